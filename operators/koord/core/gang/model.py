@@ -1,0 +1,104 @@
+"""Gangs: the settings that a PodGroup or a pod's own annotations declare, and who claims to belong.
+
+Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gang groups); our page
+``docs/gangs.md`` carries them with every key and default.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+GangKey: TypeAlias = str
+"""``namespace/name`` of a gang."""
+
+DEFAULT_WAIT_SECONDS = 600
+
+
+class GangMode(StrEnum):
+    """What happens to members that could be placed while another cannot."""
+
+    STRICT = "Strict"
+    NON_STRICT = "NonStrict"
+
+
+class MatchPolicy(StrEnum):
+    """Which members count towards the quorum."""
+
+    ONCE_SATISFIED = "once-satisfied"
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+
+
+class GangSource(StrEnum):
+    """Where the settings of a gang come from."""
+
+    POD_GROUP = "GangFromPodGroupCrd"
+    ANNOTATION = "GangFromPodAnnotation"
+
+
+@dataclass(frozen=True, slots=True)
+class BadValue:
+    """A setting that could not be used: the key, what was written, what is in force instead."""
+
+    key: str
+    value: str
+    in_force: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangSpec:
+    """The settings of one gang. ``group`` holds gang keys, itself included, sorted."""
+
+    key: GangKey
+    min_member: int
+    total: int
+    wait_seconds: int = DEFAULT_WAIT_SECONDS
+    mode: GangMode = GangMode.STRICT
+    match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    group: tuple[GangKey, ...] = ()
+    source: GangSource = GangSource.POD_GROUP
+    bad_values: tuple[BadValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangClaim:
+    """A pod's word that it belongs to a gang.
+
+    ``declared`` holds the settings from the pod's own annotations. It is None when the gang is named
+    by the PodGroup label (the object carries the settings) or when the pod gave no usable minimum.
+    """
+
+    key: GangKey
+    source: GangSource
+    declared: GangSpec | None = None
+    bad_values: tuple[BadValue, ...] = ()
+
+
+class Phase(StrEnum):
+    """``status.phase`` of a PodGroup, as upstream defines it."""
+
+    UNSET = ""
+    PENDING = "Pending"
+    PRE_SCHEDULING = "PreScheduling"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup object: its settings, and of its status what outlives a restart."""
+
+    key: GangKey
+    uid: str
+    spec: GangSpec
+    generation: int = 0
+    created: float = 0.0
+    is_terminating: bool = False
+    phase: Phase = Phase.UNSET
+    occupied_by: str = ""
+    schedule_start: float | None = None

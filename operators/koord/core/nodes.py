@@ -1,0 +1,27 @@
+"""Nodes as the planner sees them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint; only ``NoSchedule`` and ``NoExecute`` keep pods away."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. ``allocatable`` is in canonical units and includes ``pods``."""
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_unschedulable: bool = False
+    is_terminating: bool = False
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    resource_version: str = field(default="", compare=False)

@@ -1,0 +1,1 @@
+"""Where pods go: fit, score, the transaction, and the planner that joins all domains."""

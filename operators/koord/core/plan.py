@@ -1,0 +1,95 @@
+"""What goes into the planner and what comes out: units, placements, refusals.
+
+A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The planner places at
+least ``required`` pods of every demand of the unit, or none of the unit.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from koord.core.pods import Pod
+from koord.core.reasons import Reason
+
+UnitKey: TypeAlias = str
+"""The group id (sorted gang keys, joined with ``,``), or the uid of a single pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The waiting members of one gang (or one single pod), and how many of them must be placed.
+
+    ``required`` may be less than ``len(pods)``: the rest is surplus, placed when there is room.
+    """
+
+    gang: str
+    pods: tuple[Pod, ...]
+    required: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One decision. ``since`` (epoch seconds) is when its quorum was first seen.
+
+    ``is_repair`` marks the rest of a gang that has already started; it goes before everything else.
+    ``group`` is the gang group id that members are bound under, empty for a single pod.
+    """
+
+    key: UnitKey
+    demands: tuple[Demand, ...]
+    group: str = ""
+    priority: int = 0
+    since: float = 0.0
+    is_repair: bool = False
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All waiting pods of the unit."""
+        return tuple(pod for demand in self.demands for pod in demand.pods)
+
+    @property
+    def required(self) -> int:
+        """How many pods must be placed for the unit to be placed at all."""
+        return sum(demand.required for demand in self.demands)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One pod and its node."""
+
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A unit that was placed: to be committed member by member under one ``plan_id``.
+
+    ``member_count`` is the number of members released together, as recorded on each of them.
+    """
+
+    unit: UnitKey
+    plan_id: str
+    group: str
+    assignments: tuple[Assignment, ...]
+
+    @property
+    def member_count(self) -> int:
+        """Members released together."""
+        return len(self.assignments)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A unit, or the surplus of a placed one, that was not placed, and why."""
+
+    unit: UnitKey
+    pods: tuple[Pod, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one planning cycle, in the order of decision."""
+
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = ()

@@ -1,0 +1,168 @@
+"""Pods as the planner sees them: what they need, who places them, where they are.
+
+A ``PodShape`` is the equivalence class of everything that decides *where* a pod fits; pods of one
+shape are planned together and each question about a shape is answered once. Shapes are interned by
+whoever makes them, so that identity is equality on the hot path.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koord.core.gang.model import GangClaim
+
+
+class Operator(StrEnum):
+    """Operators of a node selector requirement."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression over node labels (or over ``metadata.name`` when used as a field)."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """All expressions and fields must hold; a term with neither matches no node."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Matches taints by key, value and effect; empty ``effect`` matches every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port taken on the node itself; ``ip`` is ``0.0.0.0`` for all addresses."""
+
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """Everything that decides on which nodes a pod fits.
+
+    ``requests`` is sorted by resource name and already effective (sidecars, init peaks, overhead,
+    pod-level resources); the one pod slot that every pod takes is in it under ``pods``.
+    ``terms`` are the ORed required node affinity terms: None when there is no required affinity.
+    ``needs_kube_scheduler`` names the spec fields that only kube-scheduler can serve.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[SelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    needs_kube_scheduler: tuple[str, ...] = ()
+
+
+class PodPhase(StrEnum):
+    """``status.phase`` of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Terminal pods hold no resources."""
+        return self in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+
+class Handling(StrEnum):
+    """Who may place a pod, and with which writes."""
+
+    RELEASE_AND_BIND = "ReleaseAndBind"
+    """Our gate, our scheduler name: PATCH the gate off, POST the binding. Not pinned."""
+    RELEASE_PINNED = "ReleasePinned"
+    """Our gate, another scheduler's name: the PATCH also pins the pod to its node."""
+    BIND = "Bind"
+    """No gate, our scheduler name: the binding alone."""
+    FOREIGN_GATE = "ForeignGate"
+    """Ours, but other gates stand beside our own (or alone on a pod of our scheduler name)."""
+    NOT_OURS = "NotOurs"
+    """Neither our gate nor our scheduler name: counted, never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPlan:
+    """What the commit point wrote on a released pod (the plan annotation)."""
+
+    node: str
+    plan_id: str
+    group: str
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. ``created`` is seconds since the epoch; ``node`` is empty until bound.
+
+    ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its required
+    node affinity admits only the recorded node, which can no longer be changed.
+    ``wait_reason`` is the code of the condition that we last wrote on it, if any.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    shape: PodShape
+    handling: Handling = Handling.NOT_OURS
+    gang: GangClaim | None = None
+    priority: int = 0
+    created: float = 0.0
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    is_terminating: bool = False
+    owners: tuple[str, ...] = ()
+    foreign_gates: tuple[str, ...] = ()
+    recorded: RecordedPlan | None = None
+    pinned: bool = False
+    is_gated: bool = False
+    wait_reason: str = ""
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Neither terminal nor on its way out: counts for the quorum of its gang."""
+        return not self.is_terminating and not self.phase.is_terminal
+
+    @property
+    def is_waiting(self) -> bool:
+        """Alive and without a node."""
+        return not self.node and self.is_alive
+
+    @property
+    def is_plannable(self) -> bool:
+        """Waiting, and ours to place now."""
+        return self.is_waiting and self.handling in _PLANNABLE
+
+
+_PLANNABLE = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED, Handling.BIND})

@@ -1,0 +1,264 @@
+"""The one catalogue of answers: why something waits, was refused, or is done.
+
+A reason is a value: a code and the numbers behind it. It travels from the rule that made it to the
+condition, the event, the metric and ``koord explain`` unchanged. Text is made in ``messages`` only.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, TypeAlias
+
+from koord.core.gang.model import BadValue, GangKey
+
+
+class ReasonCode(StrEnum):
+    """Machine-readable reason, the same in conditions, events, metrics and ``koord explain``."""
+
+    MISSING_MEMBERS = "MissingMembers"
+    MISSING_POD_GROUP = "MissingPodGroup"
+    MISSING_GANG = "MissingGang"
+    REACHED = "Reached"
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    INCONSISTENT_GROUP = "InconsistentGroup"
+    SPEC_VALID = "Valid"
+    INSUFFICIENT_NODES = "InsufficientNodes"
+    NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
+    WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
+    PINNED_NODE_UNFIT = "PinnedNodeUnfit"
+    PLANNED = "Planned"
+    ALL_BOUND = "AllBound"
+    PARTIALLY_BOUND = "PartiallyBound"
+    BIND_FAILED = "BindFailed"
+    BELOW_MIN = "BelowMin"
+    NOT_DEGRADED = "AtStrength"
+    SCHEDULE_TIMEOUT = "ScheduleTimeout"
+    WITHIN_TIME = "WithinTime"
+
+
+class NodeRefusal(StrEnum):
+    """Why one node does not take a pod of one shape. Order is the order of the checks."""
+
+    UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT = "UntoleratedTaint"
+    SELECTOR = "NodeAffinity"
+    HOST_PORT = "NodePorts"
+    RESOURCE = "Insufficient"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedNodes:
+    """How many nodes refuse for one cause; ``resource`` is set for ``RESOURCE`` only."""
+
+    refusal: NodeRefusal
+    nodes: int
+    resource: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangCount:
+    """Members present of one gang, and how many must be."""
+
+    gang: GangKey
+    present: int
+    min_member: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMembers:
+    """Some gang of the group has fewer live members than its minimum."""
+
+    code: ClassVar = ReasonCode.MISSING_MEMBERS
+    gangs: tuple[GangCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPodGroup:
+    """Pods name a PodGroup that does not exist."""
+
+    code: ClassVar = ReasonCode.MISSING_POD_GROUP
+    gang: GangKey
+
+
+@dataclass(frozen=True, slots=True)
+class MissingGang:
+    """The group lists gangs of which nothing is known."""
+
+    code: ClassVar = ReasonCode.MISSING_GANG
+    gang: GangKey
+    missing: tuple[GangKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Every gang of the group has its quorum."""
+
+    code: ClassVar = ReasonCode.REACHED
+    gangs: tuple[GangCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidAnnotation:
+    """Settings that could not be used; defaults are in force where there is one."""
+
+    code: ClassVar = ReasonCode.INVALID_ANNOTATION
+    values: tuple[BadValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InconsistentGroup:
+    """Gangs of one group do not list each other: ``silent`` ones do not list ``gang`` back."""
+
+    code: ClassVar = ReasonCode.INCONSISTENT_GROUP
+    gang: GangKey
+    silent: tuple[GangKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecValid:
+    """Nothing is wrong with the settings."""
+
+    code: ClassVar = ReasonCode.SPEC_VALID
+
+
+@dataclass(frozen=True, slots=True)
+class InsufficientNodes:
+    """The pods of a unit do not all fit.
+
+    ``want`` pods must be placed, ``fit`` of them could be now, of a cluster of ``nodes`` nodes.
+    ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
+    ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod asks of it,
+    ``more_nodes`` how many nodes free for these pods would close the gap (0: unknown).
+    """
+
+    code: ClassVar = ReasonCode.INSUFFICIENT_NODES
+    want: int
+    fit: int
+    nodes: int
+    refused: tuple[RefusedNodes, ...]
+    first: str
+    resource: str = ""
+    request: int = 0
+    more_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsKubeScheduler:
+    """A pod asks for something that only kube-scheduler can serve, in the named spec fields."""
+
+    code: ClassVar = ReasonCode.NEEDS_KUBE_SCHEDULER
+    pod: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForForeignGate:
+    """Scheduling gates of others stand on members of the unit."""
+
+    code: ClassVar = ReasonCode.WAITING_FOR_FOREIGN_GATE
+    pod: str
+    gates: tuple[str, ...]
+    pods: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedNodeUnfit:
+    """A released pod is pinned to a node that can no longer take it."""
+
+    code: ClassVar = ReasonCode.PINNED_NODE_UNFIT
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A place was found for all of the unit."""
+
+    code: ClassVar = ReasonCode.PLANNED
+    pods: int
+    nodes: int
+    plan_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AllBound:
+    """At least the minimum is bound, and nothing that is ours to place waits."""
+
+    code: ClassVar = ReasonCode.ALL_BOUND
+    bound: int
+    present: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartiallyBound:
+    """Some members are bound and some still wait."""
+
+    code: ClassVar = ReasonCode.PARTIALLY_BOUND
+    bound: int
+    present: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    """The API server refused a write for a member; it is tried again."""
+
+    code: ClassVar = ReasonCode.BIND_FAILED
+    pod: str
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BelowMin:
+    """A gang that had started has lost members and runs below its minimum."""
+
+    code: ClassVar = ReasonCode.BELOW_MIN
+    bound: int
+    min_member: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtStrength:
+    """The gang has not started, or runs with its minimum or more."""
+
+    code: ClassVar = ReasonCode.NOT_DEGRADED
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTimeout:
+    """All members were present longer than the gang's wait time and no place was found."""
+
+    code: ClassVar = ReasonCode.SCHEDULE_TIMEOUT
+    waited_seconds: int
+    limit_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class WithinTime:
+    """The wait time has not run out."""
+
+    code: ClassVar = ReasonCode.WITHIN_TIME
+    limit_seconds: int
+
+
+Reason: TypeAlias = (
+    MissingMembers
+    | MissingPodGroup
+    | MissingGang
+    | Reached
+    | InvalidAnnotation
+    | InconsistentGroup
+    | SpecValid
+    | InsufficientNodes
+    | NeedsKubeScheduler
+    | WaitingForForeignGate
+    | PinnedNodeUnfit
+    | Planned
+    | AllBound
+    | PartiallyBound
+    | BindFailed
+    | BelowMin
+    | AtStrength
+    | ScheduleTimeout
+    | WithinTime
+)

@@ -1,0 +1,44 @@
+"""Names and canonical units of resources, so that all arithmetic is on exact integers.
+
+``cpu`` counts milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages-*`` count bytes, every
+other resource counts whole pieces. Parsing quantities is the business of those who read objects.
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource name -> amount in its canonical unit."""
+
+AMOUNT_LIMIT: Final = 1 << 53
+"""Amounts above this (9 PB, 9·10¹² CPU) are cut to it: sums over a node stay inside 64 bits."""
+
+_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def is_in_bytes(resource: str) -> bool:
+    """Whether amounts of ``resource`` are bytes."""
+    return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-")
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Write an amount as a Kubernetes quantity: ``1500m`` CPU, ``4Gi`` memory, ``8`` pieces."""
+    if resource == CPU:
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if is_in_bytes(resource):
+        return _format_bytes(amount)
+    return str(amount)
+
+
+def _format_bytes(amount: int) -> str:
+    unit = ""
+    for suffix in _BINARY:
+        if amount == 0 or amount % 1024:
+            break
+        amount, unit = amount // 1024, suffix
+    return f"{amount}{unit}"
