@@ -1,0 +1,310 @@
+"""Fluent makers of pods, nodes and PodGroups for the tests of the core.
+
+A test names only what its rule looks at; everything else has a plain default: a waiting pod of
+ours (gated, our scheduler name), a healthy node with nothing taken. Knows no rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Self
+
+from koord.core.gang.model import (
+    DEFAULT_WAIT_SECONDS,
+    GangClaim,
+    GangKey,
+    GangMode,
+    GangSource,
+    GangSpec,
+    MatchPolicy,
+    Phase,
+    PodGroup,
+)
+from koord.core.nodes import Node, Taint
+from koord.core.pods import (
+    Handling,
+    HostPort,
+    Pod,
+    PodPhase,
+    PodShape,
+    RecordedPlan,
+    SelectorTerm,
+    Toleration,
+)
+
+GPU = "nvidia.com/gpu"
+
+_SHAPES: dict[PodShape, PodShape] = {}
+
+
+def intern_shape(shape: PodShape) -> PodShape:
+    """Return the one object that stands for equal shapes, as the decoder of pods does."""
+    return _SHAPES.setdefault(shape, shape)
+
+
+def make_gang_spec(  # every setting of a gang, by name
+    key: GangKey,
+    *,
+    min_member: int = 1,
+    total: int | None = None,
+    wait_seconds: int = DEFAULT_WAIT_SECONDS,
+    mode: GangMode = GangMode.STRICT,
+    match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED,
+    group: tuple[GangKey, ...] = (),
+    source: GangSource = GangSource.POD_GROUP,
+) -> GangSpec:
+    """Make settings; without ``group`` the gang is alone."""
+    return GangSpec(
+        key=key,
+        min_member=min_member,
+        total=min_member if total is None else total,
+        wait_seconds=wait_seconds,
+        mode=mode,
+        match_policy=match_policy,
+        group=tuple(sorted(group)) or (key,),
+        source=source,
+    )
+
+
+class PodBuilder:
+    """Collects the fields of one pod; every method returns the builder."""
+
+    def __init__(self, name: str) -> None:
+        namespace, _, bare = name.rpartition("/")
+        namespace = namespace or "default"
+        self._requests: dict[str, int] = {"pods": 1}
+        self._shape = PodShape(requests=())
+        self._pod = Pod(
+            uid=f"uid-{namespace}-{bare}",
+            namespace=namespace,
+            name=bare,
+            shape=self._shape,
+            handling=Handling.RELEASE_AND_BIND,
+            is_gated=True,
+        )
+
+    def _set(self, **fields: object) -> Self:
+        self._pod = replace(self._pod, **fields)  # type: ignore[arg-type]
+        return self
+
+    def _set_shape(self, **fields: object) -> Self:
+        self._shape = replace(self._shape, **fields)  # type: ignore[arg-type]
+        return self
+
+    def uid(self, uid: str) -> Self:
+        return self._set(uid=uid)
+
+    def gang(self, key: GangKey) -> Self:
+        """Name a PodGroup by label: the object carries the settings."""
+        return self._set(gang=GangClaim(key=key, source=GangSource.POD_GROUP))
+
+    def annotation_gang(self, key: GangKey, min_member: int | None = None, **spec: object) -> Self:
+        """Name a gang by annotation; without ``min_member`` the pod gives no usable minimum."""
+        declared = None
+        if min_member is not None:
+            declared = make_gang_spec(
+                key,
+                min_member=min_member,
+                source=GangSource.ANNOTATION,
+                **spec,  # type: ignore[arg-type]
+            )
+        return self._set(gang=GangClaim(key=key, source=GangSource.ANNOTATION, declared=declared))
+
+    def requests(self, cpu: int = 0, memory: int = 0, **others: int) -> Self:
+        """Ask for milli-CPU and bytes; other resources by name."""
+        self._requests |= {k: v for k, v in {"cpu": cpu, "memory": memory, **others}.items() if v}
+        return self
+
+    def resource(self, name: str, amount: int) -> Self:
+        self._requests[name] = amount
+        return self
+
+    def gpu(self, count: int) -> Self:
+        return self.resource(GPU, count)
+
+    def bound(self, node: str) -> Self:
+        """Give it a node; a pod with a node has no gate any more."""
+        return self._set(node=node, is_gated=False, handling=Handling.BIND)
+
+    def running(self, node: str) -> Self:
+        return self.bound(node)._set(phase=PodPhase.RUNNING)
+
+    def phase(self, phase: PodPhase) -> Self:
+        return self._set(phase=phase)
+
+    def terminating(self) -> Self:
+        return self._set(is_terminating=True)
+
+    def priority(self, priority: int) -> Self:
+        return self._set(priority=priority)
+
+    def created(self, seconds: float) -> Self:
+        return self._set(created=seconds)
+
+    def owners(self, *names: str) -> Self:
+        return self._set(owners=names)
+
+    def handling(self, handling: Handling) -> Self:
+        """Say who places it; only gated kinds keep our gate."""
+        gated = handling in {Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED}
+        return self._set(handling=handling, is_gated=gated)
+
+    def not_ours(self) -> Self:
+        return self.handling(Handling.NOT_OURS)
+
+    def foreign_gates(self, *gates: str) -> Self:
+        """Stand behind the gates of others, besides ours."""
+        return self._set(foreign_gates=gates, handling=Handling.FOREIGN_GATE, is_gated=True)
+
+    def released(self, node: str, plan_id: str, group: str = "", member_count: int = 1) -> Self:
+        """Be past the commit point: gate off, plan recorded, not yet bound."""
+        recorded = RecordedPlan(node=node, plan_id=plan_id, group=group, member_count=member_count)
+        return self._set(recorded=recorded, is_gated=False, handling=Handling.BIND)
+
+    def pinned(self) -> Self:
+        return self._set(pinned=True)
+
+    def wait_reason(self, code: str) -> Self:
+        return self._set(wait_reason=code)
+
+    def selector(self, **labels: str) -> Self:
+        return self._set_shape(node_selector=tuple(sorted(labels.items())))
+
+    def select(self, key: str, value: str) -> Self:
+        pairs = {**dict(self._shape.node_selector), key: value}
+        return self._set_shape(node_selector=tuple(sorted(pairs.items())))
+
+    def terms(self, *terms: SelectorTerm) -> Self:
+        return self._set_shape(terms=terms)
+
+    def tolerates(
+        self, key: str = "", value: str = "", effect: str = "", operator: str = "Equal"
+    ) -> Self:
+        toleration = Toleration(key=key, operator=operator, value=value, effect=effect)
+        return self._set_shape(tolerations=(*self._shape.tolerations, toleration))
+
+    def host_port(self, port: int, protocol: str = "TCP") -> Self:
+        ports = (*self._shape.host_ports, HostPort(port=port, protocol=protocol))
+        return self._set_shape(host_ports=ports)
+
+    def needs_kube_scheduler(self, *fields: str) -> Self:
+        return self._set_shape(needs_kube_scheduler=fields)
+
+    def build(self) -> Pod:
+        shape = replace(self._shape, requests=tuple(sorted(self._requests.items())))
+        return replace(self._pod, shape=intern_shape(shape))
+
+
+def make_pod(name: str) -> PodBuilder:
+    """Start a waiting pod of ours; ``name`` may carry its namespace (``ns/name``)."""
+    return PodBuilder(name)
+
+
+def make_pods(prefix: str, count: int, gang: GangKey | None = None) -> list[Pod]:
+    """Make ``prefix-0`` … ``prefix-(count-1)``, one second apart, members of ``gang`` if named."""
+    builders = [make_pod(f"{prefix}-{index}").created(float(index)) for index in range(count)]
+    return [(builder.gang(gang) if gang else builder).build() for builder in builders]
+
+
+class NodeBuilder:
+    """Collects the fields of one node; every method returns the builder."""
+
+    def __init__(self, name: str) -> None:
+        self._node = Node(name=name, uid=f"uid-{name}")
+        self._labels = {"kubernetes.io/hostname": name}
+        self._allocatable = {"cpu": 64_000, "memory": 256 << 30, "pods": 110}
+
+    def cpu(self, milli: int) -> Self:
+        return self.resource("cpu", milli)
+
+    def memory(self, size: int) -> Self:
+        return self.resource("memory", size)
+
+    def pods(self, slots: int) -> Self:
+        return self.resource("pods", slots)
+
+    def gpu(self, count: int) -> Self:
+        return self.resource(GPU, count)
+
+    def resource(self, name: str, amount: int) -> Self:
+        self._allocatable[name] = amount
+        return self
+
+    def label(self, key: str, value: str) -> Self:
+        self._labels[key] = value
+        return self
+
+    def taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:
+        taint = Taint(key=key, value=value, effect=effect)
+        self._node = replace(self._node, taints=(*self._node.taints, taint))
+        return self
+
+    def unschedulable(self) -> Self:
+        self._node = replace(self._node, is_unschedulable=True)
+        return self
+
+    def terminating(self) -> Self:
+        self._node = replace(self._node, is_terminating=True)
+        return self
+
+    def build(self) -> Node:
+        return replace(self._node, labels=dict(self._labels), allocatable=dict(self._allocatable))
+
+
+def make_node(name: str) -> NodeBuilder:
+    """Start a healthy, empty node of 64 CPU, 256 GiB and 110 pods."""
+    return NodeBuilder(name)
+
+
+class PodGroupBuilder:
+    """Collects the fields of one PodGroup; every method returns the builder."""
+
+    def __init__(self, key: GangKey, min_member: int) -> None:
+        self._spec = make_gang_spec(key, min_member=min_member)
+        self._pod_group = PodGroup(key=key, uid=f"uid-{key.replace('/', '-')}", spec=self._spec)
+
+    def _set_spec(self, **fields: object) -> Self:
+        self._spec = replace(self._spec, **fields)  # type: ignore[arg-type]
+        return self
+
+    def _set(self, **fields: object) -> Self:
+        self._pod_group = replace(self._pod_group, **fields)  # type: ignore[arg-type]
+        return self
+
+    def group(self, *keys: GangKey) -> Self:
+        return self._set_spec(group=tuple(sorted(keys)))
+
+    def match_policy(self, policy: MatchPolicy) -> Self:
+        return self._set_spec(match_policy=policy)
+
+    def mode(self, mode: GangMode) -> Self:
+        return self._set_spec(mode=mode)
+
+    def wait(self, seconds: int) -> Self:
+        return self._set_spec(wait_seconds=seconds)
+
+    def total(self, total: int) -> Self:
+        return self._set_spec(total=total)
+
+    def created(self, seconds: float) -> Self:
+        return self._set(created=seconds)
+
+    def phase(self, phase: Phase) -> Self:
+        return self._set(phase=phase)
+
+    def occupied_by(self, owners: str) -> Self:
+        return self._set(occupied_by=owners)
+
+    def schedule_start(self, seconds: float) -> Self:
+        return self._set(schedule_start=seconds)
+
+    def terminating(self) -> Self:
+        return self._set(is_terminating=True)
+
+    def build(self) -> PodGroup:
+        return replace(self._pod_group, spec=self._spec)
+
+
+def make_pod_group(key: GangKey, min_member: int = 1) -> PodGroupBuilder:
+    """Start a PodGroup with upstream's defaults."""
+    return PodGroupBuilder(key, min_member)
