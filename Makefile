@@ -1,0 +1,39 @@
+# Needs git, make and a python3 (3.11 or newer) with venv; everything else is fetched on first use.
+# A python3 that is too old can be replaced for one call: make PYTHON=python3.13 demo
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+export UV_PYTHON_DOWNLOADS := never
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format crds clean
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+demo: .venv/ready ## a cluster on this machine, a gang placed whole, what to look at (no containers)
+	@$(BIN)/koord demo
+
+test: .venv/ready ## every test, those against a real API server included (ARGS="-k gang" picks some)
+	@$(BIN)/koord sandbox build
+	@$(BIN)/pytest $(ARGS)
+
+check: .venv/ready ## what is known without a cluster: style, types, layers, generated files, pure tests
+	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/koord crds --check
+	@$(BIN)/coverage run -m pytest -m "not sandbox" && $(BIN)/coverage report
+
+format: .venv/ready ## put the sources in order
+	@$(BIN)/ruff check --fix && $(BIN)/ruff format
+
+crds: .venv/ready ## write crds/ from the models
+	@$(BIN)/koord crds
+
+clean: ## remove what was installed or made in this folder
+	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist
+
+.tools/ready: tools/uv.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"Python 3.11 or newer is needed, $(PYTHON) is {v[0]}.{v[1]}; name another: make PYTHON=python3.13 …")'
+	@$(PYTHON) -m venv .tools && .tools/bin/pip install --disable-pip-version-check --require-hashes --only-binary :all: -r $< && touch $@
+
+.venv/ready: .tools/ready pyproject.toml uv.lock
+	@.tools/bin/uv sync --frozen --python $(PYTHON) && touch $@
