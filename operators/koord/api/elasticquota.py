@@ -1,0 +1,88 @@
+"""ElasticQuota: a share of the cluster that may be lent and borrowed.
+
+Compatible with the ElasticQuota of Koordinator and of scheduler-plugins. The tree, the weights and
+the namespaces of a quota stand in labels and annotations (``keys.quota``); what several quotas must
+satisfy together is no matter of one object and is reported as a condition.
+"""
+
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
+from koord.api.model import Model, refuse
+from koord.api.podgroup import SIGS_APPROVAL, SIGS_GROUP
+from koord.api.resource import (
+    AGE,
+    Column,
+    Conditions,
+    Int64,
+    KeptSpec,
+    Names,
+    ObservedResources,
+    Resource,
+    ResourceList,
+    reason_column,
+)
+
+
+class ElasticQuotaSpec(Model):
+    """What the quota is guaranteed and what it may grow to."""
+
+    min: ResourceList | None = None
+    """What the quota can always get, also when others want it."""
+    max: ResourceList | None = None
+    """What the quota never exceeds, also when the cluster is idle."""
+
+    @model_validator(mode="after")
+    def _check_min_within_max(self) -> Self:
+        limits = self.max or {}
+        for name, guarantee in sorted((self.min or {}).items()):
+            if name in limits and guarantee > limits[name]:
+                raise refuse(min_above_max(name), "min", name)
+        return self
+
+
+def min_above_max(resource: str) -> str:
+    """Say that a quota guarantees more than it allows."""
+    return f"min must not exceed max for {resource}: raise max or lower min"
+
+
+class ElasticQuotaStatus(Model):
+    """What the quota uses and whether its settings are in force."""
+
+    used: ObservedResources | None = None
+    """What the pods of the quota use."""
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status was made from."""
+    conditions: Conditions | None = None
+    """What is the matter with the quota, Valid among them."""
+    last_valid_spec: KeptSpec | None = None
+    """The settings in force while the current ones are invalid."""
+
+
+class ElasticQuota(Resource):
+    """A share of the cluster with a guaranteed and a largest size."""
+
+    names: ClassVar = Names(
+        group=SIGS_GROUP,
+        kind="ElasticQuota",
+        plural="elasticquotas",
+        short=("eq",),
+        namespaced=True,
+        approval=SIGS_APPROVAL,
+        columns=(
+            Column("Parent", r".metadata.labels.quota\.scheduling\.koordinator\.sh/parent"),
+            Column("CPU-Min", ".spec.min.cpu"),
+            Column("CPU-Max", ".spec.max.cpu"),
+            Column("CPU-Used", ".status.used.cpu"),
+            Column("Memory-Max", ".spec.max.memory", priority=1),
+            Column("Memory-Used", ".status.used.memory", priority=1),
+            reason_column("Valid"),
+            AGE,
+        ),
+    )
+
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+    """What the quota is guaranteed and what it may grow to."""
+    status: ElasticQuotaStatus = ElasticQuotaStatus()
+    """What the quota uses and whether its settings are in force."""

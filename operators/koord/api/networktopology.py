@@ -1,0 +1,201 @@
+"""ClusterNetworkTopology: the layers of the network, from spine to node, as node labels tell them.
+
+Compatible with Koordinator's. The rules here are about the list of layers only; the tree that nodes
+form is built elsewhere.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from koord.api.model import Model, Rule, list_map
+from koord.api.reservation import KOORDINATOR_GROUP
+from koord.api.resource import (
+    AGE,
+    Column,
+    Conditions,
+    Int32,
+    Int64,
+    KeptSpec,
+    Names,
+    Resource,
+    reason_column,
+)
+
+ROOT_LAYER: Final = "ClusterTopologyLayer"
+"""Built in: the one domain that holds all nodes; never listed."""
+NODE_LAYER: Final = "NodeTopologyLayer"
+"""Built in: one domain per node; always listed."""
+MAX_LAYERS: Final = 16
+"""Deeper than any network; bounds what the checks cost."""
+
+LayerName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class TopologyLayer(Model):
+    """One layer of the network."""
+
+    rules = (
+        Rule(
+            f"self.topologyLayer != '{ROOT_LAYER}'",
+            f"{ROOT_LAYER} is built in and must not be listed; name it as parentTopologyLayer",
+            lambda layer: layer.topology_layer != ROOT_LAYER,
+        ),
+        Rule(
+            "!has(self.parentTopologyLayer) || self.parentTopologyLayer != self.topologyLayer",
+            "parentTopologyLayer must not name the layer itself",
+            lambda layer: layer.parent_topology_layer != layer.topology_layer,
+        ),
+        Rule(
+            f"self.topologyLayer == '{NODE_LAYER}' "
+            "|| (has(self.labelKey) && self.labelKey.size() > 0)",
+            f"labelKey must name a node label: only {NODE_LAYER} goes without",
+            lambda layer: layer.topology_layer == NODE_LAYER or bool(layer.label_key),
+        ),
+    )
+
+    topology_layer: LayerName
+    """Name of the layer; NodeTopologyLayer is the lowest."""
+    parent_topology_layer: Annotated[str, Field(max_length=63)] | None = None
+    """The layer above; empty or ClusterTopologyLayer for the top layer."""
+    label_key: (
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=317)]], Field(max_length=8)]
+        | None
+    ) = None
+    """Node labels that name the domain of a node; the first that is not empty counts."""
+
+
+def _parents(layers: Sequence[TopologyLayer]) -> list[str]:
+    named = (layer.parent_topology_layer or ROOT_LAYER for layer in layers)
+    return [parent for parent in named if parent != ROOT_LAYER]
+
+
+def _has_known_parents(layers: Sequence[TopologyLayer]) -> bool:
+    return set(_parents(layers)) <= {layer.topology_layer for layer in layers}
+
+
+def _has_one_child_each(layers: Sequence[TopologyLayer]) -> bool:
+    parents = _parents(layers)
+    return len(parents) == len(set(parents)) and len(parents) == len(layers) - 1
+
+
+_HAS_NODE_LAYER: Final = Rule(
+    f"self.exists(layer, layer.topologyLayer == '{NODE_LAYER}')",
+    f"networkTopologySpec must list {NODE_LAYER}, the lowest layer",
+    lambda layers: any(layer.topology_layer == NODE_LAYER for layer in layers),
+)
+_HAS_KNOWN_PARENTS: Final = Rule(
+    "self.all(layer, !has(layer.parentTopologyLayer) "
+    f"|| layer.parentTopologyLayer in ['', '{ROOT_LAYER}'] "
+    "|| self.exists(above, above.topologyLayer == layer.parentTopologyLayer))",
+    "every parentTopologyLayer must be listed as a topologyLayer; "
+    f"leave it out or write {ROOT_LAYER} for the top layer",
+    _has_known_parents,
+)
+_IS_ONE_CHAIN: Final = Rule(
+    "self.exists_one(top, !has(top.parentTopologyLayer) "
+    f"|| top.parentTopologyLayer in ['', '{ROOT_LAYER}']) "
+    "&& self.all(layer, self.filter(below, has(below.parentTopologyLayer) "
+    "&& below.parentTopologyLayer == layer.topologyLayer).size() <= 1)",
+    "the layers must form one chain: one top layer, and no two layers with the same "
+    "parentTopologyLayer",
+    _has_one_child_each,
+)
+
+
+class ClusterNetworkTopologySpec(Model):
+    """The layers of the network."""
+
+    network_topology_spec: Annotated[
+        list[TopologyLayer],
+        Field(min_length=1, max_length=MAX_LAYERS),
+        list_map("topologyLayer"),
+        _HAS_NODE_LAYER,
+        _HAS_KNOWN_PARENTS,
+        _IS_ONE_CHAIN,
+    ]
+    """The layers in any order; parentTopologyLayer chains them from top to NodeTopologyLayer."""
+
+
+class DomainReference(Model):
+    """Names a domain."""
+
+    topology_layer: str
+    """The layer of the domain."""
+    topology_name: str
+    """The name of the domain; empty for the whole cluster."""
+
+
+class DomainStatus(Model):
+    """One domain of the tree."""
+
+    topology_info: DomainReference
+    """The domain."""
+    parent_topology_info: DomainReference | None = None
+    """The domain above; absent for the whole cluster."""
+    child_topology_layer: str | None = None
+    """The layer below."""
+    child_topology_names: list[str] | None = None
+    """The domains below, by name; left out if they are nodes."""
+    node_num: Int32
+    """How many nodes are in the domain."""
+
+
+class LeftOutNode(Model):
+    """A node that has no place in the tree."""
+
+    name: str
+    """Name of the node."""
+    missing_layer: str
+    """The layer that none of the node's labels name a domain for."""
+
+
+class LeftOutNodes(Model):
+    """Nodes that have no place in the tree, and so get no pod that asks for topology."""
+
+    count: Int32 = 0
+    """How many there are."""
+    nodes: list[LeftOutNode] | None = None
+    """The first of them."""
+
+
+class ClusterNetworkTopologyStatus(Model):
+    """The tree that the nodes form."""
+
+    detail_status: list[DomainStatus] | None = None
+    """Every domain above the nodes, depth first."""
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status was made from."""
+    conditions: Conditions | None = None
+    """Whether the tree could be built, Ready among them."""
+    last_valid_spec: KeptSpec | None = None
+    """The layers in force while the current ones are invalid."""
+    node_count: Int32 | None = None
+    """How many nodes are in the tree."""
+    left_out: LeftOutNodes | None = None
+    """Nodes that have no place in the tree."""
+
+
+class ClusterNetworkTopology(Resource):
+    """The layers of the network; the object named default is used unless a group names another."""
+
+    names: ClassVar = Names(
+        group=KOORDINATOR_GROUP,
+        kind="ClusterNetworkTopology",
+        plural="clusternetworktopologies",
+        short=("cnt",),
+        namespaced=False,
+        columns=(
+            reason_column("Ready"),
+            Column("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
+            Column("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
+            Column("Layers", ".spec.networkTopologySpec[*].topologyLayer", priority=1),
+            AGE,
+        ),
+    )
+
+    spec: ClusterNetworkTopologySpec
+    """The layers of the network."""
+    status: ClusterNetworkTopologyStatus = ClusterNetworkTopologyStatus()
+    """The tree that the nodes form."""

@@ -1,0 +1,169 @@
+"""PodGroup: pods that start together.
+
+Compatible with the PodGroup of Koordinator and of scheduler-plugins (same group, version and
+fields); what a scheduler of theirs does not know is added to the status only. What a gang means is
+decided elsewhere.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from koord.api.model import Model, Rule
+from koord.api.resource import (
+    AGE,
+    Column,
+    Conditions,
+    Int32,
+    Int64,
+    Names,
+    Resource,
+    ResourceList,
+    Time,
+    reason_column,
+)
+
+SIGS_GROUP: Final = "scheduling.sigs.k8s.io"
+SIGS_APPROVAL: Final = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/52"
+MAX_MEMBERS: Final = 100_000
+"""More pods than the largest supported cluster runs."""
+
+_AT_LEAST_ONE: Final = Rule(
+    "self >= 1",
+    "minMember must be at least 1: a group that needs no pod never starts",
+    lambda count: count >= 1,
+)
+_AT_MOST_A_CLUSTER: Final = Rule(
+    f"self <= {MAX_MEMBERS}",
+    f"minMember must be at most {MAX_MEMBERS}: no cluster runs more pods",
+    lambda count: count <= MAX_MEMBERS,
+)
+_TIMEOUT_NOT_NEGATIVE: Final = Rule(
+    "self >= 0",
+    "scheduleTimeoutSeconds must not be negative; leave it out for the default",
+    lambda seconds: seconds >= 0,
+)
+
+
+class PodGroupSpec(Model):
+    """What the group needs to start."""
+
+    min_member: Annotated[Int32, _AT_LEAST_ONE, _AT_MOST_A_CLUSTER]
+    """How many members must be placed together; below that, none starts."""
+    min_resources: ResourceList | None = None
+    """Resources the whole group is expected to need. Informational: quota and fit use the pods."""
+    schedule_timeout_seconds: (
+        Annotated[Int32, Field(le=2**31 - 1), _TIMEOUT_NOT_NEGATIVE] | None
+    ) = None
+    """How long the complete group may wait for a place before it is reported as timed out.
+
+    Absent or 0 means the default, 600 seconds. The group goes on trying after that.
+    """
+
+
+class GroupMembers(Model):
+    """How many members are where on their way."""
+
+    total: Int32 = 0
+    """Members that the group expects; at least minMember."""
+    present: Int32 = 0
+    """Pods of the group that exist and have not ended."""
+    held: Int32 = 0
+    """Pods that wait behind the placement gate."""
+    planned: Int32 = 0
+    """Pods that have a node in the current plan."""
+    bound: Int32 = 0
+    """Pods that have a node."""
+    running: Int32 = 0
+    """Pods in phase Running."""
+    succeeded: Int32 = 0
+    """Pods in phase Succeeded."""
+    failed: Int32 = 0
+    """Pods in phase Failed."""
+    terminating: Int32 = 0
+    """Pods that are being deleted."""
+
+
+class GroupPlacement(Model):
+    """Where the group was placed in the network topology."""
+
+    topology: str | None = None
+    """Name of the ClusterNetworkTopology."""
+    layer: str | None = None
+    """The layer that holds all members in one domain."""
+    domain: str | None = None
+    """That domain, as a path from the top layer."""
+    nodes: Int32 | None = None
+    """How many nodes the members use."""
+    domains_per_layer: dict[str, Int32] | None = None
+    """Layer name to the number of its domains that are used."""
+    optimal: bool | None = None
+    """Whether no better placement existed when this one was made."""
+    gap: str | None = None
+    """What a better placement was missing, if this one is not optimal."""
+
+
+class PodGroupStatus(Model):
+    """What is known about the group."""
+
+    phase: str | None = None
+    """Pending, PreScheduling, Scheduling, Scheduled, Running, Finished or Failed."""
+    occupied_by: str | None = None
+    """Owners of the pods, as namespace/name joined by commas."""
+    scheduled: Int32 | None = None
+    """Members that have a node."""
+    running: Int32 | None = None
+    """Members in phase Running."""
+    succeeded: Int32 | None = None
+    """Members in phase Succeeded."""
+    failed: Int32 | None = None
+    """Members in phase Failed."""
+    schedule_start_time: Time | None = None
+    """When the group first entered phase Scheduling."""
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status was made from."""
+    conditions: Conditions | None = None
+    """QuorumReached, SpecValid, QuotaReserved, Placed, Preempting, Bound, Degraded and Timeout."""
+    members: GroupMembers | None = None
+    """How many members are where on their way."""
+    placement: GroupPlacement | None = None
+    """Where the group was placed in the network topology."""
+    plan_id: str | None = None
+    """The plan that placed the members."""
+    attempts: Int32 | None = None
+    """How often a place was sought since the group was last placed."""
+    last_attempt_time: Time | None = None
+    """When a place was last sought."""
+    next_attempt_time: Time | None = None
+    """When a place is sought again even if nothing changes in the cluster."""
+    incarnation: str | None = None
+    """Names the set of pods that were released together; a restarted job gets a new one."""
+
+
+class PodGroup(Resource):
+    """A group of pods that are placed all together or not at all."""
+
+    names: ClassVar = Names(
+        group=SIGS_GROUP,
+        kind="PodGroup",
+        plural="podgroups",
+        short=("pg",),
+        namespaced=True,
+        approval=SIGS_APPROVAL,
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Min", ".spec.minMember", "integer", "Members that must start together."),
+            Column("Members", ".status.members.present", "integer", "Pods that exist."),
+            Column("Bound", ".status.members.bound", "integer", "Pods that have a node."),
+            Column("Running", ".status.members.running", "integer", "Pods that run."),
+            reason_column("Placed"),
+            Column("Domain", ".status.placement.domain", priority=1),
+            Column("Attempts", ".status.attempts", "integer", priority=1),
+            AGE,
+        ),
+    )
+
+    spec: PodGroupSpec
+    """What the group needs to start."""
+    status: PodGroupStatus = PodGroupStatus()
+    """What is known about the group."""

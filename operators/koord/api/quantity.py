@@ -1,0 +1,120 @@
+"""Kubernetes quantities (``100m``, ``1.5Gi``, ``2e3``) as exact integers.
+
+Kubernetes promises nine decimal places, so an amount is held as an integer count of billionths and
+no float ever touches it. What is finer is rounded away from zero, and what exceeds 2**63-1 is
+capped, both as the API server does. Nothing here knows what a resource is.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+NANO_PER_UNIT: Final = 10**9
+NANO_PER_MILLI: Final = 10**6
+MAX_NANO: Final = (2**63 - 1) * NANO_PER_UNIT
+"""The largest amount that the API server keeps; larger ones are capped to it."""
+MAX_TEXT: Final = 64
+"""Longer texts are refused: the longest canonical quantity has 21 characters."""
+
+# Exponents beyond this are decided without computing a power: the cap or one billionth.
+_MAX_EXPONENT: Final = 2 * MAX_TEXT
+
+_QUANTITY: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<decimals>[0-9]*))?"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?",
+    re.ASCII,
+)
+_DECIMAL_EXPONENT: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY_SHIFT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+class InvalidQuantityError(ValueError):
+    """The text is no quantity; the message names it."""
+
+    def __init__(self, value: object) -> None:
+        shown = repr(value)
+        shown = shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
+        super().__init__(f"{shown} is not a quantity; write it like 4, 500m, 1.5 or 64Gi")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An exact amount together with the text that it was written as."""
+
+    nano: int
+    """The amount in billionths of the unit."""
+    text: str = field(compare=False)
+    """As written; amounts compare equal whatever their text."""
+
+    @property
+    def milli(self) -> int:
+        """The amount in thousandths, rounded away from zero (``100m`` -> 100)."""
+        return _divide_away_from_zero(self.nano, NANO_PER_MILLI)
+
+    @property
+    def whole(self) -> int:
+        """The amount in units (bytes, devices), rounded away from zero (``1Ki`` -> 1024)."""
+        return _divide_away_from_zero(self.nano, NANO_PER_UNIT)
+
+
+def parse_quantity(value: str | int) -> Quantity:
+    """Read a quantity as it stands in JSON: a text or a whole number."""
+    if isinstance(value, str):
+        return _parse_text(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Quantity(_cap(value * NANO_PER_UNIT), str(value))
+    raise InvalidQuantityError(value)
+
+
+def format_quantity(nano: int, *, binary: bool = False) -> str:
+    """Write an amount canonically: the largest suffix that leaves a whole number.
+
+    With `binary` whole amounts take Ki, Mi … (memory, storage); fractions never do.
+    """
+    if binary and nano % NANO_PER_UNIT == 0:
+        return _format_binary(nano // NANO_PER_UNIT)
+    for suffix, exponent in sorted(_DECIMAL_EXPONENT.items(), key=lambda item: -item[1]):
+        amount, rest = divmod(abs(nano), 10 ** (9 + exponent))
+        if rest == 0 and amount:
+            return f"{'-' if nano < 0 else ''}{amount}{suffix}"
+    return "0"
+
+
+def _format_binary(units: int) -> str:
+    for suffix, shift in sorted(_BINARY_SHIFT.items(), key=lambda item: -item[1]):
+        amount, rest = divmod(abs(units), 1 << shift)
+        if rest == 0 and amount:
+            return f"{'-' if units < 0 else ''}{amount}{suffix}"
+    return str(units)
+
+
+# A cluster holds many objects and few distinct quantities.
+@lru_cache(maxsize=4096)
+def _parse_text(text: str) -> Quantity:
+    match = _QUANTITY.fullmatch(text) if len(text) <= MAX_TEXT else None
+    if match is None:
+        raise InvalidQuantityError(text)
+    decimals = match["decimals"] or ""
+    digits = match["whole"] + decimals
+    if not digits:
+        raise InvalidQuantityError(text)
+    suffix = match["suffix"] or ""
+    exponent = int(match["exponent"] or _DECIMAL_EXPONENT.get(suffix, 0)) - len(decimals)
+    nano = _scale(int(digits) << _BINARY_SHIFT.get(suffix, 0), exponent + 9)
+    return Quantity(_cap(-nano if match["sign"] == "-" else nano), text)
+
+
+def _scale(amount: int, exponent: int) -> int:
+    power: int = 10 ** min(abs(exponent), _MAX_EXPONENT)
+    return amount * power if exponent >= 0 else _divide_away_from_zero(amount, power)
+
+
+def _divide_away_from_zero(amount: int, divisor: int) -> int:
+    return -(-amount // divisor) if amount >= 0 else amount // divisor
+
+
+def _cap(nano: int) -> int:
+    return max(-MAX_NANO, min(MAX_NANO, nano))

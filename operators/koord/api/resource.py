@@ -1,0 +1,231 @@
+"""What every custom resource has: its names, its metadata, its columns in ``kubectl get``.
+
+The parts that Kubernetes itself defines and that our resources embed (conditions, references,
+selectors, taints, resource lists) stand here, too. No rule of scheduling does.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from koord.api.model import ATOMIC, Marker, Model, Rule, list_map
+from koord.api.quantity import MAX_TEXT, Quantity, parse_quantity
+
+MAX_RESOURCES: Final = 64
+"""Resource names in one list; what a quota or a device can name stays far below."""
+
+QUANTITY_PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+
+
+class _QuantitySchema:
+    """How a `Quantity` stands in JSON: a text or a whole number."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            parse_quantity,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda quantity: quantity.text
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY_PATTERN,
+            "maxLength": MAX_TEXT,
+            "x-kubernetes-int-or-string": True,
+        }
+
+
+Int32 = Annotated[int, Marker({"format": "int32"})]
+Int64 = Annotated[int, Marker({"format": "int64"})]
+Time = Annotated[datetime, Field(strict=False)]
+ResourceQuantity = Annotated[Quantity, _QuantitySchema()]
+NOT_NEGATIVE: Final = Rule(
+    "type(self) == int ? self >= 0 : !self.startsWith('-')",
+    "a resource quantity must not be negative",
+    lambda quantity: quantity.nano >= 0,
+)
+ResourceList = Annotated[
+    dict[str, Annotated[ResourceQuantity, NOT_NEGATIVE]], Field(max_length=MAX_RESOURCES)
+]
+"""What a user writes: resource name to quantity, none negative."""
+ObservedResources = dict[str, ResourceQuantity]
+"""What an operator reports in a status."""
+KeptSpec = dict[str, Any]
+"""The spec that was last found valid, as written; it outlives a restart of the operator."""
+
+
+class ObjectMeta(Model):
+    """The standard metadata of an object, as far as the operators read it."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] = Field(default_factory=list)
+    owner_references: list[dict[str, Any]] = Field(default_factory=list)
+    managed_fields: list[dict[str, Any]] = Field(default_factory=list)
+    self_link: str = ""
+
+
+class Condition(Model):
+    """One observed aspect of the state of an object."""
+
+    type: Annotated[
+        str,
+        Field(
+            max_length=316,
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+            r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+        ),
+    ]
+    """What the condition is about, in CamelCase."""
+    status: Literal["True", "False", "Unknown"]
+    """True, False or Unknown."""
+    reason: Annotated[
+        str,
+        Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+    ]
+    """Why, as one CamelCase word for programs."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Why, as a sentence with the numbers in it."""
+    last_transition_time: Time
+    """When the status last changed."""
+    observed_generation: Annotated[int, Field(ge=0), Marker({"format": "int64"})] | None = None
+    """The metadata.generation that this was observed at."""
+
+
+Conditions = Annotated[list[Condition], list_map("type")]
+
+
+class ObjectReference(Model):
+    """Points at an object; only the fields that are set count."""
+
+    markers = (ATOMIC,)
+
+    api_version: str | None = None
+    """API version of the object."""
+    kind: str | None = None
+    """Kind of the object."""
+    namespace: str | None = None
+    """Namespace of the object."""
+    name: str | None = None
+    """Name of the object."""
+    uid: str | None = None
+    """UID of the object."""
+    resource_version: str | None = None
+    """Resource version that the reference was made at."""
+    field_path: str | None = None
+    """A part of the object, such as spec.containers{main}."""
+
+
+class LabelSelectorRequirement(Model):
+    """One requirement on a label."""
+
+    key: str
+    """The label key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label relates to the values."""
+    values: Annotated[list[str], Marker({"x-kubernetes-list-type": "atomic"})] | None = None
+    """For In and NotIn: at least one value; otherwise none."""
+
+
+class LabelSelector(Model):
+    """Selects by labels; all requirements must hold, and an empty selector matches everything."""
+
+    markers = (ATOMIC,)
+
+    match_labels: dict[str, str] | None = None
+    """Labels and the values that they must have."""
+    match_expressions: (
+        Annotated[list[LabelSelectorRequirement], Marker({"x-kubernetes-list-type": "atomic"})]
+        | None
+    ) = None
+    """Further requirements on labels."""
+
+
+class Taint(Model):
+    """Keeps away whoever does not tolerate it."""
+
+    key: str
+    """The taint key."""
+    value: str | None = None
+    """The taint value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """What happens to those who do not tolerate it."""
+    time_added: Time | None = None
+    """When the taint was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of ``kubectl get``; priority 1 is shown with ``-o wide`` only."""
+
+    name: str
+    json_path: str
+    type: Literal["string", "integer", "date", "boolean"] = "string"
+    description: str = ""
+    priority: int = 0
+
+
+AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+def reason_column(condition: str, *, name: str = "", priority: int = 0) -> Column:
+    """Make the column that shows the reason of a condition."""
+    path = f'.status.conditions[?(@.type=="{condition}")].reason'
+    return Column(name or condition, path, description=f"Why {condition} is so.", priority=priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a custom resource is called and where it lives."""
+
+    group: str
+    kind: str
+    plural: str
+    short: tuple[str, ...]
+    namespaced: bool
+    columns: tuple[Column, ...]
+    version: str = "v1alpha1"
+    approval: str = ""
+    """Where a group below k8s.io was approved; the API server asks for it."""
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, as objects carry it."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def crd_name(self) -> str:
+        """``plural.group``, the name of the CRD."""
+        return f"{self.plural}.{self.group}"
+
+
+class Resource(Model):
+    """A custom resource: `names` says which, the fields ``spec`` and ``status`` what is in it."""
+
+    names: ClassVar[Names]
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta = ObjectMeta()
