@@ -74,6 +74,15 @@ class PodShape:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     needs_kube_scheduler: tuple[str, ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Shapes are dictionary keys in every cycle; hashing the nested tuples once is enough.
+        parts = (self.requests, self.node_selector, self.terms, self.tolerations, self.host_ports)
+        object.__setattr__(self, "_hash", hash((parts, self.needs_kube_scheduler)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class PodPhase(StrEnum):
@@ -120,9 +129,10 @@ class RecordedPlan:
 class Pod:
     """One pod. ``created`` is seconds since the epoch; ``node`` is empty until bound.
 
-    ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its required
-    node affinity admits only the recorded node, which can no longer be changed.
-    ``wait_reason`` is the code of the condition that we last wrote on it, if any.
+    ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its
+    required node affinity admits only the recorded node, which can no longer be changed.
+    ``wait_reason`` is the reason of our condition on it, if any. It and ``resource_version`` do not
+    take part in equality: they change nothing for planning.
     """
 
     uid: str
@@ -141,7 +151,7 @@ class Pod:
     recorded: RecordedPlan | None = None
     pinned: bool = False
     is_gated: bool = False
-    wait_reason: str = ""
+    wait_reason: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 
     @property

@@ -1,0 +1,198 @@
+"""The planner: takes units in order, finds a place for all that each needs, or says what is short.
+
+Every unit is one transaction on the snapshot: all required pods of all its gangs are placed, or the
+snapshot is rolled back to where it was. What a unit does not get, the next one may have. The same
+planner serves the operators, ``koord explain`` and what-if questions.
+
+Order of trying within a unit: shapes with the least room first, so that a picky pod is not left
+without its node by an easy one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import blake2s
+
+from koord.core.placement.fill import fill
+from koord.core.placement.scoring import Scoring
+from koord.core.placement.shortage import explain_shortage
+from koord.core.placement.snapshot import Checkpoint, Snapshot
+from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.reasons import InsufficientNodes, NeedsKubeScheduler, PinnedNodeUnfit, Reason
+
+
+def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
+    """Decide units in the given order on ``snapshot``, which afterwards holds the outcome."""
+    placements: list[Placement] = []
+    refusals: list[Refusal] = []
+    attempt = _Attempt(snapshot, scoring)
+    for unit in units:
+        outcome = attempt.decide(unit)
+        if isinstance(outcome, Refusal):
+            refusals.append(outcome)
+            continue
+        placements.append(outcome)
+        left_over = _left_over(unit, outcome, snapshot)
+        if left_over is not None:
+            refusals.append(left_over)
+    return Plan(tuple(placements), tuple(refusals))
+
+
+class _Attempt:
+    """One pass over units. Refusals are remembered until something is placed."""
+
+    def __init__(self, snapshot: Snapshot, scoring: Scoring) -> None:
+        self._snapshot = snapshot
+        self._scoring = scoring
+        self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
+
+    def decide(self, unit: Unit) -> Placement | Refusal:
+        obstacle = _obstacle(unit, self._snapshot)
+        if obstacle is not None:
+            return Refusal(unit.key, unit.pods, obstacle)
+        question = _question_of(unit)
+        known = None if question is None else self._refused.get(question)
+        if known is not None:
+            return Refusal(unit.key, unit.pods, replace(known, first=unit.pods[0].key))
+        placed = self._place(unit)
+        if isinstance(placed, InsufficientNodes):
+            if question is not None:
+                self._refused[question] = placed
+            return Refusal(unit.key, unit.pods, placed)
+        self._refused.clear()
+        placed.sort(key=lambda assignment: assignment.pod.key)
+        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed))
+
+    def _place(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
+        mark = self._snapshot.checkpoint()
+        pods = unit.pods
+        placed = self._assign(pods)
+        if len(placed) == len(pods) or (placed and not unit.required):
+            return placed
+        if unit.required in {0, len(pods)}:
+            return self._refuse(unit, pods, placed, mark)
+        self._snapshot.rollback(mark)
+        return self._place_required_first(unit)
+
+    def _place_required_first(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
+        """Quorum first, then as much of the surplus as there is room for."""
+        mark = self._snapshot.checkpoint()
+        for choose in (_first_required, _smallest_required):
+            required = [pod for demand in unit.demands for pod in choose(demand)]
+            placed = self._assign(required)
+            if len(placed) == len(required):
+                chosen = {pod.uid for pod in required}
+                surplus = [pod for pod in unit.pods if pod.uid not in chosen]
+                return placed + self._assign(surplus)
+            if choose is _first_required:
+                self._snapshot.rollback(mark)
+        return self._refuse(unit, required, placed, mark)
+
+    def _refuse(
+        self,
+        unit: Unit,
+        wanted: Sequence[Pod],
+        placed: list[Assignment],
+        mark: Checkpoint,
+    ) -> InsufficientNodes:
+        has_place = {assignment.pod.uid for assignment in placed}
+        first = next(pod for pod in wanted if pod.uid not in has_place)
+        want = max(unit.required, 1)
+        reason = explain_shortage(self._snapshot, want, len(placed), first)
+        self._snapshot.rollback(mark)
+        return reason
+
+    def _assign(self, pods: Sequence[Pod]) -> list[Assignment]:
+        """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
+        assignments: list[Assignment] = []
+        waiting: dict[PodShape, list[Pod]] = {}
+        for pod in pods:
+            kept = self._keep_promise(pod)
+            if kept is None:
+                waiting.setdefault(pod.shape, []).append(pod)
+            else:
+                assignments.append(kept)
+        for shape in self._hardest_first(waiting):
+            assignments += self._assign_shape(shape, waiting[shape])
+        return assignments
+
+    def _keep_promise(self, pod: Pod) -> Assignment | None:
+        """Return a released pod's recorded node, if it still fits there.
+
+        A pinned pod can go nowhere else and already counts as used on that node.
+        """
+        if pod.recorded is None:
+            return None
+        node = pod.recorded.node
+        if pod.pinned:
+            return Assignment(pod, node)
+        row = self._snapshot.table.row_of.get(node)
+        if row is None or not self._snapshot.room_at(pod.shape, row):
+            return None
+        self._snapshot.place(pod.shape, row)
+        return Assignment(pod, node)
+
+    def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
+        shares = fill(self._snapshot, shape, len(pods), self._scoring)
+        table = self._snapshot.table
+        names = sorted(
+            (int(table.name_rank[share.row]), table.node_at(share.row).name, share.count)
+            for share in shares
+        )
+        nodes = [name for _, name, count in names for _ in range(count)]
+        ordered = sorted(pods, key=_order_of) if len(nodes) < len(pods) else pods
+        return [Assignment(pod, node) for pod, node in zip(ordered, nodes, strict=False)]
+
+    def _hardest_first(self, waiting: dict[PodShape, list[Pod]]) -> list[PodShape]:
+        if len(waiting) < 2:
+            return list(waiting)
+        room = {shape: int(self._snapshot.room(shape).sum()) for shape in waiting}
+        return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
+
+
+def _question_of(unit: Unit) -> tuple[PodShape, int] | None:
+    """Return what a unit asks when it is so simple that another may ask exactly the same."""
+    pods = unit.pods
+    shape = pods[0].shape
+    if unit.required != len(pods) or any(pod.shape is not shape or pod.recorded for pod in pods):
+        return None
+    return shape, len(pods)
+
+
+def _obstacle(unit: Unit, snapshot: Snapshot) -> Reason | None:
+    """Return what keeps a unit from being placed by us wherever there may be room."""
+    for pod in unit.pods:
+        if pod.shape.needs_kube_scheduler and pod.handling is not Handling.RELEASE_PINNED:
+            return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
+        if pod.pinned and pod.recorded and pod.recorded.node not in snapshot.table.row_of:
+            return PinnedNodeUnfit(pod.key, pod.recorded.node)
+    return None
+
+
+def _order_of(pod: Pod) -> tuple[int, float, str, str]:
+    return (-pod.priority, pod.created, pod.name, pod.uid)
+
+
+def _first_required(demand: Demand) -> Sequence[Pod]:
+    return demand.pods[: demand.required]
+
+
+def _smallest_required(demand: Demand) -> Sequence[Pod]:
+    by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
+    return by_size[: demand.required]
+
+
+def _left_over(unit: Unit, placement: Placement, snapshot: Snapshot) -> Refusal | None:
+    """Return why surplus pods of a placed unit were not placed."""
+    placed = {assignment.pod.uid for assignment in placement.assignments}
+    rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
+    if not rest:
+        return None
+    return Refusal(unit.key, rest, explain_shortage(snapshot, len(rest), 0, rest[0]))
+
+
+def _plan_id(unit: Unit, assignments: list[Assignment]) -> str:
+    digest = blake2s(unit.key.encode(), digest_size=5)
+    for assignment in assignments:
+        digest.update(f"\0{assignment.pod.uid}\0{assignment.node}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,69 @@
+"""NodeResourcesFit scoring: how good a node is for one more pod, from 0 to 100.
+
+Source: the kube-scheduler plugin NodeResourcesFit (LeastAllocated, MostAllocated), with one
+strategy per resource as Koordinator's NodeResourcesFitPlus has it. Integers, rounded down.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koord.core.units import CPU, MEMORY
+
+MAX_SCORE = 100
+
+
+class Strategy(StrEnum):
+    """Spread over nodes, or pack onto few."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """How one resource counts."""
+
+    strategy: Strategy
+    weight: int = 1
+
+
+DEFAULT_WEIGHTS: Mapping[str, Weighed] = {
+    CPU: Weighed(Strategy.LEAST_ALLOCATED, 1),
+    MEMORY: Weighed(Strategy.LEAST_ALLOCATED, 1),
+    "nvidia.com/gpu": Weighed(Strategy.MOST_ALLOCATED, 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Which resources count, how, and with what weight.
+
+    CPU and memory always count; another resource counts for pods that ask for it. Packing GPUs by
+    default keeps whole nodes free for the jobs that need whole nodes.
+    """
+
+    weights: Mapping[str, Weighed] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One resource's part in the score of one shape: its column, request, strategy and weight."""
+
+    column: int
+    request: int
+    strategy: Strategy
+    weight: int
+
+
+def score_of(terms: list[Term], used: list[int], allocatable: list[int], pods: int) -> int:
+    """Score a node as it would be with ``pods`` more pods; the lists run parallel to ``terms``."""
+    total = weights = 0
+    for term, taken, size in zip(terms, used, allocatable, strict=True):
+        if size <= 0:
+            continue
+        after = min(taken + pods * term.request, size)
+        part = size - after if term.strategy is Strategy.LEAST_ALLOCATED else after
+        total += term.weight * (part * MAX_SCORE // size)
+        weights += term.weight
+    return total // weights if weights else 0

@@ -1,0 +1,136 @@
+"""What is short: the numbers behind a refusal, per cause, and per node when someone asks.
+
+Counts as kube-scheduler counts: a node is reported under the first check that it fails, except that
+every resource it lacks is named.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from koord.core.nodes import Node
+from koord.core.placement.labels import is_tolerated
+from koord.core.placement.snapshot import Snapshot
+from koord.core.placement.table import Mask
+from koord.core.pods import Pod, PodShape
+from koord.core.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """One node's answer for one shape: pods that fit, or what stands against it.
+
+    ``short`` holds (resource, asked, free) for every resource of which one pod asks too much.
+    """
+
+    node: str
+    pods: int
+    refusal: NodeRefusal | None
+    detail: str
+    short: tuple[tuple[str, int, int], ...]
+
+
+def explain_shortage(snapshot: Snapshot, want: int, fit: int, first: Pod) -> InsufficientNodes:
+    """Say why ``first`` has no place on the snapshot as it is, and what would help."""
+    shape = first.shape
+    refused = count_refusals(snapshot, shape)
+    resource, request = _scarcest(shape, refused)
+    empty = snapshot.room_when_empty(shape)
+    largest = int(empty.max()) if empty.size else 0
+    return InsufficientNodes(
+        want=want,
+        fit=fit,
+        nodes=len(snapshot.table),
+        refused=refused,
+        first=first.key,
+        resource=resource,
+        request=request,
+        more_nodes=-(-(want - fit) // largest) if largest else 0,
+    )
+
+
+def count_refusals(snapshot: Snapshot, shape: PodShape) -> tuple[RefusedNodes, ...]:
+    """Count nodes by cause, most frequent first."""
+    left = snapshot.table.is_live.copy()
+    refused: list[RefusedNodes] = []
+    lacking: list[RefusedNodes] = []
+    for refusal, resource, passed in snapshot.checks(shape):
+        failing = left & ~passed
+        if refusal is NodeRefusal.RESOURCE:
+            if failing.any():
+                lacking.append(RefusedNodes(refusal, int(failing.sum()), resource))
+            continue
+        refused += _by_detail(snapshot, shape, refusal, failing)
+        left &= passed
+    return tuple(
+        sorted(refused + lacking, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
+    )
+
+
+def offers(snapshot: Snapshot, shape: PodShape) -> list[NodeOffer]:
+    """Return every node's answer for a shape, nodes in the order of names."""
+    room = snapshot.room(shape)
+    checks = [
+        (refusal, resource, passed)
+        for refusal, resource, passed in snapshot.checks(shape)
+        if refusal is not NodeRefusal.RESOURCE
+    ]
+    answers = []
+    for name, row in snapshot.table.live_rows():
+        failed = (cause for cause, _, passed in checks if not passed[row])
+        refusal: NodeRefusal | None = next(failed, None)
+        node = snapshot.table.node_at(row)
+        short = _short_at(snapshot, shape, row)
+        if refusal is None and short:
+            refusal = NodeRefusal.RESOURCE
+        detail = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ""
+        answers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
+    return answers
+
+
+def _by_detail(
+    snapshot: Snapshot,
+    shape: PodShape,
+    refusal: NodeRefusal,
+    failing: Mask,
+) -> list[RefusedNodes]:
+    count = int(failing.sum())
+    if not count:
+        return []
+    if refusal is not NodeRefusal.TAINT:
+        return [RefusedNodes(refusal, count)]
+    taints = Counter(
+        _untolerated(snapshot.table.node_at(int(row)), shape) for row in np.flatnonzero(failing)
+    )
+    return [RefusedNodes(refusal, n, detail=taint) for taint, n in sorted(taints.items())]
+
+
+def _untolerated(node: Node, shape: PodShape) -> str:
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations):
+            return f"{taint.key}: {taint.value}"
+    return ""
+
+
+def _short_at(snapshot: Snapshot, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
+    vector = snapshot.table.vector(shape)
+    free = snapshot.table.allocatable[:, row] - snapshot.used[:, row]
+    return tuple(
+        (name, amount, int(free[column]))
+        for name, column, amount in zip(
+            vector.resources,
+            vector.columns,
+            vector.amounts,
+            strict=True,
+        )
+        if free[column] < amount
+    )
+
+
+def _scarcest(shape: PodShape, refused: tuple[RefusedNodes, ...]) -> tuple[str, int]:
+    requests = dict(shape.requests)
+    for entry in refused:
+        if entry.refusal is NodeRefusal.RESOURCE:
+            return entry.resource, requests.get(entry.resource, 0)
+    return "", 0

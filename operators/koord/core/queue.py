@@ -1,0 +1,163 @@
+"""Which units are tried next: order, back-off, and wake-up by what could change the answer.
+
+A unit that was refused sleeps until something relevant happens: one of its own pods or settings
+changes, or a node that is eligible for it can take at least one more of its pods. Pods whose writes
+failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from koord.core.gang.quorum import Ready, demands
+from koord.core.placement.snapshot import Snapshot
+from koord.core.plan import Demand, Refusal, Unit, UnitKey
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.state import Changes, ClusterState
+
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 5.0
+"""A leader never leaves something that blocks placement alone for longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A refused unit (or the surplus of a placed one) and why it sleeps."""
+
+    unit: Unit
+    pods: tuple[Pod, ...]
+    reason: Reason
+
+
+@dataclass(slots=True)
+class _Penalty:
+    failures: int
+    until: float
+
+
+class Queue:
+    """Units that are ready, units that sleep, and sources that cannot make a unit yet.
+
+    A *source* is what units are made from: a gang group (by the keys of its gangs) or a single pod.
+    """
+
+    def __init__(self) -> None:
+        self.blocked: dict[UnitKey, Blocked] = {}
+        self.waiting: dict[str, Reason] = {}
+        """Gang key or single pod's uid -> why no unit can be made of it."""
+        self._ready: dict[UnitKey, Unit] = {}
+        self._units_of: dict[str, tuple[UnitKey, ...]] = {}
+        self._penalties: dict[str, _Penalty] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def absorb(self, changes: Changes, state: ClusterState) -> None:
+        """Bring the queue in line with what changed."""
+        for gang in sorted(changes.gangs):
+            self._remake(gang, self._units_of_gang(gang, state))
+        for uid in sorted(changes.singles):
+            self._remake(uid, self._units_of_single(uid, state))
+        if changes.freed and self.blocked:
+            self._wake(state.snapshot(), changes.freed)
+
+    def take(self, now: float, most_pods: int) -> list[Unit]:
+        """Take due units in order, at least one, together up to about ``most_pods`` pods."""
+        taken: list[Unit] = []
+        pods = 0
+        for unit in sorted(self._ready.values(), key=_order_of):
+            if self._due_at(unit) > now:
+                continue
+            if taken and pods + len(unit.pods) > most_pods:
+                break
+            taken.append(unit)
+            pods += len(unit.pods)
+        for unit in taken:
+            del self._ready[unit.key]
+        return taken
+
+    def next_due(self) -> float | None:
+        """Return when the next ready unit is due (in the past: now), or None when there is none."""
+        return min((self._due_at(unit) for unit in self._ready.values()), default=None)
+
+    def refuse(self, unit: Unit, refusal: Refusal) -> None:
+        """Put a unit to sleep until something relevant changes."""
+        self.blocked[unit.key] = Blocked(unit, refusal.pods, refusal.reason)
+
+    def penalise(self, uids: Iterable[str], now: float) -> None:
+        """Keep pods back for a while whose writes failed."""
+        for uid in uids:
+            penalty = self._penalties.setdefault(uid, _Penalty(0, 0.0))
+            delay = FIRST_BACKOFF_SECONDS * 2.0**penalty.failures
+            penalty.failures = min(penalty.failures + 1, 16)
+            penalty.until = now + min(delay, LONGEST_BACKOFF_SECONDS)
+
+    def forgive(self, uids: Iterable[str]) -> None:
+        """Forget failures of pods that were bound or are gone."""
+        for uid in uids:
+            self._penalties.pop(uid, None)
+
+    def _due_at(self, unit: Unit) -> float:
+        if not self._penalties:
+            return 0.0
+        penalties = (self._penalties.get(pod.uid) for pod in unit.pods)
+        return max((penalty.until for penalty in penalties if penalty), default=0.0)
+
+    def _remake(self, source: str, made: tuple[Unit, ...] | Reason | None) -> None:
+        """Replace all units of a source by what it makes now; unchanged ones sleep on."""
+        asleep = {}
+        for key in self._units_of.pop(source, ()):
+            self._ready.pop(key, None)
+            if key in self.blocked:
+                asleep[key] = self.blocked.pop(key)
+        self.waiting.pop(source, None)
+        if made is None:
+            return
+        if not isinstance(made, tuple):
+            self.waiting[source] = made
+            return
+        if made:
+            self._units_of[source] = tuple(unit.key for unit in made)
+        for unit in made:
+            before = asleep.get(unit.key)
+            if before is not None and before.unit == unit:
+                self.blocked[unit.key] = before
+            else:
+                self._ready[unit.key] = unit
+
+    def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
+        verdict = demands(state.book, gang)
+        return verdict.units if isinstance(verdict, Ready) else verdict
+
+    def _units_of_single(self, uid: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
+        pod = state.pods.get(uid)
+        if pod is None or pod.gang is not None or not pod.is_waiting:
+            self._penalties.pop(uid, None)
+            return None
+        if pod.handling is Handling.FOREIGN_GATE:
+            return WaitingForForeignGate(pod.key, pod.foreign_gates)
+        return (unit_of(pod),) if pod.is_plannable else None
+
+    def _wake(self, snapshot: Snapshot, freed: set[str]) -> None:
+        row_of = snapshot.table.row_of
+        rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
+        helped: dict[PodShape, bool] = {}
+        for key, blocked in list(self.blocked.items()):
+            for pod in blocked.pods:
+                if pod.shape not in helped:
+                    helped[pod.shape] = bool(snapshot.room(pod.shape)[rows].any())
+                if helped[pod.shape]:
+                    self._ready[key] = blocked.unit
+                    del self.blocked[key]
+                    break
+
+
+def unit_of(pod: Pod) -> Unit:
+    """Return the unit that a pod outside any gang is."""
+    return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
+
+
+def _order_of(unit: Unit) -> tuple[bool, int, float, UnitKey]:
+    return (not unit.is_repair, -unit.priority, unit.since, unit.key)
