@@ -114,7 +114,7 @@ def _untolerated(node: Node, shape: PodShape) -> str:
 
 
 def _short_at(snapshot: Snapshot, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
-    vector = snapshot.table.vector(shape)
+    vector = snapshot.vector(shape)
     free = snapshot.table.allocatable[:, row] - snapshot.used[:, row]
     return tuple(
         (name, amount, int(free[column]))

@@ -56,7 +56,7 @@ class Snapshot:
 
     def room(self, shape: PodShape) -> Ints:
         """Return, per row, how many more pods of the shape fit."""
-        copies = self._copies(self.table.vector(shape), self.table.allocatable - self.used)
+        copies = self._copies(self.vector(shape), self.used)
         copies[~self.table.eligible(shape)] = 0
         if shape.host_ports:
             np.minimum(copies, self._port_room(shape), out=copies)
@@ -64,7 +64,7 @@ class Snapshot:
 
     def room_when_empty(self, shape: PodShape) -> Ints:
         """Return, per row, how many pods of the shape fit on the node with nothing else on it."""
-        copies = self._copies(self.table.vector(shape), self.table.allocatable)
+        copies = self._copies(self.vector(shape), None)
         copies[~self.table.eligible(shape)] = 0
         if shape.host_ports:
             np.minimum(copies, 1, out=copies)
@@ -76,7 +76,7 @@ class Snapshot:
             shape.host_ports and not self._port_room(shape)[row]
         ):
             return False
-        vector = self.table.vector(shape)
+        vector = self.vector(shape)
         return all(
             self.table.allocatable[column, row] - self.used[column, row] >= amount
             for column, amount in zip(vector.columns, vector.amounts, strict=True)
@@ -91,7 +91,7 @@ class Snapshot:
             yield refusal, "", rows
         if shape.host_ports:
             yield NodeRefusal.HOST_PORT, "", self._port_room(shape) > 0
-        vector = self.table.vector(shape)
+        vector = self.vector(shape)
         for name, column, amount in zip(
             vector.resources,
             vector.columns,
@@ -101,10 +101,22 @@ class Snapshot:
             free = self.table.allocatable[column] - self.used[column]
             yield NodeRefusal.RESOURCE, name, free >= amount
 
-    def _copies(self, vector: RequestVector, free: Ints) -> Ints:
+    def vector(self, shape: PodShape) -> RequestVector:
+        """Return the request vector of a shape, with a column here for each of its resources."""
+        vector = self.table.vector(shape)
+        missing = len(self.table.allocatable) - len(self.used)
+        if missing:  # the shape asked for a resource that was never seen before
+            more = np.zeros((missing, self.used.shape[1]), dtype=np.int64)
+            self.used = np.vstack([self.used, more])
+        return vector
+
+    def _copies(self, vector: RequestVector, used: Ints | None) -> Ints:
         copies: Ints | None = None
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            fits = free[column] // amount
+            free = self.table.allocatable[column]
+            if used is not None:
+                free = free - used[column]
+            fits = free // amount
             copies = fits if copies is None else np.minimum(copies, fits, out=copies)
         if copies is None:
             raise ValueError("a shape asks for at least one pod slot")
@@ -117,7 +129,7 @@ class Snapshot:
 
     def _apply(self, row: int, shape: PodShape, count: int) -> None:
         self.version += 1
-        vector = self.table.vector(shape)
+        vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
         if shape.host_ports:

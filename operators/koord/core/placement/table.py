@@ -13,7 +13,7 @@ from koord.core.nodes import Node
 from koord.core.placement.labels import LabelColumns
 from koord.core.pods import PodShape
 from koord.core.reasons import NodeRefusal
-from koord.core.units import PODS
+from koord.core.units import CPU, MEMORY, PODS
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -41,7 +41,7 @@ class NodeTable:
     """
 
     def __init__(self) -> None:
-        self.columns: dict[str, int] = {PODS: 0}
+        self.columns: dict[str, int] = {PODS: 0, CPU: 1, MEMORY: 2}
         self.allocatable: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.is_live: Mask = np.zeros(_FIRST_ROWS, dtype=np.bool_)

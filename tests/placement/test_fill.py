@@ -1,0 +1,101 @@
+"""The greedy fill equals going pod by pod, and never overfills a node."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import GPU, make_node, make_pod
+
+from koord.core.placement.fill import fill, score_terms
+from koord.core.placement.scoring import Scoring, score_of
+from koord.core.placement.snapshot import Snapshot
+from koord.core.pods import PodShape
+from koord.core.state import ClusterState
+
+SCORING = Scoring()
+
+nodes_drawn = st.lists(
+    st.tuples(
+        st.integers(1, 16),  # cpu
+        st.integers(0, 8),  # gpu
+        st.integers(0, 5),  # pods already there
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def make_state(drawn: list[tuple[int, int, int]]) -> ClusterState:
+    state = ClusterState()
+    for at, (cpu, gpu, residents) in enumerate(drawn):
+        name = f"n{at}"
+        state.upsert_node(make_node(name).cpu(cpu * 1000).pods(10).gpu(gpu).build())
+        for one in range(min(residents, 2 * cpu)):
+            state.upsert_pod(make_pod(f"r-{at}-{one}").requests(cpu=500).running(name).build())
+    return state
+
+
+def place_one_by_one(snapshot: Snapshot, shape: PodShape, count: int) -> dict[int, int]:
+    """Place each pod on the node that scores best at that moment: the definition."""
+    placed: dict[int, int] = {}
+    terms = score_terms(snapshot, shape, SCORING)
+    pods_column = snapshot.table.column("pods")
+    for _ in range(count):
+        room = snapshot.room(shape)
+        best = None
+        for name, row in snapshot.table.live_rows():
+            if not room[row]:
+                continue
+            used = [int(snapshot.used[term.column, row]) for term in terms]
+            sizes = [int(snapshot.table.allocatable[term.column, row]) for term in terms]
+            key = (-score_of(terms, used, sizes, 1), int(snapshot.used[pods_column, row]), name)
+            if best is None or key < best[0]:
+                best = (key, row)
+        if best is None:
+            break
+        snapshot.place(shape, best[1])
+        placed[best[1]] = placed.get(best[1], 0) + 1
+    return placed
+
+
+@given(nodes_drawn, st.integers(0, 3), st.integers(0, 4), st.integers(1, 20))
+def test_fill_equals_placing_pod_by_pod(
+    drawn: list[tuple[int, int, int]],
+    cpu: int,
+    gpu: int,
+    count: int,
+) -> None:
+    state = make_state(drawn)
+    shape = make_pod("p").requests(cpu=cpu * 500).gpu(gpu).build().shape
+    expected_on = state.snapshot()
+    expected = place_one_by_one(expected_on, shape, count)
+    snapshot = state.snapshot()
+    shares = fill(snapshot, shape, count, SCORING)
+    assert sum(share.count for share in shares) == sum(expected.values())
+    assert (snapshot.used <= snapshot.table.allocatable).all()
+    assert {share.row: share.count for share in shares} == expected
+
+
+def test_gpus_are_packed_and_cpus_spread() -> None:
+    state = make_state([(16, 8, 0), (16, 8, 0)])
+    gpu_shape = make_pod("g").gpu(2).build().shape
+    assert [share.count for share in fill(state.snapshot(), gpu_shape, 3, SCORING)] == [3]
+    cpu_shape = make_pod("c").requests(cpu=1000).build().shape
+    assert sorted(s.count for s in fill(state.snapshot(), cpu_shape, 4, SCORING)) == [2, 2]
+
+
+def test_pods_without_requests_are_spread_by_count() -> None:
+    state = make_state([(4, 0, 0), (4, 0, 0), (4, 0, 0)])
+    shape = make_pod("empty").build().shape
+    assert sorted(s.count for s in fill(state.snapshot(), shape, 6, SCORING)) == [2, 2, 2]
+
+
+def test_rollback_restores_every_amount() -> None:
+    state = make_state([(4, 4, 1), (8, 0, 2)])
+    snapshot = state.snapshot()
+    before = snapshot.used.copy()
+    mark = snapshot.checkpoint()
+    fill(snapshot, make_pod("g").gpu(1).host_port(80).build().shape, 3, SCORING)
+    fill(snapshot, make_pod("c").requests(cpu=100).build().shape, 9, SCORING)
+    assert (snapshot.used != before[: len(snapshot.used)]).any()
+    snapshot.rollback(mark)
+    assert (snapshot.used[: len(before)] == before).all()
+    assert GPU in snapshot.table.columns
