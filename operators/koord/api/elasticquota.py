@@ -5,11 +5,11 @@ the namespaces of a quota stand in labels and annotations (``keys.quota``); what
 satisfy together is no matter of one object and is reported as a condition.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from pydantic import model_validator
 
-from koord.api.model import Model, refuse
+from koord.api.model import Model, Rule, refuse
 from koord.api.podgroup import SIGS_APPROVAL, SIGS_GROUP
 from koord.api.resource import (
     AGE,
@@ -24,9 +24,57 @@ from koord.api.resource import (
     reason_column,
 )
 
+# The server compares these names only. A rule over all names costs too much for servers before
+# 1.34, which take any quantity for three megabytes long and would refuse the whole CRD; a quota
+# with min above max in another resource is accepted there and reported as a condition.
+_COMPARED: Final = (
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "pods",
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "dcu.com/gpu",
+    "huawei.com/npu-core",
+    "koordinator.sh/gpu",
+    "koordinator.sh/gpu.shared",
+    "koordinator.sh/gpu-core",
+    "koordinator.sh/gpu-memory",
+    "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/rdma",
+    "koordinator.sh/fpga",
+    "kubernetes.io/batch-cpu",
+    "kubernetes.io/batch-memory",
+    "kubernetes.io/mid-cpu",
+    "kubernetes.io/mid-memory",
+)
+
+
+def _amount(field: str) -> str:
+    # quantity(string(x)) would serve both types, but the server cannot bound what it costs.
+    return f"(type({field}) == int ? quantity('0').add({field}) : quantity({field}))"
+
+
+def _min_within_max(resource: str) -> Rule:
+    low, high = f"self.min['{resource}']", f"self.max['{resource}']"
+    return Rule(
+        f"!has(self.min) || !has(self.max) || !('{resource}' in self.min) "
+        f"|| !('{resource}' in self.max) "
+        f"|| {_amount(low)}.compareTo({_amount(high)}) <= 0",
+        min_above_max(resource),
+        field_path=f".min['{resource}']",
+    )
+
+
+def min_above_max(resource: str) -> str:
+    """Say that a quota guarantees more than it allows."""
+    return f"min must not exceed max for {resource}: raise max or lower min"
+
 
 class ElasticQuotaSpec(Model):
     """What the quota is guaranteed and what it may grow to."""
+
+    rules = tuple(_min_within_max(resource) for resource in _COMPARED)
 
     min: ResourceList | None = None
     """What the quota can always get, also when others want it."""
@@ -40,11 +88,6 @@ class ElasticQuotaSpec(Model):
             if name in limits and guarantee > limits[name]:
                 raise refuse(min_above_max(name), "min", name)
         return self
-
-
-def min_above_max(resource: str) -> str:
-    """Say that a quota guarantees more than it allows."""
-    return f"min must not exceed max for {resource}: raise max or lower min"
 
 
 class ElasticQuotaStatus(Model):

@@ -1,0 +1,52 @@
+"""Gangs: pods that start together, and what is recorded about it.
+
+Pods with `POD_GROUP` take their settings from the PodGroup of that name; pods without it may carry
+the settings themselves, as annotations.
+"""
+
+from typing import Final
+
+POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io"
+"""Pod label: name of the PodGroup in the namespace of the pod."""
+LEGACY_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+"""Pod label, deprecated: name of a gang without a PodGroup."""
+LEGACY_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Pod label, deprecated: how many members of such a gang start together."""
+
+PREFIX: Final = "gang.scheduling.koordinator.sh/"
+
+NAME: Final = f"{PREFIX}name"
+"""Pod annotation: name of a gang without a PodGroup."""
+MIN_AVAILABLE: Final = f"{PREFIX}min-available"
+"""Pod annotation, integer: how many members of such a gang start together."""
+TOTAL_NUMBER: Final = f"{PREFIX}total-number"
+"""Pod or PodGroup annotation, integer: how many members are expected; informational."""
+WAITING_TIME: Final = f"{PREFIX}waiting-time"
+"""Pod annotation, duration such as 5m: how long the complete gang may wait for a place."""
+MODE: Final = f"{PREFIX}mode"
+"""Pod or PodGroup annotation: Strict or NonStrict."""
+MATCH_POLICY: Final = f"{PREFIX}match-policy"
+"""Pod or PodGroup annotation: once-satisfied, only-waiting or waiting-and-running."""
+MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
+"""The same; `MATCH_POLICY` wins."""
+GROUPS: Final = f"{PREFIX}groups"
+"""Pod or PodGroup annotation, JSON list of "namespace/name": gangs that start together."""
+TIMEOUT: Final = f"{PREFIX}timeout"
+"""Defined upstream and used nowhere."""
+NETWORK_TOPOLOGY_SPEC: Final = f"{PREFIX}network-topology-spec"
+"""Pod or PodGroup annotation, JSON: which layers of the network the gang must or should share."""
+NETWORK_TOPOLOGY_INDEX: Final = f"{PREFIX}network-topology-index"
+"""Pod annotation, integer from 0: rank of the pod; neighbours in rank are placed close by."""
+
+BIND_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+"""Pod annotation (result): the gang group that the pod was bound with."""
+BIND_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+"""Pod annotation (result): how many pods were bound together."""
+BIND_GROUP_ID_DEPRECATED: Final = "scheduling.koordinator.sh/bind-gang-group-id"
+"""Written beside `BIND_GROUP_ID` for older readers."""
+BIND_MEMBER_COUNT_DEPRECATED: Final = "scheduling.koordinator.sh/bind-gang-member-count"
+"""Written beside `BIND_MEMBER_COUNT` for older readers."""
+SCHEDULING_HINT: Final = "internal.scheduling.koordinator.sh/scheduling-hint"
+"""Pod annotation, JSON: nodes that something above the scheduler asks for or prefers."""
+SCHEDULING_HINT_DEPRECATED: Final = "scheduling.koordinator.sh/scheduling-hint"
+"""Read if `SCHEDULING_HINT` is absent."""

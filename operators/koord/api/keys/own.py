@@ -1,0 +1,14 @@
+"""What upstream has no name for: all of it below ``operators.koordinator.sh/``."""
+
+from typing import Final
+
+PREFIX: Final = "operators.koordinator.sh/"
+
+SCHEDULER_NAME: Final = "koord-scheduler"
+"""spec.schedulerName of pods that the operators bind; Koordinator's scheduler has the same name."""
+PLACEMENT_GATE: Final = f"{PREFIX}placement"
+"""Scheduling gate that holds a pod until its whole unit has a place."""
+PLAN: Final = f"{PREFIX}plan"
+"""Pod annotation (result), JSON: node, plan id, group and member count of the placement."""
+PLACED: Final = f"{PREFIX}Placed"
+"""Pod condition type: whether the pod has a place, and why not."""

@@ -1,0 +1,48 @@
+"""Reservations: which pods may use them, and what they hold back."""
+
+from typing import Final
+
+PREFIX: Final = "scheduling.koordinator.sh/"
+
+IGNORED: Final = f"{PREFIX}reservation-ignored"
+"""Pod label: "true" lets the pod use what reservations hold, without owning any."""
+AFFINITY: Final = f"{PREFIX}reservation-affinity"
+"""Pod annotation, JSON: which reservations the pod must use."""
+EXACT_MATCH: Final = f"{PREFIX}exact-match-reservation"
+"""Pod annotation, JSON: resources in which pod and reservation must be equal."""
+ALLOCATED: Final = f"{PREFIX}reservation-allocated"
+"""Pod annotation (result), JSON: name and uid of the reservation that the pod uses."""
+
+ORDER: Final = f"{PREFIX}reservation-order"
+"""Reservation label, integer: lower is used first; 0 means no order."""
+PRE_ALLOCATION_REQUIRED: Final = f"{PREFIX}pre-allocation-required"
+"""Reservation label: "true" if it must be laid over pods that run."""
+RESTRICTED_OPTIONS: Final = f"{PREFIX}reservation-restricted-options"
+"""Reservation annotation, JSON: resources that the policy Restricted is about."""
+RESIZE_ALLOCATABLE: Final = f"{PREFIX}reservation-resize-allocatable"
+"""Reservation annotation, JSON: resources that replace those of the template."""
+INNER_RESERVED: Final = "node.koordinator.sh/reservation"
+"""Reservation annotation, JSON: a part that no owner may use. On a node: what pods may not use."""
+PRIORITY: Final = "koordinator.sh/priority"
+"""Reservation label, integer: priority if the template has none."""
+
+OPERATING_MODE: Final = f"{PREFIX}operating-mode"
+"""Pod label: Reservation makes the pod itself a reservation; Runnable does not."""
+OWNERS: Final = f"{PREFIX}reservation-owners"
+"""Annotation of such a pod, JSON list like spec.owners."""
+CURRENT_OWNER: Final = f"{PREFIX}reservation-current-owner"
+"""Annotation of such a pod (result), JSON: the pod that uses it."""
+
+IS_PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
+"""Pod label: "true" lets reservations of mode Cluster take the pod over."""
+PRE_ALLOCATABLE_PRIORITY: Final = "pod.koordinator.sh/pre-allocatable-priority"
+"""Pod annotation, integer: higher is taken over first."""
+
+RESERVE_POD: Final = f"{PREFIX}reserve-pod"
+"""Internal to schedulers: marks the pod made from a reservation; users must not set it."""
+RESERVATION_NAME: Final = f"{PREFIX}reservation-name"
+"""Internal to schedulers: the reservation of that pod."""
+RESERVATION_NODE: Final = f"{PREFIX}reservation-node"
+"""Internal to schedulers: the node that the template names."""
+IS_PRE_ALLOCATION: Final = f"{PREFIX}is-pre-allocation"
+"""Internal to schedulers: whether it is laid over pods that run."""
