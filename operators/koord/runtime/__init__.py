@@ -1,0 +1,1 @@
+"""The running process: configuration, logs, metrics, HTTP, and the root that composes all parts."""

@@ -1,0 +1,92 @@
+"""What the process tells about itself over HTTP: metrics, health, readiness, internal state.
+
+Answers come from callables that are handed in; this module knows no operator. ``/debug/state``
+names pods and nodes, so it answers to this machine only, whatever address is listened on; a request
+through ``kubectl port-forward`` comes from there too.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from koord.runtime.settings import Address
+
+_MAX_BODY_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the answers come from.
+
+    ``metrics`` gives the text format, ``unsynced`` names the parts that are not ready yet (none:
+    the process is ready), ``state`` gives anything that can be written as JSON.
+    """
+
+    metrics: Callable[[], bytes]
+    unsynced: Callable[[], Sequence[str]]
+    state: Callable[[], Any]
+
+
+@asynccontextmanager
+async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Address]:
+    """Serve while the context lasts; yield the address with the port that is really used."""
+    runner = web.AppRunner(make_app(sources), access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address.host, address.port).start()
+        host, port, *_ = runner.addresses[0]
+        yield Address(host, port)
+    finally:
+        await runner.cleanup()
+
+
+def make_app(sources: Sources) -> web.Application:
+    """Return the application: four pages to read, nothing to write."""
+    pages = _Pages(sources)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES)
+    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get("/healthz", pages.healthz)
+    app.router.add_get("/readyz", pages.readyz)
+    app.router.add_get("/debug/state", pages.state)
+    return app
+
+
+class _Pages:
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=self._sources.metrics(), headers=headers)
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        unsynced = self._sources.unsynced()
+        if unsynced:
+            return web.Response(status=503, text=f"not synced: {', '.join(unsynced)}\n")
+        return web.Response(text="ok\n")
+
+    async def state(self, request: web.Request) -> web.Response:
+        if not _is_local(request.remote):
+            return web.Response(
+                status=403, text="only for this machine: use kubectl port-forward\n"
+            )
+        body = msgspec.json.format(msgspec.json.encode(self._sources.state()), indent=2)
+        return web.Response(body=body, content_type="application/json")
+
+
+def _is_local(remote: str | None) -> bool:
+    if remote is None:
+        return False
+    address = ip_address(remote)
+    # An IPv4 client of a socket that listens on [::].
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

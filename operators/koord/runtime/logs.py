@@ -1,0 +1,92 @@
+"""Logs of the process: one line per record, JSON for machines or key=value for people.
+
+A message is a constant; what it is about travels as fields: ``log.info("bound", extra={"pod": key,
+"node": name})``. Only plain values become fields, so a whole object, its spec or its credentials
+included, cannot slip into a log through ``extra``.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TextIO
+
+from typing_extensions import override
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_KOPF_INTERNALS = frozenset({"k8s_skip", "settings"})
+_KOPF_REFERENCE = "k8s_ref"
+
+
+class LogFormat(StrEnum):
+    """How records are written."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+def configure_logging(log_format: LogFormat, stream: TextIO | None = None) -> None:
+    """Send all records of the process to ``stream`` (stderr) in one format."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, then the fields."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line = _head_of(record) | fields_of(record)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """``time LEVEL logger message key=value …``; a traceback follows on lines of its own."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        head = _head_of(record)
+        message = head["message"].replace("\n", "\\n")
+        parts = [head["time"], f"{head['level']:<7}", head["logger"], message]
+        parts += [f"{key}={_quote(value)}" for key, value in fields_of(record).items()]
+        line = " ".join(parts)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the structured fields of a record: plain values, and Kopf's object reference."""
+    fields: dict[str, Any] = {
+        key: value
+        for key, value in vars(record).items()
+        if key not in _STANDARD
+        and key not in _KOPF_INTERNALS
+        and isinstance(value, str | int | float | None)
+    }
+    reference = getattr(record, _KOPF_REFERENCE, None)
+    if isinstance(reference, dict):
+        named = (reference.get("namespace"), reference.get("name"))
+        fields["kind"] = reference.get("kind")
+        fields["object"] = "/".join(str(part) for part in named if part)
+    return fields
+
+
+def _head_of(record: logging.LogRecord) -> dict[str, str]:
+    time = datetime.fromtimestamp(record.created, UTC)
+    return {
+        "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+
+
+def _quote(value: object) -> str:
+    text = str(value)
+    is_plain = text.isprintable() and not set(text) & set(' "=')
+    return text if text and is_plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,137 @@
+"""The configuration file of the operators: one versioned YAML document, checked before use.
+
+Unknown fields and impossible values are refused with the field and the value that was written; a
+typo must not become a default. Knows nothing of the cluster, and holds no secrets.
+"""
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.placement.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
+from koord.runtime.logs import LogFormat
+
+_MAX_BYTES = 64 * 1024
+_DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+class InvalidConfiguration(ValueError):  # noqa: N818 - what it says is what is wrong
+    """The configuration cannot be used. ``problems`` has one line each, field first."""
+
+    def __init__(self, source: str, problems: list[str]) -> None:
+        super().__init__("\n  ".join([f"{source} cannot be used:", *problems]))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An IP address and a port to listen on; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+
+def parse_address(text: object) -> Address:
+    """Parse ``127.0.0.1:8080`` or ``[::1]:8080``; raise ValueError for anything else."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ValueError("is not ADDRESS:PORT, such as 127.0.0.1:8080")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return Address(str(ip_address(host)), int(port))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class ResourceScore(_Section):
+    """How one resource counts when nodes are compared: spread or pack, and how much it weighs."""
+
+    type: Strategy
+    weight: int = Field(default=1, ge=1, le=100, strict=True)
+
+
+def _default_scoring() -> dict[str, ResourceScore]:
+    return {
+        resource: ResourceScore(type=weighed.strategy, weight=weighed.weight)
+        for resource, weighed in DEFAULT_WEIGHTS.items()
+    }
+
+
+class Settings(_Section):
+    """All that can be configured; every field has the default that suits one machine.
+
+    ``scoring`` replaces the built-in strategies as a whole. ``default_wait_seconds`` and
+    ``default_match_policy`` hold for gangs that do not say otherwise.
+    """
+
+    api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
+    kind: Literal["OperatorConfiguration"] = "OperatorConfiguration"
+    scheduler_name: str = Field(default="koord-scheduler", max_length=253, pattern=_DNS_SUBDOMAIN)
+    scoring: Mapping[str, ResourceScore] = Field(default_factory=_default_scoring, max_length=64)
+    http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
+    bind_concurrency: int = Field(default=100, ge=1, le=1000, strict=True)
+    default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
+    default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    log_format: LogFormat = LogFormat.TEXT
+
+    def make_scoring(self) -> Scoring:
+        """Return the strategies as the planner takes them."""
+        return Scoring(
+            {name: Weighed(score.type, score.weight) for name, score in self.scoring.items()}
+        )
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check a configuration file; raise InvalidConfiguration with all its problems."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfiguration(str(path), [str(error.strerror)]) from error
+    if len(text) > _MAX_BYTES:
+        raise InvalidConfiguration(str(path), [f"it is larger than {_MAX_BYTES} bytes"])
+    return parse_settings(text, str(path))
+
+
+def parse_settings(text: bytes | str, source: str) -> Settings:
+    """Check one YAML document; ``source`` names it in errors."""
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(source, [f"it is not YAML: {error}"]) from error
+    if not isinstance(document, dict):
+        raise InvalidConfiguration(source, ["it is not one YAML mapping"])
+    missing = [
+        f"{field}: must be given" for field in ("apiVersion", "kind") if field not in document
+    ]
+    if missing:
+        raise InvalidConfiguration(source, missing)
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        raise InvalidConfiguration(source, _problems(error)) from error
+
+
+def _problems(error: ValidationError) -> list[str]:
+    return [
+        f"{'.'.join(map(str, problem['loc']))}: {_problem_of(problem)}"
+        for problem in error.errors(include_url=False)
+    ]
+
+
+def _problem_of(problem: ErrorDetails) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "no such field"
+    said = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{reprlib.repr(problem['input'])} {said}"

@@ -1,0 +1,119 @@
+"""The HTTP side of the process, over a real socket where one is needed."""
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from unittest.mock import Mock
+
+import pytest
+from aiohttp import ClientSession
+from aiohttp.test_utils import make_mocked_request
+
+from koord.runtime.http import Sources, make_app, serve_http
+from koord.runtime.metrics import Metrics
+from koord.runtime.settings import Address
+
+
+@dataclass
+class Process:
+    """Something with metrics, unsynced parts and a state, as the operators are."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    unsynced: list[str] = field(default_factory=list)
+    state: object = None
+
+    @property
+    def sources(self):
+        return Sources(
+            metrics=self.metrics.encode, unsynced=lambda: self.unsynced, state=lambda: self.state
+        )
+
+    @asynccontextmanager
+    async def serve(self, host="127.0.0.1"):
+        async with (
+            serve_http(Address(host, 0), self.sources) as address,
+            ClientSession(f"http://127.0.0.1:{address.port}") as session,
+        ):
+            yield Client(session)
+
+
+@dataclass
+class Client:
+    session: ClientSession
+
+    async def request(self, path, method="GET"):
+        async with self.session.request(method, path) as answer:
+            return answer.status, answer.content_type, await answer.text()
+
+
+async def test_metrics_are_in_the_text_format_of_prometheus():
+    process = Process()
+    process.metrics.count_bind("bound")
+    async with process.serve() as client:
+        status, content_type, text = await client.request("/metrics")
+    assert (status, content_type) == (200, "text/plain")
+    assert 'koord_binds_total{outcome="bound"} 1.0' in text
+
+
+async def test_health_is_independent_of_readiness():
+    async with Process(unsynced=["pods"]).serve() as client:
+        assert await client.request("/healthz") == (200, "text/plain", "ok\n")
+
+
+async def test_readiness_names_what_is_not_synced():
+    process = Process(unsynced=["pods", "nodes"])
+    async with process.serve() as client:
+        answer = await client.request("/readyz")
+        assert answer == (503, "text/plain", "not synced: pods, nodes\n")
+        process.unsynced.clear()
+        assert await client.request("/readyz") == (200, "text/plain", "ok\n")
+
+
+async def test_state_is_json_for_this_machine():
+    async with Process(state={"units": [{"key": "default/a"}]}).serve() as client:
+        status, content_type, text = await client.request("/debug/state")
+    assert (status, content_type) == (200, "application/json")
+    assert json.loads(text) == {"units": [{"key": "default/a"}]}
+
+
+@pytest.mark.parametrize(
+    ("remote", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.8.8.8", 200),
+        ("::1", 200),
+        ("::ffff:127.0.0.1", 200),
+        ("10.0.0.7", 403),
+        ("::ffff:10.0.0.7", 403),
+        ("fe80::1", 403),
+    ],
+)
+async def test_state_is_for_this_machine_only(remote, status):
+    transport = Mock(get_extra_info={"peername": (remote, 40000)}.get)
+    request = make_mocked_request("GET", "/debug/state", transport=transport)
+    match = await make_app(Process(state={"a": "pod"}).sources).router.resolve(request)
+    answer = await match.handler(request)
+    assert answer.status == status
+    assert (b"pod" in answer.body) == (status == 200)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/debug", 404),
+        ("GET", "/metrics/../etc/passwd", 404),
+        ("POST", "/debug/state", 405),
+        ("DELETE", "/metrics", 405),
+    ],
+)
+async def test_there_is_nothing_else(method, path, status):
+    async with Process().serve() as client:
+        assert (await client.request(path, method))[0] == status
+
+
+async def test_the_port_is_free_again_afterwards():
+    async with serve_http(Address("127.0.0.1", 0), Process().sources) as first:
+        assert first.port > 0
+    async with serve_http(first, Process().sources) as second:
+        assert second == first

@@ -1,0 +1,149 @@
+"""The configuration file: what is accepted, what is refused and how that reads."""
+
+import pytest
+
+from koord.core.gang.model import MatchPolicy
+from koord.core.placement.scoring import DEFAULT_WEIGHTS, Strategy, Weighed
+from koord.runtime.logs import LogFormat
+from koord.runtime.settings import (
+    Address,
+    InvalidConfiguration,
+    Settings,
+    load_settings,
+    parse_address,
+    parse_settings,
+)
+
+HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
+
+
+def test_an_empty_configuration_is_the_defaults():
+    assert parse_settings(HEAD, "file") == Settings()
+
+
+def test_defaults_listen_on_this_machine_only():
+    assert Settings().http_address == Address("127.0.0.1", 8080)
+
+
+def test_default_scoring_is_that_of_the_planner():
+    assert Settings().make_scoring().weights == DEFAULT_WEIGHTS
+
+
+def test_every_field_is_read():
+    settings = parse_settings(
+        HEAD
+        + """
+schedulerName: other
+scoring:
+  cpu: {type: MostAllocated}
+  example.com/gpu: {type: LeastAllocated, weight: 7}
+httpAddress: 0.0.0.0:9000
+bindConcurrency: 8
+defaultWaitSeconds: 30
+defaultMatchPolicy: only-waiting
+logFormat: json
+""",
+        "file",
+    )
+    assert settings.scheduler_name == "other"
+    assert settings.make_scoring().weights == {
+        "cpu": Weighed(Strategy.MOST_ALLOCATED, 1),
+        "example.com/gpu": Weighed(Strategy.LEAST_ALLOCATED, 7),
+    }
+    assert settings.http_address == Address("0.0.0.0", 9000)  # noqa: S104 - only parsed
+    assert settings.bind_concurrency == 8
+    assert settings.default_wait_seconds == 30
+    assert settings.default_match_policy is MatchPolicy.ONLY_WAITING
+    assert settings.log_format is LogFormat.JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("schedulerNam: a", "schedulerNam: no such field"),
+        ("scheduler_name: a", "scheduler_name: no such field"),
+        ("schedulerName: A b", "schedulerName: 'A b' "),
+        ("schedulerName: " + "a" * 254, "schedulerName: 'aaa"),
+        ("scoring: {cpu: {type: Most}}", "scoring.cpu.type: 'Most' should be 'LeastAllocated' or"),
+        ("scoring: {cpu: {type: MostAllocated, weight: 0}}", "scoring.cpu.weight: 0 should be"),
+        ("scoring: {cpu: {weight: 1}}", "scoring.cpu.type: "),
+        ("httpAddress: 8080", "httpAddress: 8080 is not ADDRESS:PORT"),
+        ("httpAddress: localhost:80", "httpAddress: 'localhost:80' 'localhost' does not appear"),
+        ("httpAddress: 127.0.0.1:65536", "httpAddress: '127.0.0.1:65536' is not ADDRESS:PORT"),
+        ("bindConcurrency: '8'", "bindConcurrency: '8' should be a valid integer"),
+        ("bindConcurrency: true", "bindConcurrency: True should be a valid integer"),
+        ("bindConcurrency: 0", "bindConcurrency: 0 should be greater than or equal to 1"),
+        ("defaultWaitSeconds: 0", "defaultWaitSeconds: 0 should be greater"),
+        ("defaultMatchPolicy: never", "defaultMatchPolicy: 'never' should be"),
+        ("logFormat: yaml", "logFormat: 'yaml' should be 'json' or 'text'"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_value(text, problem):
+    with pytest.raises(InvalidConfiguration) as refused:
+        parse_settings(HEAD + text, "file")
+    assert len(refused.value.problems) == 1
+    assert refused.value.problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is not one YAML mapping"),
+        ("- a", "it is not one YAML mapping"),
+        ("a: [", "it is not YAML: "),
+        (b"\xff\xfe\xfd", "it is not YAML: "),
+        (HEAD + "---\n" + HEAD, "it is not YAML: "),
+        ("kind: OperatorConfiguration", "apiVersion: must be given"),
+        ("apiVersion: operators.koordinator.sh/v1alpha1", "kind: must be given"),
+        (HEAD.replace("v1alpha1", "v2"), "apiVersion: 'operators.koordinator.sh/v2' should be"),
+        (HEAD.replace("OperatorC", "C"), "kind: 'Configuration' should be"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(text, problem):
+    with pytest.raises(InvalidConfiguration) as refused:
+        parse_settings(text, "file")
+    assert refused.value.problems[0].startswith(problem)
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(InvalidConfiguration) as refused:
+        parse_settings(HEAD + "logFormat: yaml\nbindConcurrency: 0\nnope: 1", "/etc/koord.yaml")
+    fields = sorted(problem.partition(":")[0] for problem in refused.value.problems)
+    assert fields == ["bindConcurrency", "logFormat", "nope"]
+    assert str(refused.value).startswith("/etc/koord.yaml cannot be used:\n  ")
+
+
+def test_a_file_is_read(tmp_path):
+    path = tmp_path / "koord.yaml"
+    path.write_text(HEAD + "bindConcurrency: 5", encoding="utf-8")
+    assert load_settings(path).bind_concurrency == 5
+
+
+def test_a_missing_file_is_a_clear_error(tmp_path):
+    with pytest.raises(InvalidConfiguration, match=r"none\.yaml cannot be used:\n  No such file"):
+        load_settings(tmp_path / "none.yaml")
+
+
+def test_a_file_without_end_is_refused(tmp_path):
+    path = tmp_path / "koord.yaml"
+    path.write_text("#" * (1 << 17), encoding="utf-8")
+    with pytest.raises(InvalidConfiguration, match="larger than 65536 bytes"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("::1:8080", Address("::1", 8080)),
+    ],
+)
+def test_addresses(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":80", "1.2.3.4", "1.2.3.4:", "1.2.3.4:²", "[::1:80", None])
+def test_what_is_no_address(text):
+    with pytest.raises(ValueError, match=r"ADDRESS:PORT|IPv4 or IPv6"):
+        parse_address(text)
