@@ -1,0 +1,25 @@
+"""A real Kubernetes control plane on this machine, for demo, tests and benchmarks.
+
+    with Sandbox(components=[Component.KWOK]) as box:
+        box.add_nodes(8, "a100x8")
+        box.apply("examples/")
+
+It knows nothing of the operators: they are run against it like against any cluster.
+"""
+
+from koord.sandbox.audit import Write
+from koord.sandbox.box import ControlPlane, Sandbox
+from koord.sandbox.components import Component
+from koord.sandbox.errors import SandboxError
+from koord.sandbox.nodes import list_shapes, load_shape, make_node
+
+__all__ = [
+    "Component",
+    "ControlPlane",
+    "Sandbox",
+    "SandboxError",
+    "Write",
+    "list_shapes",
+    "load_shape",
+    "make_node",
+]

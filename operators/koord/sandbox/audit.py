@@ -1,0 +1,74 @@
+"""Reads the audit log: who wrote what, in the order of the answers.
+
+The log holds writes only, each once; see audit-policy.yaml.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write request that was answered."""
+
+    user: str
+    verb: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    code: int
+    """The HTTP status of the answer."""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Reference(msgspec.Struct):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    stage: str
+    verb: str
+    user: _User
+    object_ref: _Reference = msgspec.field(default_factory=_Reference)
+    response_status: _Status = msgspec.field(default_factory=_Status)
+
+
+_DECODER = msgspec.json.Decoder(_Event)
+
+
+def read_writes(log: Path) -> Iterator[Write]:
+    """Yield the writes recorded so far."""
+    with log.open("rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return  # the server is writing this one
+            event = _DECODER.decode(line)
+            if event.stage in {"ResponseComplete", "Panic"}:
+                yield _make_write(event)
+
+
+def _make_write(event: _Event) -> Write:
+    reference = event.object_ref
+    return Write(
+        user=event.user.username,
+        verb=event.verb,
+        resource=reference.resource,
+        subresource=reference.subresource,
+        namespace=reference.namespace,
+        name=reference.name,
+        code=event.response_status.code,
+    )

@@ -1,0 +1,145 @@
+"""Decides where the binaries of a sandbox come from.
+
+`KUBEBUILDER_ASSETS`, then PATH, then the sandbox's own build. A place is taken whole or not at
+all: it must hold everything that is needed, in versions that work together. Mixtures (a stray
+kubectl on PATH, say) are how odd failures begin.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from koord.sandbox.build import build_missing, find_cache
+from koord.sandbox.components import Component
+from koord.sandbox.progress import Reporter
+
+KUBECTL = "kubectl"
+_ASSETS = "KUBEBUILDER_ASSETS"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_OLDEST = {
+    Component.APISERVER: (1, 30),  # what the operators need; see docs
+    Component.ETCD: (3, 5),
+    Component.KWOK: (0, 8),  # the oldest that our stages were tried with
+}
+
+
+class Source(StrEnum):
+    """Where a binary comes from."""
+
+    ASSETS = _ASSETS
+    PATH = "PATH"
+    BUILT = "built"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A program of the sandbox."""
+
+    path: Path
+    version: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """All programs of a sandbox, and why places that come first were passed over."""
+
+    found: Mapping[str, Binary]
+    remarks: tuple[str, ...]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a program."""
+        return self.found[name].path
+
+
+def list_needed(components: Iterable[Component]) -> list[str]:
+    """Return the programs that a sandbox of these components needs."""
+    return [*(str(component) for component in Component if component in set(components)), KUBECTL]
+
+
+def find_binaries(components: Iterable[Component], report: Reporter) -> Binaries:
+    """Find, or build, the programs for these components."""
+    needed = list_needed(components)
+    remarks: list[str] = []
+    for source, look_up in _list_places():
+        found = _take_whole(source, look_up, needed)
+        if not isinstance(found, str):
+            return Binaries(found, tuple(remarks))
+        remarks.append(found)
+    return Binaries(_build(needed, report), tuple(remarks))
+
+
+def _list_places() -> list[tuple[Source, Callable[[str], str | None]]]:
+    places: list[tuple[Source, Callable[[str], str | None]]] = []
+    assets = os.environ.get(_ASSETS)
+    if assets:
+        places.append((Source.ASSETS, lambda name: shutil.which(name, path=assets)))
+    places.append((Source.PATH, shutil.which))
+    return places
+
+
+def _take_whole(
+    source: Source, look_up: Callable[[str], str | None], needed: list[str]
+) -> dict[str, Binary] | str:
+    """Return all that is needed from one place, or why the place will not do."""
+    paths = {name: look_up(name) for name in needed}
+    missing = [name for name, path in paths.items() if path is None]
+    if missing:
+        return f"{source} passed over: no {', '.join(missing)}"
+    found = {
+        name: Binary(Path(path), _ask_version(name, path), source)
+        for name, path in paths.items()
+        if path is not None
+    }
+    unfit = _find_unfit(found)
+    return f"{source} passed over: {unfit}" if unfit else found
+
+
+def _build(needed: list[str], report: Reporter) -> dict[str, Binary]:
+    cache = find_cache()
+    build_missing(cache, needed, report)
+    return {
+        name: Binary(cache.path(name), cache.read_version(name), Source.BUILT) for name in needed
+    }
+
+
+def _ask_version(name: str, path: str) -> str:
+    question = ["version", "--client"] if name == KUBECTL else ["--version"]
+    try:
+        answer = subprocess.run(
+            [path, *question], capture_output=True, text=True, check=False, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    found = _VERSION.search(answer.stdout)
+    return found[0] if found else "unknown"
+
+
+def _find_unfit(found: Mapping[str, Binary]) -> str | None:
+    """Return the first program whose version will not do, and why."""
+    versions = {name: parse_version(binary.version) for name, binary in found.items()}
+    server = versions[Component.APISERVER]
+    for name, version in versions.items():
+        oldest = _OLDEST.get(Component(name)) if name != KUBECTL else None
+        if oldest is not None and version < oldest:
+            return f"{name} {found[name].version} is older than {oldest[0]}.{oldest[1]}"
+        if name.startswith("kube") and not _is_compatible(name, version, server):
+            return f"{name} {found[name].version} does not go with kube-apiserver {server}"
+    return None
+
+
+def _is_compatible(name: str, version: tuple[int, int], server: tuple[int, int]) -> bool:
+    # Kubernetes' version skew policy, without the extra allowance for rolling upgrades.
+    skew = 1 if name == KUBECTL else 0
+    return version[0] == server[0] and abs(version[1] - server[1]) <= skew
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Return major and minor; (0, 0) for what is no version."""
+    found = _VERSION.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -1,0 +1,162 @@
+"""The sandbox as its users see it: a control plane to start, to use and to stop.
+
+Everything is done by other modules of the package; here it gets one face.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from koord.sandbox.audit import Write, read_writes
+from koord.sandbox.binaries import KUBECTL, find_binaries
+from koord.sandbox.components import ALWAYS, Component
+from koord.sandbox.kubeconfig import write_token_kubeconfig
+from koord.sandbox.kubectl import Kubectl
+from koord.sandbox.launch import (
+    Order,
+    describe_cluster,
+    has_service_account,
+    launch,
+    make_client,
+    make_name,
+)
+from koord.sandbox.nodes import add_nodes, load_shape
+from koord.sandbox.progress import ConsoleReporter, Reporter
+from koord.sandbox.record import Record, read_living_record, remove
+
+_TOKEN_LIFETIME = 24 * 3600  # seconds
+_INTERVAL = 0.02
+
+
+class ControlPlane:
+    """A running control plane, whoever started it."""
+
+    def __init__(self, record: Record, end: Callable[[], None]) -> None:
+        layout = record.layout
+        self.record = record
+        self.name: str = record.name
+        self.directory: Path = layout.directory
+        self.server: str = layout.server
+        self.ca_file: Path = Path(layout.pki("ca.crt"))
+        self.kubeconfig: Path = layout.kubeconfig("admin")
+        self.audit_log: Path = layout.audit_log
+        self.client = make_client(layout)
+        self._end = end
+        self._kubectl = Kubectl(
+            Path(record.programs[KUBECTL].path), self.kubeconfig, self.directory
+        )
+
+    @classmethod
+    def open(cls, name: str) -> "ControlPlane":
+        """Find a sandbox that runs already; raise `UnknownSandbox` when it does not."""
+        record = read_living_record(name)
+        return ControlPlane(record, record.supervisor.end)
+
+    def stop(self) -> None:
+        """Take it down and remove everything that belongs to it."""
+        self.client.close()
+        self._end()
+        remove(self.name)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator; return its output, raise `KubectlFailed`."""
+        return self._kubectl.run(*arguments, stdin=stdin)
+
+    def apply(self, path: Path | str, *, server_side: bool = True) -> None:
+        """Apply a manifest, or all below a directory, and wait until new kinds are served."""
+        self._kubectl.apply(Path(path), server_side=server_side)
+
+    def add_nodes(self, count: int, shape: str) -> list[str]:
+        """Create so many ready nodes of a shape; return their names."""
+        return add_nodes(self.client, count, load_shape(shape))
+
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace and return when pods can be created in it."""
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.client.create("/api/v1/namespaces", manifest)
+        if Component.CONTROLLER_MANAGER in self.record.programs:
+            while not has_service_account(self.client, name):
+                time.sleep(_INTERVAL)
+
+    def kubeconfig_for(self, namespace: str, service_account: str) -> Path:
+        """Write a kubeconfig that acts as an existing service account, for a day."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": _TOKEN_LIFETIME},
+        }
+        token = self.client.create(path, request)["status"]["token"]
+        # The first dot separates: a namespace's name has none.
+        user = f"{namespace}.{service_account}"
+        file = self.record.layout.kubeconfig(user)
+        write_token_kubeconfig(file, describe_cluster(self.name, self.record.layout), user, token)
+        return file
+
+    def writes(self, user: str | None = None) -> list[Write]:
+        """Return the writes that the API server has answered so far, of one user or of all.
+
+        A service account is the user `system:serviceaccount:NAMESPACE:NAME`.
+        """
+        return [write for write in read_writes(self.audit_log) if user in {None, write.user}]
+
+
+class Sandbox(ControlPlane):
+    """A new control plane, which ends with this process at the latest.
+
+    As with `subprocess.Popen`, creating the object starts the processes; use it in a `with`
+    statement, or call `stop`.
+
+    Parameters
+    ----------
+    name
+        By which `koord sandbox` knows it; made up when missing.
+    components
+        What runs besides etcd and kube-apiserver, which always do; everything by default.
+        Without kube-controller-manager, namespaces get no service account and pods need none.
+    arguments
+        Further command line arguments by component; they win over the sandbox's own.
+    report
+        Who is told when binaries have to be built first.
+
+    Raises
+    ------
+    BinariesUnavailable
+        When the binaries were not found and cannot be built.
+    StartFailed
+        When a component ended early, or nothing was ready in time.
+    NameTaken
+        When there is a sandbox of that name.
+
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        components: Iterable[Component] = tuple(Component),
+        arguments: Mapping[Component, Sequence[str]] | None = None,
+        report: Reporter | None = None,
+    ) -> None:
+        chosen = ALWAYS.union(components)
+        binaries = find_binaries(chosen, report or ConsoleReporter())
+        order = Order(name or make_name(), chosen, binaries, arguments or {})
+        self._launched = launch(order)
+        super().__init__(self._launched.record, self._launched.end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def detach(self) -> None:
+        """Let it run on after this process; `koord sandbox down` takes it down."""
+        self._launched.detach()

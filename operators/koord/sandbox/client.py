@@ -1,0 +1,109 @@
+"""A small synchronous client for what the sandbox itself asks the API server.
+
+Not for operators and not for measurements: those use `koord.kube`. Safe to use from several
+threads; connections are kept and used again.
+"""
+
+import http.client
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from koord.sandbox.errors import ApiError
+
+_TIMEOUT = 30.0
+_IDLE_LIMIT = 30.0  # seconds; the server closes idle connections after a while
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class AdminClient:
+    """Speaks JSON with the API server as the cluster's administrator."""
+
+    def __init__(self, server: str, ca: str, certificate: str, key: str) -> None:
+        self._address = urlsplit(server).netloc
+        self._context = ssl.create_default_context(cafile=ca)
+        self._context.load_cert_chain(certificate, key)
+        # Appending to a deque and popping from it are atomic; no lock is needed.
+        self._idle: deque[tuple[float, http.client.HTTPSConnection]] = deque()
+
+    def get(self, path: str) -> Any:
+        """Read an object or a list."""
+        return self.request("GET", path)
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """POST an object and return what became of it."""
+        return self.request("POST", path, body)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a JSON merge patch and return what became of the object."""
+        return self.request("PATCH", path, body, content_type=_MERGE_PATCH)
+
+    def delete(self, path: str) -> Any:
+        """Delete an object, or all of a collection."""
+        return self.request("DELETE", path)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = _JSON,
+    ) -> Any:
+        """Send one request; decode the answer, or raise `ApiError` with its status."""
+        status, payload = self._exchange(method, path, body, content_type)
+        if status >= 400:
+            raise ApiError(status, _explain(payload))
+        return msgspec.json.decode(payload)
+
+    def is_ready(self) -> bool:
+        """Whether the API server calls itself ready."""
+        try:
+            status, _ = self._exchange("GET", "/readyz", None, _JSON)
+        except (OSError, http.client.HTTPException):
+            return False
+        return status == 200
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, content_type: str
+    ) -> tuple[int, bytes]:
+        connection = self._take_connection()
+        payload = None if body is None else msgspec.json.encode(body)
+        try:
+            connection.request(method, path, payload, {"Content-Type": content_type})
+            response = connection.getresponse()
+            answer = response.status, response.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append((time.monotonic(), connection))
+        return answer
+
+    def _take_connection(self) -> http.client.HTTPSConnection:
+        with suppress(IndexError):
+            while True:
+                used, connection = self._idle.pop()
+                if time.monotonic() - used < _IDLE_LIMIT:
+                    return connection
+                connection.close()
+        return http.client.HTTPSConnection(self._address, timeout=_TIMEOUT, context=self._context)
+
+
+def _explain(payload: bytes) -> str:
+    try:
+        status = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return payload[:200].decode(errors="replace")
+    return str(status.get("message", status)) if isinstance(status, dict) else str(status)

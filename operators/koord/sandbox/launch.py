@@ -1,0 +1,221 @@
+"""Brings a sandbox up: from a name to a control plane that answers.
+
+The order of things is the order in which they are needed, with one exception: kubeconfig files
+are written before anything runs, since some components read theirs at once.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from koord.sandbox.binaries import Binaries
+from koord.sandbox.certificates import USERS, Credential, write_pki
+from koord.sandbox.client import AdminClient
+from koord.sandbox.components import ALWAYS, Component, Layout, make_command
+from koord.sandbox.errors import ApiError, StartFailed
+from koord.sandbox.kubeconfig import Cluster, write_certificate_kubeconfig
+from koord.sandbox.ports import hold_ports
+from koord.sandbox.process import describe_process
+from koord.sandbox.record import (
+    ProgramRecord,
+    Record,
+    directory_of,
+    now,
+    read_failure,
+    remove,
+    take_name,
+    write_record,
+)
+
+_SUPERVISOR = Path(__file__).parent / "supervisor.py"
+_PATIENCE = 120.0  # seconds; some four on an idle machine
+_PATIENCE_AT_END = 10.0
+_INTERVAL = 0.05
+_LOG_TAIL = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be started."""
+
+    name: str
+    components: frozenset[Component]
+    binaries: Binaries
+    arguments: Mapping[Component, Sequence[str]]
+    """Further arguments by component; they win over ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A running sandbox whose supervisor is a child of this process."""
+
+    record: Record
+    supervisor: "subprocess.Popen[bytes]"
+
+    def tell(self, word: str) -> None:
+        """Say a word to the supervisor; see there for what it understands."""
+        pipe = self.supervisor.stdin
+        if pipe is not None:
+            pipe.write(f"{word}\n".encode())
+            pipe.flush()
+
+    def end(self) -> None:
+        """Take the sandbox down; return when all its processes are gone."""
+        self.supervisor.terminate()
+        if self.supervisor.stdin is not None:
+            self.supervisor.stdin.close()
+        try:
+            self.supervisor.wait(_PATIENCE_AT_END)
+        except subprocess.TimeoutExpired:
+            self.supervisor.kill()  # the kernel kills its children with it
+            self.supervisor.wait()
+
+    def detach(self) -> None:
+        """Let the sandbox outlive this process."""
+        self.tell("detach")
+        if self.supervisor.stdin is not None:
+            self.supervisor.stdin.close()
+        # Otherwise Popen warns that a child was left running, which is the point.
+        self.supervisor.returncode = 0
+
+
+def make_name() -> str:
+    """Make up a name for a sandbox."""
+    return f"box-{secrets.token_hex(4)}"
+
+
+def make_client(layout: Layout) -> AdminClient:
+    """Return a client for the administrator of a sandbox."""
+    return AdminClient(
+        layout.server, layout.pki("ca.crt"), layout.pki("admin.crt"), layout.pki("admin.key")
+    )
+
+
+def launch(order: Order) -> Launched:
+    """Start a sandbox and wait until it can be used; leave nothing behind on failure."""
+    directory = take_name(order.name)
+    try:
+        credentials = write_pki(directory / "pki")
+        with hold_ports(3) as (server, etcd, peer):
+            layout = Layout(directory, server, etcd, peer)
+            _write_kubeconfigs(order.name, layout, credentials)
+            _write_plan(order, layout)
+            return _start(order, layout)
+    except BaseException:
+        remove(order.name)
+        raise
+
+
+def _write_kubeconfigs(name: str, layout: Layout, credentials: Mapping[str, Credential]) -> None:
+    cluster = describe_cluster(name, layout)
+    for user in USERS:
+        path = layout.kubeconfig(user)
+        write_certificate_kubeconfig(path, cluster, user, credentials[user])
+
+
+def describe_cluster(name: str, layout: Layout) -> Cluster:
+    """Return what every kubeconfig of a sandbox says about it."""
+    return Cluster(f"koord-{name}", layout.server, Path(layout.pki("ca.crt")).read_bytes())
+
+
+def _write_plan(order: Order, layout: Layout) -> None:
+    plan = [
+        {
+            "name": component,
+            "command": [
+                *make_command(component, order.binaries.path(component), layout, order.components),
+                *order.arguments.get(component, ()),
+            ],
+            "after_ready": component not in ALWAYS,
+        }
+        for component in Component
+        if component in order.components
+    ]
+    (layout.directory / "plan.json").write_text(json.dumps(plan))
+
+
+def _start(order: Order, layout: Layout) -> Launched:
+    supervisor = _spawn_supervisor(layout.directory)
+    launched = Launched(_make_record(order, layout, supervisor.pid), supervisor)
+    try:
+        write_record(launched.record)
+        _wait_until_usable(order, launched)
+    except BaseException:
+        launched.end()
+        raise
+    return launched
+
+
+def _spawn_supervisor(directory: Path) -> "subprocess.Popen[bytes]":
+    # Isolated and without site-packages: it needs the standard library only, and starts at once.
+    command = [sys.executable, "-I", "-S", str(_SUPERVISOR), str(directory), str(os.getpid())]
+    with (directory / "supervisor.log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us; we tell the supervisor
+        )
+
+
+def _make_record(order: Order, layout: Layout, supervisor: int) -> Record:
+    return Record(
+        name=order.name,
+        server_port=layout.server_port,
+        etcd_port=layout.etcd_port,
+        etcd_peer_port=layout.etcd_peer_port,
+        supervisor=describe_process(supervisor),
+        since=now(),
+        programs={
+            name: ProgramRecord(str(binary.path), binary.version, binary.source)
+            for name, binary in order.binaries.found.items()
+        },
+    )
+
+
+def _wait_until_usable(order: Order, launched: Launched) -> None:
+    client = make_client(launched.record.layout)
+    try:
+        _wait_for(client.is_ready, launched)
+        if order.components > ALWAYS:
+            launched.tell("rest")
+        if Component.CONTROLLER_MANAGER in order.components:
+            _wait_for(lambda: has_service_account(client, "default"), launched)
+    finally:
+        client.close()
+
+
+def has_service_account(client: AdminClient, namespace: str) -> bool:
+    """Whether pods can be created: they need the service account named default."""
+    try:
+        client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    except ApiError:
+        return False
+    return True
+
+
+def _wait_for(is_reached: Callable[[], bool], launched: Launched) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not is_reached():
+        if launched.supervisor.poll() is not None:
+            raise StartFailed(explain_failure(launched.record.name))
+        if time.monotonic() > deadline:
+            raise StartFailed(f"the control plane was not ready after {_PATIENCE:.0f} s")
+        time.sleep(_INTERVAL)
+
+
+def explain_failure(name: str) -> str:
+    """Return which component took the sandbox down, and the end of its log."""
+    failure = read_failure(name)
+    component = "supervisor" if failure is None else failure.component
+    status = "" if failure is None else f" with status {failure.status}"
+    log = directory_of(name) / f"{component}.log"
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
+    return f"{component} ended{status}; the end of its log:\n{tail}"

@@ -1,0 +1,152 @@
+"""What a sandbox leaves on disk about itself, so that other processes find it and take it down.
+
+One directory per sandbox below the state directory; the file `sandbox.json` in it is written when
+the supervisor has been started. Creating the directory is what takes the name.
+"""
+
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from koord.sandbox.components import Layout
+from koord.sandbox.errors import NameTaken, SandboxError, UnknownSandbox
+from koord.sandbox.files import write_privately
+from koord.sandbox.paths import state_directory
+from koord.sandbox.process import Process
+
+_T = TypeVar("_T")
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_FILE = "sandbox.json"
+
+
+class ProgramRecord(msgspec.Struct, frozen=True):
+    """A program that the sandbox uses."""
+
+    path: str
+    version: str
+    source: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A sandbox as another process sees it."""
+
+    name: str
+    server_port: int
+    etcd_port: int
+    etcd_peer_port: int
+    supervisor: Process
+    since: datetime
+    programs: dict[str, ProgramRecord]
+
+    @property
+    def layout(self) -> Layout:
+        """Its paths and ports."""
+        return Layout(
+            directory=directory_of(self.name),
+            server_port=self.server_port,
+            etcd_port=self.etcd_port,
+            etcd_peer_port=self.etcd_peer_port,
+        )
+
+    def read_pids(self) -> dict[str, int]:
+        """Return the process of each component."""
+        return _read_json(self.layout.directory / "pids.json", dict[str, int]) or {}
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The component that ended by itself and took the sandbox with it."""
+
+    component: str
+    status: int
+
+
+def directory_of(name: str) -> Path:
+    """Where a sandbox of that name lives."""
+    return state_directory() / name
+
+
+def take_name(name: str) -> Path:
+    """Create the directory of a new sandbox; raise `NameTaken` when there is one."""
+    if not _NAME.fullmatch(name):
+        raise SandboxError(
+            f"{name!r} cannot be the name of a sandbox: lower-case letters, digits and '-', "
+            "at most 40 of them"
+        )
+    directory = directory_of(name)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        raise NameTaken(
+            f"there is a sandbox {name!r} already; see it with `koord sandbox status`, "
+            f"remove it with `koord sandbox down --name {name}`"
+        ) from None
+    return directory
+
+
+def write_record(record: Record) -> None:
+    """Make the sandbox known to other processes."""
+    write_privately(record.layout.directory / _FILE, msgspec.json.encode(record))
+
+
+def read_record(name: str) -> Record | None:
+    """Return what is known of a sandbox; None while it starts, or when it never did."""
+    return _read_json(directory_of(name) / _FILE, Record)
+
+
+def read_failure(name: str) -> Failure | None:
+    """Return what took the sandbox down, if something did."""
+    return _read_json(directory_of(name) / "failure.json", Failure)
+
+
+def list_names() -> list[str]:
+    """Return the names of all sandboxes, dead ones too."""
+    try:
+        return sorted(entry.name for entry in state_directory().iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def read_living_record(name: str) -> Record:
+    """Return what is known of a sandbox that runs; raise `UnknownSandbox` otherwise."""
+    record = read_record(name)
+    if record is None or not record.supervisor.is_alive():
+        raise UnknownSandbox(_explain_unknown(name))
+    return record
+
+
+def take_down(name: str) -> None:
+    """End a sandbox, whoever started it, and remove everything that belongs to it."""
+    if name not in list_names():
+        raise UnknownSandbox(_explain_unknown(name))
+    record = read_record(name)
+    if record is not None:
+        record.supervisor.end()
+    remove(name)
+
+
+def remove(name: str) -> None:
+    """Remove the files of a sandbox whose processes are gone."""
+    shutil.rmtree(directory_of(name), ignore_errors=True)
+
+
+def _explain_unknown(name: str) -> str:
+    known = ", ".join(list_names()) or "none"
+    return f"no sandbox {name!r} is running; there are: {known}"
+
+
+def now() -> datetime:
+    """Return the present in UTC, to the second."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _read_json(path: Path, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None  # not written yet, or by another version

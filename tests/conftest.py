@@ -1,0 +1,51 @@
+"""Fixtures that all tests share: one sandbox for the whole run, a namespace for each test."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koord.sandbox import Component, Sandbox, SandboxError
+from koord.sandbox.binaries import find_binaries
+from koord.sandbox.progress import ConsoleReporter
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the shared sandbox."""
+    for item in items:
+        if "sandbox" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.sandbox)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the binaries before the first test, whose time limit is too short for that."""
+    if session.config.option.collectonly:
+        return
+    if any(item.get_closest_marker("sandbox") for item in session.items):
+        try:
+            find_binaries(Component, ConsoleReporter())
+        except SandboxError as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """A control plane with everything in it and no nodes; tests share it."""
+    with Sandbox() as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def sandbox_kubeconfig(sandbox: Sandbox) -> Path:
+    """The administrator's kubeconfig."""
+    return sandbox.kubeconfig
+
+
+@pytest.fixture
+def namespace(sandbox: Sandbox) -> Iterator[str]:
+    """A fresh namespace in which pods can be created; it goes after the test."""
+    name = f"test-{secrets.token_hex(4)}"
+    sandbox.create_namespace(name)
+    yield name
+    sandbox.client.delete(f"/api/v1/namespaces/{name}")
