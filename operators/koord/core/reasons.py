@@ -57,11 +57,15 @@ class RefusedNodes:
 
 @dataclass(frozen=True, slots=True)
 class GangCount:
-    """Members present of one gang, and how many must be."""
+    """Members present of one gang, and how many must be.
+
+    ``waiting_only`` says that members with a node do not count (match policy ``only-waiting``).
+    """
 
     gang: GangKey
     present: int
     min_member: int
+    waiting_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

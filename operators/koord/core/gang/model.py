@@ -48,7 +48,11 @@ class BadValue:
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
-    """The settings of one gang. ``group`` holds gang keys, itself included, sorted."""
+    """The settings of one gang.
+
+    ``group`` holds the gang keys that it lists, sorted: itself alone when it lists nothing. A gang
+    whose list leaves it out belongs to its own group all the same.
+    """
 
     key: GangKey
     min_member: int
@@ -65,8 +69,9 @@ class GangSpec:
 class GangClaim:
     """A pod's word that it belongs to a gang.
 
-    ``declared`` holds the settings from the pod's own annotations. It is None when the gang is named
-    by the PodGroup label (the object carries the settings) or when the pod gave no usable minimum.
+    ``declared`` holds the settings from the pod's own annotations. It is None when the gang is
+    named by the PodGroup label (the object carries the settings) or when the pod gave no usable
+    minimum.
     """
 
     key: GangKey

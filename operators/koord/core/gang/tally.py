@@ -1,0 +1,80 @@
+"""Running counts of the members of one gang, kept per change so that nothing is ever rescanned."""
+
+from dataclasses import dataclass, field
+
+from koord.core.pods import Handling, Pod, PodPhase
+
+
+def is_present(pod: Pod) -> bool:
+    """Whether a member counts towards the quorum: alive, and either bound or ours to place.
+
+    Members that others place count from the moment they have a node: before, nothing is known of
+    when they will get one.
+    """
+    return pod.is_alive and (bool(pod.node) or pod.handling is not Handling.NOT_OURS)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and sets over the members of one gang."""
+
+    total: int = 0
+    terminating: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    bound: int = 0
+    """Members with a node, terminated ones included."""
+    alive: int = 0
+    """Neither terminal nor on their way out."""
+    bound_alive: int = 0
+    released_bound: int = 0
+    """Alive and bound by a release of ours: proof that the quorum had been reached."""
+    present: int = 0
+    """Members that ``is_present`` says yes to."""
+    planned: int = 0
+    """Alive, without a node, past the commit point."""
+    label_claims: int = 0
+    """Members that name a PodGroup object by label."""
+    plannable: dict[str, Pod] = field(default_factory=dict)
+    """Waiting and ours to place now, by uid."""
+    foreign: dict[str, Pod] = field(default_factory=dict)
+    """Waiting and ours, behind the gates of others, by uid."""
+
+    @property
+    def waiting(self) -> int:
+        """Members without a node that are ours, whether they can be planned now or not."""
+        return len(self.plannable) + len(self.foreign)
+
+    def add(self, pod: Pod) -> None:
+        """Count a member in."""
+        self._count(pod, 1)
+        if pod.is_plannable:
+            self.plannable[pod.uid] = pod
+        elif pod.is_waiting and pod.handling is Handling.FOREIGN_GATE:
+            self.foreign[pod.uid] = pod
+
+    def discard(self, pod: Pod) -> None:
+        """Count a member out; ``pod`` is the value that was counted in."""
+        self._count(pod, -1)
+        self.plannable.pop(pod.uid, None)
+        self.foreign.pop(pod.uid, None)
+
+    def _count(self, pod: Pod, one: int) -> None:
+        self.total += one
+        self.terminating += one * pod.is_terminating
+        self.running += one * (pod.phase is PodPhase.RUNNING)
+        self.succeeded += one * (pod.phase is PodPhase.SUCCEEDED)
+        self.failed += one * (pod.phase is PodPhase.FAILED)
+        self.bound += one * bool(pod.node)
+        if pod.is_alive:
+            self._count_alive(pod, one)
+
+    def _count_alive(self, pod: Pod, one: int) -> None:
+        self.alive += one
+        self.present += one * is_present(pod)
+        if pod.node:
+            self.bound_alive += one
+            self.released_bound += one * (pod.recorded is not None)
+        else:
+            self.planned += one * (pod.recorded is not None)

@@ -1,0 +1,295 @@
+"""Which gangs may be planned, as which units, and what holds the others back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
+
+from koord.core.gang.book import GangBook
+from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
+from koord.core.gang.permit import Permit, Standing, permit_member
+from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
+from koord.core.pods import Pod, PodPhase
+from koord.core.reasons import (
+    GangCount,
+    InconsistentGroup,
+    InvalidAnnotation,
+    MissingGang,
+    MissingMembers,
+    MissingPodGroup,
+    Reached,
+    WaitingForForeignGate,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ONCE = MatchPolicy.ONCE_SATISFIED
+ONLY_WAITING = MatchPolicy.ONLY_WAITING
+WITH_RUNNING = MatchPolicy.WAITING_AND_RUNNING
+A, B, C = "default/a", "default/b", "default/c"
+
+
+def make_book(pods: Iterable[Pod] = (), pod_groups: Iterable[PodGroup] = ()) -> GangBook:
+    book = GangBook()
+    for pod_group in pod_groups:
+        book.upsert_pod_group(pod_group)
+    for pod in pods:
+        book.upsert_pod(pod)
+    return book
+
+
+def make_started(name: str, gang: str = A, node: str = "n1") -> PodBuilder:
+    """Start a member that we released and bound."""
+    return make_pod(name).gang(gang).released(node, "plan-1", gang, 2).bound(node)
+
+
+def ready(book: GangBook, key: str = A) -> Ready:
+    verdict = demands(book, key)
+    assert isinstance(verdict, Ready), verdict
+    return verdict
+
+
+def stand(policy: MatchPolicy, *, waiting: int, bound: int = 0) -> Standing:
+    return Standing(min_member=3, policy=policy, waiting=waiting, bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("standing", "satisfied", "permit"),
+    [
+        (stand(ONCE, waiting=2), "not yet", Permit.WAIT),
+        (stand(ONCE, waiting=3), "not yet", Permit.GO),
+        (stand(ONCE, waiting=1, bound=1), "before", Permit.GO),
+        (stand(ONLY_WAITING, waiting=2, bound=1), "before", Permit.WAIT),
+        (stand(ONLY_WAITING, waiting=3), "not yet", Permit.GO),
+        (stand(WITH_RUNNING, waiting=2, bound=1), "before", Permit.GO),
+        (stand(WITH_RUNNING, waiting=2, bound=1), "not yet", Permit.GO),
+        (stand(WITH_RUNNING, waiting=1, bound=1), "before", Permit.WAIT),
+        (stand(WITH_RUNNING, waiting=0, bound=5), "before", Permit.GO),
+    ],
+)
+def test_permit_by_policy(standing: Standing, satisfied: str, permit: Permit) -> None:
+    for compat in (False, True):
+        answer = permit_member(standing, [standing], satisfied=satisfied == "before", compat=compat)
+        assert answer is permit
+
+
+def test_permit_counts_members_that_others_bound_except_upstream() -> None:
+    standing = stand(ONCE, waiting=2, bound=1)
+    assert permit_member(standing, [standing], satisfied=False) is Permit.GO
+    assert permit_member(standing, [standing], satisfied=False, compat=True) is Permit.WAIT
+
+
+def test_permit_asks_every_gang_of_the_group() -> None:
+    enough = Standing(min_member=2, policy=ONCE, waiting=2, bound=0)
+    short = Standing(min_member=2, policy=ONCE, waiting=1, bound=0)
+    assert permit_member(enough, [enough, short], satisfied=False) is Permit.WAIT
+    assert permit_member(enough, [enough, enough], satisfied=False) is Permit.GO
+    assert permit_member(enough, [enough, None], satisfied=False) is Permit.WAIT
+    assert permit_member(None, [], satisfied=False) is Permit.UNKNOWN_GANG
+
+
+def test_a_gang_below_its_minimum_waits() -> None:
+    book = make_book(make_pods("a", 3, A), [make_pod_group(A, 4).build()])
+    assert demands(book, A) == MissingMembers((GangCount(A, 3, 4),))
+
+
+def test_a_complete_gang_is_one_unit() -> None:
+    book = make_book(make_pods("a", 5, A), [make_pod_group(A, 4).build()])
+    (unit,) = ready(book).units
+    assert (unit.key, unit.group, unit.required, unit.is_repair) == (A, A, 4, False)
+    assert [pod.name for pod in unit.pods] == [f"a-{i}" for i in range(5)]
+    assert unit.since == 3.0, "the fourth member completed the quorum"
+
+
+def test_members_are_ordered_by_priority_then_age_then_name() -> None:
+    pods = [
+        make_pod("c").gang(A).created(1).build(),
+        make_pod("b").gang(A).created(1).build(),
+        make_pod("old").gang(A).created(0).build(),
+        make_pod("vip").gang(A).created(9).priority(7).build(),
+    ]
+    (unit,) = ready(make_book(pods, [make_pod_group(A, 4).build()])).units
+    assert [pod.name for pod in unit.pods] == ["vip", "old", "b", "c"]
+    assert unit.priority == 7
+
+
+def test_a_group_is_one_unit_and_starts_only_as_a_whole() -> None:
+    groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
+    book = make_book([*make_pods("a", 3, A), *make_pods("b", 1, B)], groups)
+    short = MissingMembers((GangCount(B, 1, 2),))
+    assert (demands(book, A), demands(book, B)) == (short, short)
+    book.upsert_pod(make_pod("b-1").gang(B).created(50).build())
+    (unit,) = ready(book).units
+    assert ready(book, B).units == (unit,)
+    assert unit.key == f"{A},{B}"
+    assert [(demand.gang, len(demand.pods), demand.required) for demand in unit.demands] == [
+        (A, 3, 2),
+        (B, 2, 2),
+    ]
+    assert unit.since == 50.0
+
+
+@pytest.mark.parametrize("gone", ["terminating", "succeeded", "failed"])
+def test_members_on_their_way_out_do_not_count(gone: str) -> None:
+    leaver = make_pod("gone").gang(A)
+    if gone == "terminating":
+        leaver.terminating()
+    else:
+        leaver.phase(PodPhase(gone.capitalize()))
+    book = make_book([leaver.build(), *make_pods("a", 1, A)], [make_pod_group(A, 2).build()])
+    assert demands(book, A) == MissingMembers((GangCount(A, 1, 2),))
+
+
+def test_members_placed_by_others_count_once_bound() -> None:
+    launcher = make_pod("launcher").gang(A).not_ours()
+    book = make_book([launcher.build(), *make_pods("a", 3, A)], [make_pod_group(A, 4).build()])
+    assert demands(book, A) == MissingMembers((GangCount(A, 3, 4),))
+    book.upsert_pod(launcher.bound("n1").not_ours().build())
+    (unit,) = ready(book).units
+    assert (unit.required, unit.is_repair) == (3, False), "all or nothing, and no head start"
+    assert not is_satisfied(book, A)
+    assert is_satisfied(book, A, compat=True)
+
+
+def test_replacements_of_a_started_gang_are_single_pods() -> None:
+    pods = [make_started("a-0").build(), *make_pods("new", 2, A)]
+    book = make_book(pods, [make_pod_group(A, 3).build()])
+    units = ready(book).units
+    assert [(unit.key, unit.group, unit.required, unit.is_repair) for unit in units] == [
+        ("uid-default-new-0", A, 1, True),
+        ("uid-default-new-1", A, 1, True),
+    ]
+
+
+def test_surplus_of_a_gang_at_strength_is_no_repair() -> None:
+    pods = [make_started("a-0").build(), make_started("a-1").build(), *make_pods("new", 1, A)]
+    (unit,) = ready(make_book(pods, [make_pod_group(A, 2).build()])).units
+    assert (unit.key, unit.is_repair) == ("uid-default-new-0", False)
+
+
+def test_who_succeeded_needs_no_repair() -> None:
+    done = make_started("a-1").phase(PodPhase.SUCCEEDED).build()
+    pods = [make_started("a-0").build(), done, *make_pods("new", 1, A)]
+    (unit,) = ready(make_book(pods, [make_pod_group(A, 2).build()])).units
+    assert not unit.is_repair
+
+
+def test_a_recreated_gang_gathers_again() -> None:
+    book = make_book([make_started("a-0").build()], [make_pod_group(A, 2).build()])
+    assert is_satisfied(book, A)
+    book.upsert_pod(make_started("a-0").terminating().build())
+    book.upsert_pod(make_pod("a-0").uid("second-life").gang(A).build())
+    assert demands(book, A) == MissingMembers((GangCount(A, 1, 2),))
+
+
+def test_waiting_and_running_counts_survivors() -> None:
+    group = make_pod_group(A, 3).match_policy(WITH_RUNNING).build()
+    book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])
+    assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),))
+    book.upsert_pod(make_pod("new-1").gang(A).build())
+    (unit,) = ready(book).units
+    assert (unit.key, unit.required, unit.is_repair) == (A, 2, True)
+
+
+def test_only_waiting_needs_the_whole_gang_again() -> None:
+    group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
+    book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])
+    assert demands(book, A) == MissingMembers((GangCount(A, 1, 2, waiting_only=True),))
+    book.upsert_pod(make_pod("new-1").gang(A).build())
+    (unit,) = ready(book).units
+    assert unit.required == 2
+
+
+@pytest.mark.parametrize("policy", list(MatchPolicy))
+def test_a_gang_that_runs_complete_has_its_quorum_and_nothing_to_plan(policy: MatchPolicy) -> None:
+    pods = [make_started("a-0").build(), make_started("a-1").build()]
+    book = make_book(pods, [make_pod_group(A, 2).match_policy(policy).build()])
+    assert isinstance(find_quorum(book, A), Reached)
+    assert ready(book) == Ready()
+
+
+def test_a_pod_group_without_pods_misses_all_of_them() -> None:
+    assert demands(make_book((), [make_pod_group(A, 2).build()]), A) == MissingMembers(
+        (GangCount(A, 0, 2),)
+    )
+
+
+def test_members_without_their_pod_group_wait_for_it() -> None:
+    book = make_book(make_pods("a", 2, A))
+    assert demands(book, A) == MissingPodGroup(A)
+
+
+def test_members_without_a_usable_minimum_say_so() -> None:
+    bad = BadValue("min-available", "x", "none", "not a number")
+    claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,))
+    pod = make_pod("a-0")._set(gang=claim).build()
+    assert demands(make_book([pod]), A) == InvalidAnnotation((bad,))
+
+
+def test_a_listed_gang_that_does_not_exist_holds_the_lister() -> None:
+    group = make_pod_group(A, 1).group(A, B, C).build()
+    book = make_book(make_pods("a", 1, A), [group])
+    assert demands(book, A) == MissingGang(A, (B, C))
+    book.upsert_pod(make_pod("b-0").gang(B).build())
+    assert demands(book, A) == MissingGang(A, (C,))
+    book.upsert_pod(make_pod("c-0").gang(C).build())
+    assert demands(book, A) == MissingPodGroup(B)
+
+
+def test_a_one_sided_listing_holds_only_the_lister() -> None:
+    groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 1).build()]
+    book = make_book([*make_pods("a", 1, A), *make_pods("b", 1, B)], groups)
+    assert demands(book, A) == InconsistentGroup(A, (B,))
+    (unit,) = ready(book, B).units
+    assert unit.key == B
+
+
+def test_groups_are_closed_over_mutual_listings() -> None:
+    groups = [
+        make_pod_group(A, 1).group(A, B).build(),
+        make_pod_group(B, 1).group(A, B, C).build(),
+        make_pod_group(C, 1).group(B, C).build(),
+    ]
+    pods = [make_pod(f"{key}-0").gang(key).build() for key in (A, B, C)]
+    (unit,) = ready(make_book(pods, groups)).units
+    assert unit.key == f"{A},{B},{C}"
+
+
+def test_a_started_group_does_not_wait_for_a_sibling_that_is_gone() -> None:
+    groups = [make_pod_group(A, 2).group(A, B).build()]
+    book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], groups)
+    assert len(ready(book).units) == 1
+    assert demands(book, A, compat=True) == MissingGang(A, (B,))
+
+
+def test_foreign_gates_hold_the_gang_until_enough_are_free() -> None:
+    gated = [
+        make_pod(f"g-{i}").gang(A).foreign_gates("example.com/b", "example.com/a").build()
+        for i in range(2)
+    ]
+    book = make_book([*gated, *make_pods("a", 1, A)], [make_pod_group(A, 2).build()])
+    assert demands(book, A) == WaitingForForeignGate(
+        "default/g-0", ("example.com/a", "example.com/b"), 2
+    )
+    assert isinstance(find_quorum(book, A), Reached)
+    book.upsert_pod(make_pod("a-1").gang(A).build())
+    verdict = ready(book)
+    assert [pod.name for pod in verdict.units[0].pods] == ["a-0", "a-1"]
+    assert verdict.behind_gates == tuple(gated)
+
+
+def test_a_gang_without_minimum_starts_pod_by_pod() -> None:
+    book = make_book(make_pods("a", 2, A), [make_pod_group(A, 0).build()])
+    assert [unit.required for unit in ready(book).units] == [1, 1]
+
+
+@given(st.permutations([*make_pods("a", 4, A), *make_pods("b", 3, B)]), st.booleans())
+def test_the_answer_does_not_depend_on_the_order_of_arrival(pods: list[Pod], turn: bool) -> None:  # noqa: FBT001 - drawn
+    groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 1).group(A, B).build()]
+    expected = demands(make_book(sorted(pods, key=lambda pod: pod.uid), groups), A)
+    assert demands(make_book(pods, reversed(groups) if turn else groups), A) == expected
