@@ -50,13 +50,17 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
+        self._committing: set[UnitKey] = set()
+        self._look_again: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def absorb(self, changes: Changes, state: ClusterState) -> None:
         """Bring the queue in line with what changed."""
-        for gang in sorted(changes.gangs):
+        gangs = changes.gangs | self._look_again
+        self._look_again = set()
+        for gang in sorted(gangs):
             self._remake(gang, self._units_of_gang(gang, state))
         for uid in sorted(changes.singles):
             self._remake(uid, self._units_of_single(uid, state))
@@ -85,6 +89,20 @@ class Queue:
     def refuse(self, unit: Unit, refusal: Refusal) -> None:
         """Put a unit to sleep until something relevant changes."""
         self.blocked[unit.key] = Blocked(unit, refusal.pods, refusal.reason)
+
+    def begin(self, unit: Unit) -> None:
+        """Say that a unit is being committed: until :meth:`end`, nothing more is made of its group.
+
+        What is assumed of a gang may yet fall through, and then a member that was added to it on
+        its own would be alone.
+        """
+        if unit.key == unit.group:
+            self._committing.add(unit.key)
+
+    def end(self, unit: Unit) -> None:
+        """Say that the fate of every member of a unit is known."""
+        self._committing.discard(unit.key)
+        self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
     def penalise(self, uids: Iterable[str], now: float) -> None:
         """Keep pods back for a while whose writes failed."""
@@ -128,6 +146,8 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
+        if self._committing and state.book.group(gang).id in self._committing:
+            return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
 

@@ -13,7 +13,7 @@ from koord.core.nodes import Node
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import NodeTable
-from koord.core.pods import Pod, PodShape
+from koord.core.pods import Handling, Pod, PodShape
 
 
 @dataclass(slots=True)
@@ -119,7 +119,8 @@ class ClusterState:
         if before == pod:
             return
         self._uid_of[pod.key] = pod.uid
-        if pod.node or not pod.is_alive:
+        if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
+            # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
             self._assumed.pop(pod.uid, None)
         self._refresh(pod.uid)
 

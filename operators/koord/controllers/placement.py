@@ -1,0 +1,185 @@
+"""The operator ``placement``: takes changes in, plans, and commits what was planned.
+
+One cycle is numbered below. It is level-triggered: nothing is remembered that could not be read
+from the API objects again, except what is on its way (assumed pods) and how long to leave failures
+alone.
+The cycle itself never awaits, so that a plan is made and assumed on one state of the cluster;
+commits run beside it, each in a task of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from koord.controllers.commit import Commit, CommitFailure, commit
+from koord.core.gang.model import GangKey
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Placement, Plan, Unit
+from koord.core.pods import Pod
+from koord.core.queue import Queue
+from koord.core.reasons import BindFailed, Reason
+from koord.core.state import ClusterState
+from koord.kube.binder import Binder
+
+log = logging.getLogger(__name__)
+
+COALESCE_SECONDS = 0.005
+"""Events that come within this time are planned together: members of a gang come in bursts."""
+MOST_PODS_PER_CYCLE = 256
+"""A cycle decides about this many pods, then lets others have the event loop."""
+
+
+class PlacementObserver(Protocol):
+    """Who is told what happened: metrics."""
+
+    def observe_cycle(self, seconds: float) -> None:
+        """Take the duration of one plan."""
+
+    def count_planned(self, *, placed: int, refused: int) -> None:
+        """Take the number of pods that one plan placed and refused."""
+
+    def observe_bind_latency(self, seconds: float) -> None:
+        """Take the time from a complete unit to a binding of one of its pods."""
+
+
+class WaitReporter(Protocol):
+    """Who explains to users why things wait, and that they no longer do."""
+
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
+        """Look at these gangs and single pods (uids) again, soon."""
+
+    def placed(self, unit: Unit, outcome: Commit, seconds: float) -> None:
+        """Learn what became of a unit, ``seconds`` after it was complete."""
+
+
+@dataclass(slots=True)
+class PlacementController:
+    """Plans and commits for as long as :meth:`run` runs.
+
+    ``state`` must be synced before, ``clock`` gives seconds that never go back, ``wall_clock``
+    seconds since the epoch.
+    """
+
+    state: ClusterState
+    binder: Binder
+    scoring: Scoring
+    observer: PlacementObserver
+    reporter: WaitReporter
+    clock: Callable[[], float]
+    wall_clock: Callable[[], float]
+    queue: Queue = field(default_factory=Queue)
+    failures: dict[str, BindFailed] = field(default_factory=dict)
+    """Pod uid -> the refusal of its last write, until it is bound or gone."""
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Say that the state has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Plan and commit until cancelled; what is under way is then cut off between two writes."""
+        feed = self.state.feed()
+        async with asyncio.TaskGroup() as commits:
+            while True:
+                # 1. What changed makes units, and wakes those that it may help.
+                changes = feed.drain()
+                self.queue.absorb(changes, self.state)
+                self._drop_stale_failures()
+                self.reporter.note(changes.gangs, changes.singles)
+                # 2. The first units in order are decided on one snapshot.
+                units = {unit.key: unit for unit in self._take()}
+                outcome = self._plan(units)
+                # 3. What was refused sleeps; what was placed counts as placed from here on.
+                for refusal in outcome.refusals:
+                    self.queue.refuse(units[refusal.unit], refusal)
+                for placement in outcome.placements:
+                    self._assume(units[placement.unit], placement)
+                    commits.create_task(self._commit(units[placement.unit], placement))
+                # 4. Sleep until something changes or a back-off ends.
+                await self._rest()
+
+    def reason_for(self, pod: Pod) -> Reason | None:
+        """Say why a waiting pod waits, as far as it is known by now."""
+        failure = self.failures.get(pod.uid)
+        if failure is not None:
+            return failure
+        for key in self._sources_of(pod):
+            blocked = self.queue.blocked.get(key)
+            if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
+                return blocked.reason
+            if key in self.queue.waiting:
+                return self.queue.waiting[key]
+        return None
+
+    def _sources_of(self, pod: Pod) -> tuple[str, ...]:
+        if pod.gang is None:
+            return (pod.uid,)
+        return (pod.uid, self.state.book.group(pod.gang.key).id, pod.gang.key)
+
+    def _take(self) -> list[Unit]:
+        return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE) if len(self.queue) else []
+
+    def _plan(self, units: dict[str, Unit]) -> Plan:
+        if not units:
+            return Plan()
+        began = self.clock()
+        outcome = plan(self.state.snapshot(), units.values(), self.scoring)
+        self.observer.observe_cycle(self.clock() - began)
+        self.observer.count_planned(
+            placed=sum(len(placement.assignments) for placement in outcome.placements),
+            refused=sum(len(refusal.pods) for refusal in outcome.refusals),
+        )
+        return outcome
+
+    def _assume(self, unit: Unit, placement: Placement) -> None:
+        self.queue.begin(unit)
+        for assignment in placement.assignments:
+            self.state.assume(assignment.pod.uid, assignment.node)
+
+    async def _commit(self, unit: Unit, placement: Placement) -> None:
+        outcome = await commit(self.binder, unit, placement)
+        self.queue.end(unit)
+        for uid in outcome.not_bound:
+            self.state.forget(uid)
+        for uid, failure in outcome.failures.items():
+            self._note_failure(uid, failure)
+        self.queue.penalise(outcome.failures, self.clock())
+        self.queue.forgive(outcome.bound)
+        for uid in outcome.bound:
+            self.failures.pop(uid, None)
+        waited = self.wall_clock() - unit.since
+        for _ in outcome.bound:
+            self.observer.observe_bind_latency(waited)
+        self.reporter.placed(unit, outcome, waited)
+        self.wake()
+
+    def _drop_stale_failures(self) -> None:
+        for uid in [uid for uid in self.failures if uid not in self.state.pods]:
+            del self.failures[uid]
+
+    def _note_failure(self, uid: str, failure: CommitFailure) -> None:
+        pod = self.state.pods.get(uid)
+        if pod is None:
+            return
+        self.failures[uid] = BindFailed(pod.key, failure.status, failure.message)
+        log.warning(
+            "the API server refused to place a pod",
+            extra={"pod": pod.key, "status": failure.status, "answer": failure.message},
+        )
+
+    async def _rest(self) -> None:
+        due = self.queue.next_due()
+        delay = None if due is None else max(0.0, due - self.clock())
+        if delay == 0.0:
+            await asyncio.sleep(0)
+        else:
+            try:
+                async with asyncio.timeout(delay):
+                    await self._woken.wait()
+            except TimeoutError:
+                return
+            await asyncio.sleep(COALESCE_SECONDS)
+        self._woken.clear()

@@ -1,0 +1,140 @@
+"""The queue: order, sleep and wake-up, back-off, and holding a group while it is committed."""
+
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.pods import Pod
+from koord.core.queue import LONGEST_BACKOFF_SECONDS, Queue
+from koord.core.reasons import MissingMembers, ReasonCode
+from koord.core.state import ClusterState, Feed
+
+
+class Cluster:
+    """A state with its queue, stepped by hand."""
+
+    def __init__(self, nodes: int = 0) -> None:
+        self.state = ClusterState()
+        self.feed: Feed = self.state.feed()
+        self.queue = Queue()
+        for at in range(nodes):
+            self.state.upsert_node(make_node(f"n{at}").gpu(8).build())
+
+    def take(self, now: float = 0.0, most: int = 100) -> list[str]:
+        self.queue.absorb(self.feed.drain(), self.state)
+        self.units = {unit.key: unit for unit in self.queue.take(now, most)}
+        return [unit.pods[0].name for unit in self.units.values()]
+
+    def decide(self) -> list[str]:
+        """Plan what was taken and assume it; return the names of pods placed."""
+        outcome = plan(self.state.snapshot(), self.units.values(), Scoring())
+        for refusal in outcome.refusals:
+            self.queue.refuse(self.units[refusal.unit], refusal)
+        placed = [one for placement in outcome.placements for one in placement.assignments]
+        for one in placed:
+            self.state.assume(one.pod.uid, one.node)
+        return [one.pod.name for one in placed]
+
+
+def gang_pod(name: str, gpus: int = 8) -> Pod:
+    return make_pod(name).gang("default/g").gpu(gpus).build()
+
+
+def test_order_is_repair_then_priority_then_age() -> None:
+    cluster = Cluster()
+    cluster.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    cluster.state.upsert_pod(
+        make_pod("g-0").gang("default/g").released("n0", "p").running("n0").build(),
+    )
+    cluster.state.upsert_pod(make_pod("g-1").gang("default/g").created(9).build())
+    cluster.state.upsert_pod(make_pod("old").created(1).build())
+    cluster.state.upsert_pod(make_pod("young").created(2).build())
+    cluster.state.upsert_pod(make_pod("important").created(3).priority(10).build())
+    assert cluster.take() == ["g-1", "important", "old", "young"]
+
+
+def test_budget_counts_pods_but_never_starves_a_large_unit() -> None:
+    cluster = Cluster()
+    for at in range(5):
+        cluster.state.upsert_pod(make_pod(f"p{at}").created(at).build())
+    assert cluster.take(most=2) == ["p0", "p1"]
+    assert cluster.take(most=0) == ["p2"]
+    assert cluster.take() == ["p3", "p4"]
+
+
+def test_refused_unit_sleeps_until_a_node_can_take_one_of_its_pods() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("busy").gpu(8).running("n0").build())
+    cluster.state.upsert_pod(make_pod("p").gpu(4).build())
+    assert cluster.take() == ["p"]
+    assert cluster.decide() == []
+    cluster.state.upsert_node(make_node("small").gpu(2).build())
+    assert cluster.take() == []
+    cluster.state.remove_pod("uid-default-busy")
+    assert cluster.take() == ["p"]
+    assert cluster.decide() == ["p"]
+
+
+def test_own_status_and_unrelated_pods_do_not_wake() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("p").gpu(9).build())
+    cluster.take()
+    cluster.decide()
+    cluster.state.upsert_pod(make_pod("p").gpu(9).wait_reason("InsufficientNodes").build())
+    cluster.state.upsert_pod(make_pod("other").not_ours().gpu(1).running("n0").build())
+    assert cluster.take() == []
+
+
+def test_gang_waits_for_members_then_makes_one_unit() -> None:
+    cluster = Cluster(nodes=2)
+    cluster.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    cluster.state.upsert_pod(gang_pod("g-0"))
+    assert cluster.take() == []
+    reason = cluster.queue.waiting["default/g"]
+    assert isinstance(reason, MissingMembers)
+    assert reason.code is ReasonCode.MISSING_MEMBERS
+    cluster.state.upsert_pod(gang_pod("g-1"))
+    assert cluster.take() == ["g-0"]
+    assert cluster.decide() == ["g-0", "g-1"]
+
+
+def test_nothing_more_is_made_of_a_group_that_is_being_committed() -> None:
+    cluster = Cluster(nodes=4)
+    cluster.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    cluster.state.upsert_pod(gang_pod("g-0"))
+    cluster.state.upsert_pod(gang_pod("g-1"))
+    cluster.take()
+    (unit,) = cluster.units.values()
+    cluster.queue.begin(unit)
+    cluster.decide()
+    cluster.state.upsert_pod(gang_pod("g-2"))
+    assert cluster.take() == []
+    cluster.queue.end(unit)
+    assert cluster.take() == ["g-2"]
+
+
+def test_failed_writes_back_off_and_are_forgiven() -> None:
+    cluster = Cluster(nodes=1)
+    pod = make_pod("p").build()
+    cluster.state.upsert_pod(pod)
+    delays = []
+    for _ in range(8):
+        cluster.queue.penalise([pod.uid], now=0.0)
+        cluster.queue.absorb(cluster.feed.drain(), cluster.state)
+        delays.append(cluster.queue.next_due())
+    assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert delays[-1] == LONGEST_BACKOFF_SECONDS
+    assert cluster.take(now=4.9) == []
+    cluster.queue.forgive([pod.uid])
+    assert cluster.take(now=0.0) == ["p"]
+
+
+def test_deleted_pods_leave_the_queue() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("p").gpu(9).build())
+    cluster.take()
+    cluster.decide()
+    assert cluster.queue.blocked
+    cluster.state.remove_pod("uid-default-p")
+    assert cluster.take() == []
+    assert not cluster.queue.blocked
