@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from koord.api.model import DEFAULTED, Model, list_map
+from koord.api.model import DEFAULTED, ListMap, Model
 from koord.api.reservation import KOORDINATOR_GROUP
 from koord.api.resource import (
     AGE,
@@ -87,7 +87,7 @@ class DeviceSpec(Model):
     """The devices of the node."""
 
     devices: (
-        Annotated[list[DeviceInfo], Field(max_length=512), list_map("type", "minor")] | None
+        Annotated[list[DeviceInfo], Field(max_length=512), ListMap(("type", "minor"))] | None
     ) = None
     """The devices; type and minor together are unique."""
 

@@ -85,9 +85,35 @@ DEFAULTED: Final = Marker({KEEP_DEFAULT: True})
 ATOMIC: Final = Marker({"x-kubernetes-map-type": "atomic"})
 
 
-def list_map(*keys: str) -> Marker:
-    """Make the marker of a list whose items differ in `keys`; the server keeps them unique."""
-    return Marker({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+@dataclass(frozen=True, slots=True)
+class ListMap:
+    """Makes a list whose items are told apart by some fields, so that no two are equal in them."""
+
+    keys: tuple[str, ...]
+
+    def check(self, items: Any) -> Any:
+        """Return the list, or refuse the first item that repeats an earlier one."""
+        seen: dict[tuple[Any, ...], int] = {}
+        for index, item in enumerate(items):
+            identity = tuple(getattr(item, key) for key in self.keys)
+            first = seen.setdefault(identity, index)
+            if first != index:
+                fields = " and ".join(to_kubernetes_name(key) for key in self.keys)
+                raise refuse(f"repeats item {first}: {fields} must be unique", index)
+        return items
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(schema) | {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [to_kubernetes_name(key) for key in self.keys],
+        }
 
 
 def refuse(message: str, *path: str | int) -> PydanticCustomError:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from koord.api.model import Model, Rule, list_map
+from koord.api.model import ListMap, Model, Rule
 from koord.api.reservation import KOORDINATOR_GROUP
 from koord.api.resource import (
     AGE,
@@ -110,7 +110,7 @@ class ClusterNetworkTopologySpec(Model):
     network_topology_spec: Annotated[
         list[TopologyLayer],
         Field(min_length=1, max_length=MAX_LAYERS),
-        list_map("topologyLayer"),
+        ListMap(("topology_layer",)),
         _HAS_NODE_LAYER,
         _HAS_KNOWN_PARENTS,
         _IS_ONE_CHAIN,

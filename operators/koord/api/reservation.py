@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from koord.api.model import ATOMIC, DEFAULTED, Model, Rule, list_map
+from koord.api.model import ATOMIC, DEFAULTED, ListMap, Model, Rule
 from koord.api.resource import (
     AGE,
     Column,
+    Duration,
     Int64,
     LabelSelector,
     Names,
@@ -94,13 +95,7 @@ class ReservationSpec(Model):
     """
     owners: Annotated[list[ReservationOwner], Field(min_length=1, max_length=256)]
     """Who may use the reservation; one match is enough."""
-    ttl: Annotated[
-        str,
-        Field(
-            max_length=32, pattern=r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
-        ),
-        DEFAULTED,
-    ] = DEFAULT_TTL
+    ttl: Annotated[Duration, DEFAULTED] = DEFAULT_TTL
     """How long the reservation lives, such as 90m or 48h; 0 switches every expiration off."""
     expires: Time | None = None
     """When the reservation ends."""
@@ -142,7 +137,7 @@ class ReservationStatus(Model):
 
     phase: Annotated[str, DEFAULTED] = "Pending"
     """Pending, Available, Succeeded, Waiting or Failed."""
-    conditions: Annotated[list[ReservationCondition], list_map("type")] | None = None
+    conditions: Annotated[list[ReservationCondition], ListMap(("type",))] | None = None
     """Scheduled and Ready, with the reason why not."""
     current_owners: list[ObjectReference] | None = None
     """The pods that use it now."""

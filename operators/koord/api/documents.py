@@ -1,0 +1,72 @@
+"""Reads YAML files as kubectl does.
+
+PyYAML speaks YAML 1.1 to the letter: it takes ``0000:09:00.0`` for a number of base 60, a date for
+an object of Python, and the second of two equal keys for the one that counts. kubectl does none of
+that, so neither may we.
+"""
+
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any, Final
+
+import yaml
+from typing_extensions import override
+
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+
+_INT: Final = re.compile(r"^[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
+_FLOAT: Final = re.compile(
+    r"^([-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+)
+_REPLACED: Final = {
+    "tag:yaml.org,2002:int",
+    "tag:yaml.org,2002:float",
+    "tag:yaml.org,2002:timestamp",
+}
+
+
+class UnreadableError(ValueError):
+    """The text is no YAML that kubectl would take; the message says where."""
+
+
+def read_documents(text: str) -> Iterator[Any]:
+    """Yield the documents of a YAML text one by one; empty ones are left out."""
+    if len(text.encode()) > MAX_FILE_BYTES:
+        raise UnreadableError(f"is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        for document in yaml.load_all(text, Loader=_Loader):
+            if document is not None:
+                yield document
+    except yaml.YAMLError as error:
+        raise UnreadableError(_describe(error)) from error
+    except (RecursionError, ValueError) as error:
+        raise UnreadableError(f"is no YAML: {error}") from error
+
+
+def _describe(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
+    return str(error)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the shape that yaml asks for
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value!r} stands here twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

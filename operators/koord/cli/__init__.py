@@ -1,0 +1,1 @@
+"""``koord …``: what people type. Talks to the cluster with its user's own credentials."""
