@@ -1,0 +1,158 @@
+"""The shipped manifests on a real API server: they apply, run restricted, and grant little."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+import koord
+from koord.runtime.settings import load_settings
+
+pytestmark = pytest.mark.sandbox
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+NAMESPACE = "koord-system"
+ALL = "koord-operators"
+
+
+def get(box, *arguments):
+    return json.loads(box.kubectl("get", *arguments, "--output=json", f"--namespace={NAMESPACE}"))
+
+
+def account_name(account):
+    return f"system:serviceaccount:{NAMESPACE}:{account}"
+
+
+def is_allowed(box, user, verb, what):
+    """Ask the API server; ``what`` is written as ``plural.group/subresource``."""
+    resource, _, subresource = what.partition("/")
+    plural, _, group = resource.partition(".")
+    attributes = {"verb": verb, "resource": plural, "group": group, "subresource": subresource}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "resourceAttributes": attributes | {"namespace": "default"},
+        },
+    }
+    answer = box.client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return answer["status"]["allowed"]
+
+
+def test_the_pod_is_admitted_under_the_restricted_standard(installed):
+    enforced = get(installed, "namespace", NAMESPACE)["metadata"]["labels"]
+    assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
+    installed.kubectl(
+        *("wait", "pod", "--for=create", "--timeout=60s", f"--namespace={NAMESPACE}"),
+        "--selector=app.kubernetes.io/component=all",
+    )
+
+
+def test_a_pod_that_asks_for_more_would_not_be_admitted(installed):
+    """The proof that the test before it can fail."""
+    template = get(installed, "deployment", ALL)["spec"]["template"]
+    template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+    with pytest.raises(Exception, match='violates PodSecurity "restricted'):
+        installed.client.create(path, pod)
+
+
+def test_the_container_asks_for_resources_and_has_probes(installed):
+    spec = get(installed, "deployment", ALL)["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_configuration_is_valid_and_matches_the_probes(installed):
+    settings = load_settings(MANIFESTS / "process" / "config.yaml")
+    container = get(installed, "deployment", ALL)["spec"]["template"]["spec"]["containers"][0]
+    assert container["ports"] == [
+        {"containerPort": settings.http_address.port, "name": "http", "protocol": "TCP"}
+    ]
+
+
+def test_the_image_is_that_of_this_version(installed):
+    container = get(installed, "deployment", ALL)["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"].rpartition(":")[2] == koord.__version__
+
+
+@pytest.mark.parametrize("again", [("base",), ("overlays", "separate")])
+def test_applying_again_changes_nothing(separate, again):
+    output = separate.kubectl("apply", "-k", str(MANIFESTS.joinpath(*again)))
+    assert {line.rpartition(" ")[2] for line in output.splitlines()} == {"unchanged"}
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "resource", "allowed"),
+    [
+        (ALL, "create", "pods/binding", True),
+        (ALL, "patch", "devices.scheduling.koordinator.sh/status", True),
+        (ALL, "get", "secrets", False),
+        (ALL, "create", "pods", False),
+        (ALL, "delete", "pods", False),
+        (ALL, "patch", "nodes", False),
+        ("koord-placement", "create", "pods/binding", True),
+        ("koord-placement", "patch", "pods", True),
+        ("koord-placement", "patch", "elasticquotas.scheduling.sigs.k8s.io/status", False),
+        ("koord-podgroup", "patch", "podgroups.scheduling.sigs.k8s.io/status", True),
+        ("koord-podgroup", "patch", "podgroups.scheduling.sigs.k8s.io", False),
+        ("koord-podgroup", "create", "pods/binding", False),
+        ("koord-podgroup", "patch", "pods", False),
+        ("koord-device", "patch", "devices.scheduling.koordinator.sh/status", True),
+        ("koord-device", "list", "pods", False),
+        ("koord-reservation", "list", "devices.scheduling.koordinator.sh", False),
+    ],
+)
+def test_who_may_do_what(separate, account, verb, resource, allowed):
+    assert is_allowed(separate, account_name(account), verb, resource) is allowed
+
+
+def test_separate_processes_run_one_operator_each(separate):
+    deployments = get(separate, "deployments")["items"]
+    arguments = {
+        deployment["metadata"]["name"]: deployment["spec"]["template"]["spec"]["containers"][0][
+            "args"
+        ][-1]
+        for deployment in deployments
+        if deployment["metadata"]["name"] != ALL
+    }
+    assert arguments == {
+        f"koord-{name}": f"--operator={name}"
+        for name in (
+            "placement",
+            "podgroup",
+            "elasticquota",
+            "reservation",
+            "networktopology",
+            "device",
+        )
+    }
+    assert {
+        deployment["spec"]["template"]["spec"]["serviceAccountName"] for deployment in deployments
+    } == {*arguments, ALL}
+
+
+def test_people_who_edit_a_namespace_write_its_pod_groups_but_not_its_quotas(installed):
+    installed.kubectl("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
+    # A controller adds our rules to the built-in role, a moment after they appear.
+    for _ in range(100):
+        if is_allowed(installed, "ann", "create", "podgroups.scheduling.sigs.k8s.io"):
+            break
+        time.sleep(0.1)
+    may = {
+        (verb, plural)
+        for verb in ("get", "create", "patch", "delete")
+        for plural in ("podgroups", "elasticquotas")
+        if is_allowed(installed, "ann", verb, f"{plural}.scheduling.sigs.k8s.io")
+    }
+    assert may == {
+        ("get", "elasticquotas"),
+        *((verb, "podgroups") for verb in ("get", "create", "patch", "delete")),
+    }

@@ -1,0 +1,78 @@
+"""What the roles grant, read from the files: nothing by wildcard, little in all."""
+
+import pytest
+
+OPERATORS = ("placement", "podgroup", "elasticquota", "reservation", "networktopology", "device")
+READ = {"get", "list", "watch"}
+
+
+def grants_of(role):
+    """Return the role's grants as (group, resource, verb)."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_there_is_a_role_for_every_operator(cluster_roles):
+    assert {f"koord-{name}" for name in OPERATORS} <= set(cluster_roles)
+
+
+def test_nothing_is_granted_by_wildcard(cluster_roles):
+    for name, role in cluster_roles.items():
+        for grant in grants_of(role):
+            assert not any("*" in part for part in grant), name
+        assert not any("nonResourceURLs" in rule for rule in role["rules"]), name
+
+
+def test_nothing_reads_secrets_or_becomes_somebody_else(cluster_roles):
+    forbidden = {"secrets", "serviceaccounts/token", "pods/exec", "pods/attach", "nodes/proxy"}
+    verbs = {"impersonate", "escalate", "bind", "approve", "sign"}
+    for name, role in cluster_roles.items():
+        granted = grants_of(role)
+        assert not {resource for _, resource, _ in granted} & forbidden, name
+        assert not {verb for _, _, verb in granted} & verbs, name
+
+
+def test_all_roles_together_are_small(cluster_roles):
+    pairs = [
+        (name, resource, verb)
+        for name, role in cluster_roles.items()
+        for _, resource, verb in grants_of(role)
+    ]
+    assert 0 < len(pairs) <= 60
+
+
+def test_only_placement_writes_pods(cluster_roles):
+    writers = {
+        name
+        for name, role in cluster_roles.items()
+        for group, resource, verb in grants_of(role)
+        if group == "" and verb not in READ
+    }
+    assert writers == {"koord-placement"}
+
+
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "placement"])
+def test_the_others_write_one_status_each(cluster_roles, operator):
+    written = {
+        (resource, verb)
+        for _, resource, verb in grants_of(cluster_roles[f"koord-{operator}"])
+        if verb not in READ
+    }
+    assert len(written) == 1
+    ((resource, verb),) = written
+    assert (resource.partition("/")[2], verb) == ("status", "patch")
+
+
+def test_users_may_not_raise_their_own_quota(cluster_roles):
+    written = {
+        resource
+        for name in ("koord-view", "koord-edit", "koord-user")
+        for _, resource, verb in grants_of(cluster_roles[name])
+        if verb not in READ
+    }
+    assert written == {"podgroups"}
