@@ -1,0 +1,304 @@
+"""Gangs: from labels and annotations to settings, and the annotations written at the bind.
+
+Every reader takes plain mappings and never raises: a value that cannot be used becomes a
+`BadSetting`, and the default that upstream has for it is in force. What follows from the settings
+is decided elsewhere; this module knows no pod and no PodGroup.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from math import ceil
+from typing import Any, Final
+
+from koord.api.keys import gang as keys
+
+Texts = Mapping[str, str]
+"""Labels or annotations."""
+
+MODES: Final = ("Strict", "NonStrict")
+MATCH_POLICIES: Final = ("once-satisfied", "only-waiting", "waiting-and-running")
+MAX_INTEGER: Final = 2**31 - 1
+MAX_NAME: Final = 253
+"""Longer names fit no object of Kubernetes; their gangs cannot start."""
+MAX_GROUPS_TEXT: Final = 32 * 1024
+"""Longer lists are refused unread: the group is recorded on every member, several times over."""
+MAX_SHOWN: Final = 80
+"""Longer values are cut where they are quoted."""
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_GANG_KEY: Final = re.compile(r"[a-z0-9.-]+/[^/\s]+", re.IGNORECASE | re.ASCII)
+_DURATION: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)[a-zµμ]{1,2})+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([a-zµμ]{1,2})", re.ASCII)
+_MAX_DURATION_TEXT: Final = 64
+_NANOSECONDS: Final = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6,
+    "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+}  # fmt: skip
+_MAX_NANOSECONDS: Final = 2**63 - 1
+
+
+class NameSource(StrEnum):
+    """Which key named the gang, in the order of precedence."""
+
+    POD_GROUP_LABEL = "PodGroupLabel"
+    LEGACY_LABEL = "LegacyLabel"
+    ANNOTATION = "Annotation"
+
+
+@dataclass(frozen=True, slots=True)
+class BadSetting:
+    """A setting that cannot be used: what was written (cut), what is wrong, what is in force."""
+
+    key: str
+    value: str
+    problem: str
+    in_force: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangDefaults:
+    """What is in force where nothing usable is written."""
+
+    wait_seconds: int = 600
+    match_policy: str = "once-satisfied"
+
+
+@dataclass(frozen=True, slots=True)
+class GangSettings:
+    """The settings of one gang, every default applied. ``groups`` is sorted, without repetition."""
+
+    min_member: int
+    total: int
+    wait_seconds: int
+    mode: str
+    match_policy: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGang:
+    """What a pod says of its gang.
+
+    ``settings`` is None when the PodGroup label names the gang (the object carries the settings,
+    the pod's own annotations do not count) or when the pod brings no usable minimum.
+    """
+
+    name: str
+    source: NameSource
+    settings: GangSettings | None = None
+    bad: tuple[BadSetting, ...] = ()
+
+
+UPSTREAM_DEFAULTS: Final = GangDefaults()
+
+
+def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource] | None:
+    """Return the name of a pod's gang and where it stands; the first that is not empty wins."""
+    if name := labels.get(keys.POD_GROUP):
+        return name, NameSource.POD_GROUP_LABEL
+    if name := labels.get(keys.LEGACY_NAME):
+        return name, NameSource.LEGACY_LABEL
+    if name := annotations.get(keys.NAME):
+        return name, NameSource.ANNOTATION
+    return None
+
+
+def parse_min_available(labels: Texts, annotations: Texts) -> int | BadSetting:
+    """Return the minimum of a gang without PodGroup.
+
+    A legacy label that is no number is an error; it does not fall through to the annotation.
+    """
+    if text := labels.get(keys.LEGACY_MIN_AVAILABLE):
+        return _parse_min(keys.LEGACY_MIN_AVAILABLE, text)
+    return _parse_min(keys.MIN_AVAILABLE, annotations.get(keys.MIN_AVAILABLE, ""))
+
+
+def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
+    """Read a group list as it is written: None if there is none."""
+    if not text:
+        return None
+    if len(text) > MAX_GROUPS_TEXT:
+        return _bad_groups(text, f"is longer than {MAX_GROUPS_TEXT} characters")
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return _bad_groups(text, 'is not a JSON list like ["ns/gang-a","ns/gang-b"]')
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        return _bad_groups(text, 'must be a JSON list of texts like ["ns/gang-a","ns/gang-b"]')
+    return tuple(value)
+
+
+def parse_duration_seconds(text: str) -> int | None:
+    """Read a duration as Go writes it (``90s``, ``1h30m``), rounded up; None if it is none."""
+    if text in {"0", "+0", "-0"}:
+        return 0
+    if len(text) > _MAX_DURATION_TEXT or not _DURATION.fullmatch(text):
+        return None
+    total = Decimal(0)
+    for amount, unit in _DURATION_PART.findall(text):
+        if unit not in _NANOSECONDS:
+            return None
+        total += Decimal(amount) * _NANOSECONDS[unit]
+    if total > _MAX_NANOSECONDS:
+        return None
+    seconds = ceil(total / 10**9)
+    return -seconds if text.startswith("-") else seconds
+
+
+def resolve_wait_seconds(seconds: int | None, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> int:
+    """Return the wait time of a PodGroup: nothing, 0 or less mean the default."""
+    return seconds if seconds is not None and seconds > 0 else defaults.wait_seconds
+
+
+def parse_pod_gang(
+    namespace: str,
+    labels: Texts,
+    annotations: Texts,
+    defaults: GangDefaults = UPSTREAM_DEFAULTS,
+) -> PodGang | None:
+    """Read everything that a pod says of its gang; None for a pod without one."""
+    named = parse_gang_name(labels, annotations)
+    if named is None:
+        return None
+    name, source = named
+    if source is NameSource.POD_GROUP_LABEL:
+        return PodGang(name, source)
+    if len(name) > MAX_NAME:
+        problem = f"is longer than {MAX_NAME} characters"
+        bad = BadSetting(keys.NAME, cut(name), problem, "none: the gang cannot start")
+        return PodGang(f"{name[:MAX_NAME]}…", source, None, (bad,))
+    reader = _Reader(f"{namespace}/{name}", annotations, defaults)
+    wait_seconds = reader.wait_seconds()
+    min_member = parse_min_available(labels, annotations)
+    if isinstance(min_member, BadSetting):
+        return PodGang(name, source, None, (min_member, *reader.bad))
+    settings = reader.settings(min_member, wait_seconds)
+    return PodGang(name, source, settings, tuple(reader.bad))
+
+
+def parse_pod_group_settings(
+    key: str,
+    min_member: int,
+    schedule_timeout_seconds: int | None,
+    annotations: Texts,
+    defaults: GangDefaults = UPSTREAM_DEFAULTS,
+) -> tuple[GangSettings, tuple[BadSetting, ...]]:
+    """Read the settings of a PodGroup: ``key`` is its ``namespace/name``."""
+    reader = _Reader(key, annotations, defaults)
+    wait_seconds = resolve_wait_seconds(schedule_timeout_seconds, defaults)
+    return reader.settings(min_member, wait_seconds), tuple(reader.bad)
+
+
+def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
+    """Write what a member is bound with; older readers look under the deprecated keys."""
+    count = str(member_count)
+    return {
+        keys.BIND_GROUP_ID: group_id,
+        keys.BIND_MEMBER_COUNT: count,
+        keys.BIND_GROUP_ID_DEPRECATED: group_id,
+        keys.BIND_MEMBER_COUNT_DEPRECATED: count,
+    }
+
+
+class _Reader:
+    """Reads the annotations that pods and PodGroups share, and collects what is wrong."""
+
+    def __init__(self, key: str, annotations: Texts, defaults: GangDefaults) -> None:
+        self._key = key
+        self._annotations = annotations
+        self._defaults = defaults
+        self.bad: list[BadSetting] = []
+
+    def settings(self, min_member: int, wait_seconds: int) -> GangSettings:
+        return GangSettings(
+            min_member=min_member,
+            total=self._total(min_member),
+            wait_seconds=wait_seconds,
+            mode=self._choice(keys.MODE, MODES, MODES[0]),
+            match_policy=self._match_policy(),
+            groups=self._groups(),
+        )
+
+    def wait_seconds(self) -> int:
+        default = self._defaults.wait_seconds
+        text = self._annotations.get(keys.WAITING_TIME, "")
+        if not text:
+            return default
+        seconds = parse_duration_seconds(text)
+        if seconds is None:
+            self._report(keys.WAITING_TIME, text, "is not a duration like 30s or 5m", f"{default}s")
+        elif seconds <= 0:
+            self._report(keys.WAITING_TIME, text, "must be longer than 0", f"{default}s")
+        return seconds if seconds and seconds > 0 else default
+
+    def _total(self, min_member: int) -> int:
+        text = self._annotations.get(keys.TOTAL_NUMBER, "")
+        if not text:
+            return min_member
+        total = _parse_integer(text)
+        if total is not None and total >= max(min_member, 1):
+            return total
+        problem = f"must be a whole number, {max(min_member, 1)} or more"
+        self._report(keys.TOTAL_NUMBER, text, problem, str(min_member))
+        return min_member
+
+    def _match_policy(self) -> str:
+        key = keys.MATCH_POLICY
+        if not self._annotations.get(key):
+            key = keys.MATCH_POLICY_ALIAS
+        return self._choice(key, MATCH_POLICIES, self._defaults.match_policy)
+
+    def _choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        text = self._annotations.get(key, "")
+        if not text or text in choices:
+            return text or default
+        self._report(key, text, f"must be {' or '.join(choices)}", default)
+        return default
+
+    def _groups(self) -> tuple[str, ...]:
+        groups = parse_groups(self._annotations.get(keys.GROUPS, ""))
+        if isinstance(groups, BadSetting):
+            self._report(keys.GROUPS, groups.value, groups.problem, f'["{self._key}"]')
+            groups = None
+        if not groups:
+            return (self._key,)
+        listed = tuple(sorted(set(groups)))
+        if wrong := next((gang for gang in listed if not _GANG_KEY.fullmatch(gang)), None):
+            # The list stays in force: to start without a gang that somebody meant would be worse.
+            problem = f'lists "{cut(wrong)}", which is not of the form namespace/name'
+            self._report(keys.GROUPS, self._annotations[keys.GROUPS], problem, "the list as it is")
+        return listed
+
+    def _report(self, key: str, value: str, problem: str, in_force: str) -> None:
+        self.bad.append(BadSetting(key, cut(value), problem, in_force))
+
+
+def cut(text: str) -> str:
+    """Shorten a value for a message."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _parse_integer(text: str) -> int | None:
+    """Read a whole number of 32 bits, as upstream does."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if abs(number) <= MAX_INTEGER else None
+
+
+def _parse_min(key: str, text: str) -> int | BadSetting:
+    minimum = _parse_integer(text)
+    if minimum is not None and minimum >= 0:
+        return minimum
+    problem = "must be a whole number, not negative" if text else "is missing"
+    return BadSetting(key, cut(text), problem, "none: the gang cannot start")
+
+
+def _bad_groups(text: str, problem: str) -> BadSetting:
+    return BadSetting(keys.GROUPS, cut(text), problem, "none")

@@ -1,0 +1,211 @@
+"""What pods and PodGroups write about gangs, and what is in force."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.api import gang
+from koord.api.gang import BadSetting, GangDefaults, NameSource
+from koord.api.keys import gang as keys
+
+NAMED = {keys.NAME: "a"}
+HUGE = "x" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        ({}, {}, None),
+        ({keys.POD_GROUP: ""}, {keys.NAME: ""}, None),
+        ({}, NAMED, ("a", NameSource.ANNOTATION)),
+        ({keys.LEGACY_NAME: "b"}, NAMED, ("b", NameSource.LEGACY_LABEL)),
+        ({keys.POD_GROUP: "c", keys.LEGACY_NAME: "b"}, NAMED, ("c", NameSource.POD_GROUP_LABEL)),
+        ({keys.POD_GROUP: "", keys.LEGACY_NAME: "b"}, NAMED, ("b", NameSource.LEGACY_LABEL)),
+    ],
+)
+def test_the_first_name_that_is_not_empty_wins(
+    labels: dict[str, str], annotations: dict[str, str], expected: tuple[str, str] | None
+) -> None:
+    assert gang.parse_gang_name(labels, annotations) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        ({}, {keys.MIN_AVAILABLE: "3"}, 3),
+        ({}, {keys.MIN_AVAILABLE: "0"}, 0),
+        ({keys.LEGACY_MIN_AVAILABLE: "2"}, {keys.MIN_AVAILABLE: "3"}, 2),
+        ({keys.LEGACY_MIN_AVAILABLE: "x"}, {keys.MIN_AVAILABLE: "3"}, keys.LEGACY_MIN_AVAILABLE),
+        ({}, {keys.MIN_AVAILABLE: "-1"}, keys.MIN_AVAILABLE),
+        ({}, {keys.MIN_AVAILABLE: "1_0"}, keys.MIN_AVAILABLE),
+        ({}, {keys.MIN_AVAILABLE: " 1"}, keys.MIN_AVAILABLE),
+        ({}, {keys.MIN_AVAILABLE: "2147483648"}, keys.MIN_AVAILABLE),
+        ({}, {keys.MIN_AVAILABLE: "9" * 5000}, keys.MIN_AVAILABLE),
+        ({}, {}, keys.MIN_AVAILABLE),
+    ],
+)
+def test_minimum(labels: dict[str, str], annotations: dict[str, str], expected: int | str) -> None:
+    minimum = gang.parse_min_available(labels, annotations)
+    assert (minimum.key if isinstance(minimum, BadSetting) else minimum) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), (".5m", 30), ("1.s", 1),
+        ("1500ms", 2), ("1ns", 1), ("0", 0), ("0s", 0), ("-5s", -5), ("+5s", 5), ("2µs", 1),
+        ("", None), ("30", None), ("s", None), ("1m30", None), ("1d", None), ("1 m", None),
+        (".s", None), ("9999999h", None), ("1e3s", None), ("--1s", None), (HUGE, None),
+    ],
+)  # fmt: skip
+def test_durations_as_go_writes_them(text: str, seconds: int | None) -> None:
+    assert gang.parse_duration_seconds(text) == seconds
+
+
+@given(st.text(alphabet="0123456789.hmsnuµ+-e ", max_size=70))
+def test_no_text_is_too_odd_for_a_duration(text: str) -> None:
+    seconds = gang.parse_duration_seconds(text)
+    assert seconds is None or abs(seconds) <= 2**63 // 10**9 + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("null", None),
+        ("[]", ()),
+        ('["ns/b","ns/a"]', ("ns/b", "ns/a")),
+        ("a,b", "bad"),
+        ('{"a":"b"}', "bad"),
+        ("[1]", "bad"),
+        ("- ns/a", "bad"),
+        ('"ns/a"', "bad"),
+        ("[" * 5000, "bad"),
+        ("[" + "9" * 9000 + "]", "bad"),
+        (json.dumps([HUGE]), "bad"),
+    ],
+)
+def test_group_lists(text: str, expected: tuple[str, ...] | str | None) -> None:
+    groups = gang.parse_groups(text)
+    if isinstance(groups, BadSetting):
+        assert expected == "bad"
+        assert len(groups.value) <= gang.MAX_SHOWN + 1
+    else:
+        assert groups == expected
+
+
+def test_a_pod_with_the_label_leaves_everything_to_its_pod_group() -> None:
+    annotations = {**NAMED, keys.MIN_AVAILABLE: "3", keys.MODE: "nonsense"}
+    read = gang.parse_pod_gang("ns", {keys.POD_GROUP: "pg"}, annotations)
+    assert read == gang.PodGang("pg", NameSource.POD_GROUP_LABEL)
+
+
+def test_settings_of_a_pod() -> None:
+    annotations = NAMED | {
+        keys.MIN_AVAILABLE: "2",
+        keys.TOTAL_NUMBER: "5",
+        keys.WAITING_TIME: "90s",
+        keys.MODE: "NonStrict",
+        keys.MATCH_POLICY: "only-waiting",
+        keys.GROUPS: '["ns/b","ns/a","ns/b"]',
+    }
+    read = gang.parse_pod_gang("ns", {}, annotations)
+    assert read is not None
+    assert read.settings == gang.GangSettings(
+        2, 5, 90, "NonStrict", "only-waiting", ("ns/a", "ns/b")
+    )
+    assert read.bad == ()
+
+
+def test_defaults() -> None:
+    read = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2"})
+    assert read is not None
+    assert read.settings == gang.GangSettings(2, 2, 600, "Strict", "once-satisfied", ("ns/a",))
+    own = GangDefaults(wait_seconds=60, match_policy="waiting-and-running")
+    read = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2"}, own)
+    assert read is not None
+    assert read.settings is not None
+    assert (read.settings.wait_seconds, read.settings.match_policy) == (60, "waiting-and-running")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "in_force"),
+    [
+        (keys.TOTAL_NUMBER, "x", "2"),
+        (keys.TOTAL_NUMBER, "0", "2"),
+        (keys.TOTAL_NUMBER, "1", "2"),
+        (keys.WAITING_TIME, "0s", "600s"),
+        (keys.WAITING_TIME, "-1m", "600s"),
+        (keys.WAITING_TIME, "soon", "600s"),
+        (keys.MODE, "strict", "Strict"),
+        (keys.MATCH_POLICY, "always", "once-satisfied"),
+        (keys.MATCH_POLICY_ALIAS, "always", "once-satisfied"),
+        (keys.GROUPS, "a,b", '["ns/a"]'),
+    ],
+)
+def test_a_bad_value_is_reported_and_the_default_is_in_force(
+    key: str, value: str, in_force: str
+) -> None:
+    read = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", key: value})
+    assert read is not None
+    assert read.settings == gang.GangSettings(2, 2, 600, "Strict", "once-satisfied", ("ns/a",))
+    assert [(bad.key, bad.value, bad.in_force) for bad in read.bad] == [(key, value, in_force)]
+
+
+def test_an_entry_that_names_no_gang_is_reported_and_stays() -> None:
+    read = gang.parse_pod_gang(
+        "ns", {}, NAMED | {keys.MIN_AVAILABLE: "1", keys.GROUPS: '["b","ns/a"]'}
+    )
+    assert read is not None
+    assert read.settings is not None
+    assert read.settings.groups == ("b", "ns/a")
+    assert [bad.key for bad in read.bad] == [keys.GROUPS]
+
+
+def test_the_match_policy_wins_over_its_alias() -> None:
+    annotations = NAMED | {keys.MIN_AVAILABLE: "1", keys.MATCH_POLICY_ALIAS: "only-waiting"}
+    read = gang.parse_pod_gang("ns", {}, annotations)
+    assert read is not None
+    assert read.settings is not None
+    assert read.settings.match_policy == "only-waiting"
+    read = gang.parse_pod_gang("ns", {}, annotations | {keys.MATCH_POLICY: "waiting-and-running"})
+    assert read is not None
+    assert read.settings is not None
+    assert read.settings.match_policy == "waiting-and-running"
+
+
+def test_huge_values_are_cut() -> None:
+    annotations = NAMED | dict.fromkeys(
+        (keys.MIN_AVAILABLE, keys.TOTAL_NUMBER, keys.WAITING_TIME, keys.MODE, keys.GROUPS), HUGE
+    )
+    read = gang.parse_pod_gang("ns", {}, annotations)
+    assert read is not None
+    assert len(repr(read)) < 2000
+    read = gang.parse_pod_gang("ns", {}, {keys.NAME: HUGE, keys.MIN_AVAILABLE: "1"})
+    assert read is not None
+    assert read.settings is None
+    assert len(repr(read)) < 2000
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(None, 600), (0, 600), (-1, 600), (30, 30)])
+def test_wait_time_of_a_pod_group(seconds: int | None, expected: int) -> None:
+    settings, bad = gang.parse_pod_group_settings("ns/a", 1, seconds, {})
+    assert (settings.wait_seconds, bad) == (expected, ())
+
+
+def test_pod_groups_take_no_waiting_time_annotation() -> None:
+    settings, bad = gang.parse_pod_group_settings("ns/a", 1, 30, {keys.WAITING_TIME: "5m"})
+    assert (settings.wait_seconds, bad) == (30, ())
+
+
+def test_the_bind_record_is_written_under_both_names() -> None:
+    assert gang.encode_bind_record("ns/a,ns/b", 4) == {
+        "internal.scheduling.koordinator.sh/bind-gang-group-id": "ns/a,ns/b",
+        "internal.scheduling.koordinator.sh/bind-gang-member-count": "4",
+        "scheduling.koordinator.sh/bind-gang-group-id": "ns/a,ns/b",
+        "scheduling.koordinator.sh/bind-gang-member-count": "4",
+    }
