@@ -106,11 +106,11 @@ def test_pinned_pod_keeps_its_node_and_the_room_on_it() -> None:
     state.upsert_pod(pinned)
     assert nodes_of(run(state, unit_of("u", (pinned,)))) == {"p": "n0"}
     assert not run(state, make_gang("other", 1, 1)).placements
+    unfit = PinnedNodeUnfit("default/p", "n0")
+    state.upsert_pod(make_pod("intruder").not_ours().gpu(1).running("n0").build())
+    assert run(state, unit_of("u", (pinned,))).refusals[0].reason == unfit
     state.remove_node("n0")
-    assert run(state, unit_of("u", (pinned,))).refusals[0].reason == PinnedNodeUnfit(
-        "default/p",
-        "n0",
-    )
+    assert run(state, unit_of("u", (pinned,))).refusals[0].reason == unfit
 
 
 def test_equal_questions_get_equal_answers_until_something_is_placed() -> None:

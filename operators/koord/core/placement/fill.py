@@ -90,17 +90,20 @@ def _spread(
     pods = snapshot.used[snapshot.table.column(PODS), ranked].tolist()
     limits = room[ranked].tolist()
     given = [0] * len(ranked)
-    # Position in ``ranked`` already orders equal scores by pods and name.
-    heap = [(-score_of(terms, used[at], sizes[at], 1), pods[at], at) for at in range(len(ranked))]
+    names = snapshot.table.name_rank[ranked].tolist()
+    heap = [
+        (-score_of(terms, used[at], sizes[at], 1), pods[at], names[at], at)
+        for at in range(len(ranked))
+    ]
     heapq.heapify(heap)
     left = min(count, sum(limits))
     while left:
-        _, _, at = heap[0]
+        _, _, name, at = heap[0]
         given[at] += 1
         left -= 1
         if given[at] == limits[at]:
             heapq.heappop(heap)
             continue
         score = score_of(terms, used[at], sizes[at], given[at] + 1)
-        heapq.heapreplace(heap, (-score, pods[at] + given[at], at))
+        heapq.heapreplace(heap, (-score, pods[at] + given[at], name, at))
     return [Share(row, n) for row, n in zip(ranked, given, strict=True) if n]

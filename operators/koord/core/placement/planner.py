@@ -164,7 +164,7 @@ def _obstacle(unit: Unit, snapshot: Snapshot) -> Reason | None:
     for pod in unit.pods:
         if pod.shape.needs_kube_scheduler and pod.handling is not Handling.RELEASE_PINNED:
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
-        if pod.pinned and pod.recorded and pod.recorded.node not in snapshot.table.row_of:
+        if pod.pinned and pod.recorded and not snapshot.holds(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
     return None
 

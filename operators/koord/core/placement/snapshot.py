@@ -82,6 +82,14 @@ class Snapshot:
             for column, amount in zip(vector.columns, vector.amounts, strict=True)
         )
 
+    def holds(self, shape: PodShape, node: str) -> bool:
+        """Whether a node can keep a pod of the shape that already counts as used on it."""
+        row = self.table.row_of.get(node)
+        if row is None or not self.table.eligible(shape)[row]:
+            return False
+        columns = self.vector(shape).columns
+        return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
+
     def checks(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, str, Mask]]:
         """Yield every check in order as (cause, resource, rows that pass).
 

@@ -1,0 +1,84 @@
+"""What a pod asks of its node, from what its containers ask: the sum that kube-scheduler compares.
+
+Containers run together, so they add up. Init containers run one after the other, so only the
+dearest counts; a restartable one (a *sidecar*) keeps running, so it also counts with all that start
+after it. Requests at pod level replace the sum where they exist, overhead comes on top, and every
+pod takes one of the node's pod slots. Who reads the objects, and from where, is not known here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.units import AMOUNT_LIMIT, CPU, MEMORY, PODS, Amounts
+
+_NOTHING: Final[Amounts] = {}
+_HUGE_PAGES: Final = "hugepages-"
+
+
+@dataclass(frozen=True, slots=True)
+class InitContainer:
+    """One init container; a sidecar is restarted always, and so runs as long as the pod."""
+
+    requests: Amounts
+    is_sidecar: bool = False
+
+
+def effective_requests(
+    containers: Iterable[Amounts],
+    init_containers: Iterable[InitContainer] = (),
+    *,
+    overhead: Amounts = _NOTHING,
+    pod_level: Amounts = _NOTHING,
+) -> tuple[tuple[str, int], ...]:
+    """Return what the pod takes of a node, sorted by resource name, without zeros.
+
+    ``pod_level`` counts for CPU, memory and huge pages only. Amounts are cut at ``AMOUNT_LIMIT``
+    and negative ones are nothing.
+    """
+    running: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for requests in containers:
+        _add(running, requests)
+    for init in init_containers:
+        if init.is_sidecar:
+            _add(running, init.requests)
+            _add(sidecars, init.requests)
+            _raise_to(peak, sidecars)
+        else:
+            alone = dict(sidecars)
+            _add(alone, init.requests)
+            _raise_to(peak, alone)
+    _raise_to(running, peak)
+    running.update({name: max(0, n) for name, n in pod_level.items() if _is_at_pod_level(name)})
+    _add(running, overhead)
+    running[PODS] = 1
+    return tuple(sorted((name, min(n, AMOUNT_LIMIT)) for name, n in running.items() if n > 0))
+
+
+def resized_requests(
+    spec: Amounts, allocated: Amounts, actual: Amounts, *, is_infeasible: bool = False
+) -> Amounts:
+    """Return what a running container holds while it is resized in place: the most of all three.
+
+    A resize that the node has refused as infeasible leaves what was asked for out of account.
+    """
+    held: dict[str, int] = {}
+    for amounts in (allocated, actual) if is_infeasible else (spec, allocated, actual):
+        _raise_to(held, amounts)
+    return held
+
+
+def _is_at_pod_level(resource: str) -> bool:
+    return resource in {CPU, MEMORY} or resource.startswith(_HUGE_PAGES)
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + max(0, amount)
+
+
+def _raise_to(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = max(total.get(name, 0), amount)
