@@ -1,0 +1,177 @@
+"""``koord sandbox …``: a Kubernetes control plane on this machine.
+
+Speaks to the person at the terminal; everything else is in ``koord.sandbox``.
+"""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
+from koord.sandbox.binaries import KUBECTL, find_binaries
+from koord.sandbox.progress import ConsoleReporter
+from koord.sandbox.record import list_names, take_down
+from koord.sandbox.status import Status, list_statuses
+
+_DEFAULT_NAME = "default"
+_MOST_NODES = 10_000
+
+app = typer.Typer(
+    help="A real Kubernetes control plane on this machine, without containers.",
+    no_args_is_help=True,
+)
+_out = Console(highlight=False, soft_wrap=True)
+_err = Console(highlight=False, soft_wrap=True, stderr=True)
+
+
+class Output(StrEnum):
+    """How the status is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Name = Annotated[str, typer.Option(help="Which sandbox; any number can run side by side.")]
+Shape = Annotated[
+    str,
+    typer.Option(
+        help=f"What the fake nodes look like: {', '.join(list_shapes())}.",
+        autocompletion=list_shapes,
+    ),
+]
+Components = Annotated[
+    list[Component] | None,
+    typer.Option(
+        "--component",
+        help="What runs besides etcd and kube-apiserver; repeat for more. Default: everything.",
+    ),
+]
+
+
+@contextmanager
+def _explain_errors() -> Iterator[None]:
+    """Turn an error of the sandbox into a message and the exit code 1."""
+    try:
+        yield
+    except SandboxError as error:
+        _err.print("[bold red]Error:[/] ", end="")
+        _err.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+
+
+@app.command(
+    epilog="Examples: koord sandbox up --nodes 64 --shape h100x8 · "
+    "koord sandbox up --name small --nodes 2 --component kwok",
+)
+def up(
+    name: Name = _DEFAULT_NAME,
+    nodes: Annotated[
+        int, typer.Option(min=0, max=_MOST_NODES, help="How many fake nodes to create.")
+    ] = 8,
+    shape: Shape = "a100x8",
+    component: Components = None,
+) -> None:
+    """Start a sandbox; it runs until `koord sandbox down`.
+
+    The first start builds the control plane, which takes some minutes.
+    """
+    with _explain_errors():
+        load_shape(shape)  # a typing error is told before anything is started
+        box = Sandbox(name, components=component or tuple(Component))
+        try:
+            if nodes:
+                box.add_nodes(nodes, shape)
+            _print_welcome(box, nodes, shape)
+        except BaseException:
+            box.stop()
+            raise
+        box.detach()
+
+
+def _print_welcome(box: Sandbox, nodes: int, shape: str) -> None:
+    version = box.record.programs[Component.APISERVER].version
+    _out.print(f"Kubernetes {version} with {nodes} nodes {shape} at {box.server}")
+    _out.print(f"  export KUBECONFIG={shlex.quote(str(box.kubeconfig))}")
+    _out.print(f"  koord sandbox down --name {box.name}")
+
+
+@app.command(epilog="Examples: koord sandbox down · koord sandbox down --all")
+def down(
+    name: Name = _DEFAULT_NAME,
+    everything: Annotated[bool, typer.Option("--all", help="Every sandbox of this user.")] = False,
+) -> None:
+    """End a sandbox and remove everything that belongs to it."""
+    with _explain_errors():
+        for each in list_names() if everything else [name]:
+            take_down(each)
+            _out.print(f"sandbox {each} is gone")
+
+
+@app.command(epilog="Examples: koord sandbox status · koord sandbox status --output json")
+def status(
+    output: Annotated[Output, typer.Option(help="How to write it.")] = Output.TABLE,
+) -> None:
+    """Show every sandbox: where it is, what runs, and which binaries it uses."""
+    statuses = list_statuses()
+    if output is Output.JSON:
+        _print_plainly(msgspec.json.format(msgspec.json.encode(statuses)).decode())
+    elif statuses:
+        _print_table(statuses)
+    else:
+        _out.print("no sandboxes; `koord sandbox up` starts one")
+
+
+def _print_table(statuses: list[Status]) -> None:
+    sandboxes = Table("Name", "State", "Server", "Nodes", "Since", box=None)
+    processes = Table("Name", "Process", "PID", "Version", "From", box=None)
+    for each in statuses:
+        nodes = "" if each.nodes is None else str(each.nodes)
+        since = "" if each.since is None else f"{each.since.astimezone():%Y-%m-%d %H:%M:%S}"
+        sandboxes.add_row(each.name, each.state, each.server, nodes, since)
+        for process, pid in each.pids.items():
+            program = each.programs[process]
+            processes.add_row(each.name, process, str(pid), program.version, program.source)
+    for table in (sandboxes, processes):
+        if table.rows:
+            _out.print(table)
+            _out.print()
+    for each in statuses:
+        if each.detail:
+            _print_plainly(f"{each.name}: {each.detail}")
+
+
+@app.command(epilog='Example: eval "$(koord sandbox env)"')
+def env(name: Name = _DEFAULT_NAME) -> None:
+    """Print what a shell needs to use a sandbox, for eval."""
+    with _explain_errors():
+        plane = ControlPlane.open(name)
+    programs = plane.record.programs
+    tools = Path(programs[KUBECTL].path).parent
+    _print_plainly(f"export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}")
+    _print_plainly(f'export PATH={shlex.quote(str(tools))}:"$PATH"')
+    # Comments last: an eval without quotes joins the lines.
+    for program, found in programs.items():
+        _print_plainly(f"# {program} {found.version} {found.source} {found.path}")
+
+
+@app.command(epilog="Example: koord sandbox build")
+def build() -> None:
+    """Find or build the binaries of the control plane, and say where they are."""
+    with _explain_errors():
+        binaries = find_binaries(Component, ConsoleReporter())
+    for remark in binaries.remarks:
+        _err.print(remark, markup=False)
+    for name, binary in binaries.found.items():
+        _print_plainly(f"{name} {binary.version} {binary.source} {binary.path}")
+
+
+def _print_plainly(line: str) -> None:
+    _out.print(line, markup=False)
