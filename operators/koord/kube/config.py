@@ -1,0 +1,152 @@
+"""Where the API server is and how to prove who we are: kubeconfig or service account.
+
+kubernetes_asyncio reads the kubeconfig (contexts, client certificates, exec plugins, OIDC) and is
+imported only then, in a thread, because importing it costs more than a second. What comes out is an
+``Access``; ``Credentials`` renews it when it is old or when the server refuses it.
+"""
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from koord.kube.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_MAX_AGE: Final = 60.0
+"""Seconds after which a service account's token file is read again; the kubelet rotates it."""
+DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Everything a request needs to reach the server. Secrets do not show in its ``repr``."""
+
+    server: str
+    authorization: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    server_name: str = ""
+    proxy: str = field(default="", repr=False)
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Credentials:
+    """The current ``Access``, loaded again when older than ``max_age`` or refused.
+
+    ``load`` reads files and may start a plugin; it runs in a thread, never twice at a time.
+    """
+
+    def __init__(self, load: Callable[[], Access], *, max_age: float = float("inf")) -> None:
+        self._load = load
+        self._max_age = max_age
+        self._access: Access | None = None
+        self._loaded_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def current(self) -> Access:
+        """Return an access that is young enough."""
+        access = self._access
+        if access is not None and time.monotonic() - self._loaded_at < self._max_age:
+            return access
+        return await self.renew(access)
+
+    async def renew(self, refused: Access | None) -> Access:
+        """Load again, unless another request has replaced ``refused`` meanwhile."""
+        async with self._lock:
+            if self._access is None or self._access is refused:
+                self._access = await asyncio.to_thread(self._load)
+                self._loaded_at = time.monotonic()
+            return self._access
+
+
+def find_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
+    """Return credentials from where kubectl would take them.
+
+    That is: the given file, else ``KUBECONFIG``, else ``~/.kube/config`` if it exists, else the
+    service account of the pod that we run in.
+    """
+    paths = kubeconfig or os.environ.get("KUBECONFIG", "")
+    default = Path("~/.kube/config").expanduser()
+    if not paths and default.is_file():
+        paths = str(default)
+    if paths:
+        return Credentials(lambda: load_kubeconfig(paths, context))
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return Credentials(load_service_account, max_age=TOKEN_MAX_AGE)
+    raise ConfigError(f"no cluster to talk to: no KUBECONFIG, no {default}, not inside a pod")
+
+
+def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
+    """Read what the kubelet mounts into every pod."""
+    try:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        token = (directory / "token").read_text(encoding="utf-8").strip()
+        tls = _trust(str(directory / "ca.crt"))
+        namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, KeyError) as error:
+        raise ConfigError(f"the pod's service account is not usable: {error}") from error
+    host = f"[{host}]" if ":" in host else host
+    return Access(
+        server=f"https://{host}:{port}",
+        authorization=f"Bearer {token}",
+        tls=tls,
+        namespace=namespace or DEFAULT_NAMESPACE,
+    )
+
+
+def load_kubeconfig(paths: str, context: str = "") -> Access:
+    """Read one or more kubeconfig files (joined as in ``KUBECONFIG``) and run their plugin if any.
+
+    Blocks and uses an event loop of its own: call it outside of one.
+    """
+    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - costs a second
+    from kubernetes_asyncio.config import ConfigException, load_kube_config  # noqa: PLC0415
+
+    settings = type.__call__(Configuration)
+    try:
+        loader = asyncio.run(
+            load_kube_config(
+                config_file=paths,
+                context=context or None,
+                client_configuration=settings,
+                persist_config=False,
+            )
+        )
+        chosen = (loader.current_context or {}).get("context", {})
+        return Access(
+            server=settings.host,
+            authorization=settings.api_key.get("BearerToken", ""),
+            tls=_make_tls(settings),
+            server_name=settings.tls_server_name or "",
+            proxy=settings.proxy or "",
+            namespace=chosen.get("namespace") or DEFAULT_NAMESPACE,
+        )
+    # The library subscripts what a broken file left empty.
+    except (ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
+
+
+def _make_tls(settings: "Configuration") -> ssl.SSLContext | None:
+    if not (settings.host or "").startswith("https:"):
+        return None
+    context = _trust(settings.ssl_ca_cert)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
+    # Cluster CAs often lack the key identifiers that strict checking (Python 3.13) asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

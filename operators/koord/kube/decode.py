@@ -1,0 +1,97 @@
+"""Pages and watch lines to typed objects, one bad object at a time.
+
+The fast path decodes a page, or all lines that arrived together, in one go. Only when that fails is
+every object looked at alone, so that a malformed one costs itself and nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from koord.kube.errors import Garbled
+from koord.kube.wire import Identified, Identity, ListMeta, ObjectList, Status, WatchEvent
+
+W = TypeVar("W")
+D = TypeVar("D")
+
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
+DELETED: Final = "DELETED"
+BOOKMARK: Final = "BOOKMARK"
+ERROR: Final = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """An object that cannot be understood: who it is, as far as known, and what is wrong."""
+
+    identity: Identity
+    problem: str
+
+
+Line: TypeAlias = tuple[str, W | Poison | Status]
+"""Type and object of a watch event: a ``Status`` if and only if the type is ERROR."""
+
+
+class Decoder(Generic[W]):
+    """Decodes lists and watch streams of one kind."""
+
+    def __init__(self, wire: type[W]) -> None:
+        # The types are made at run time, which is beyond what a type checker follows.
+        page: Any = ObjectList[wire]  # type: ignore[valid-type]
+        event: Any = WatchEvent[wire]  # type: ignore[valid-type]
+        self._object = msgspec.json.Decoder(wire)
+        self._page = msgspec.json.Decoder(page)
+        self._event = msgspec.json.Decoder(event)
+
+    def decode_page(self, body: bytes) -> tuple[ListMeta, list[W | Poison]]:
+        """Decode one page. Raises ``Garbled`` if it is no list at all."""
+        try:
+            page = self._page.decode(body)
+        except msgspec.DecodeError:
+            raw = _decode_or_raise(_raw_page, body)
+            return raw.metadata, [self._decode_object(item) for item in raw.items or ()]
+        return page.metadata, page.items or []
+
+    def decode_lines(self, lines: bytes) -> "list[Line[W]]":
+        """Decode complete watch lines. Raises ``Garbled`` for what is no event."""
+        try:
+            events = self._event.decode_lines(lines)
+        except msgspec.DecodeError:
+            return [self._decode_line(line) for line in lines.splitlines()]
+        if any(event.type == ERROR for event in events):
+            return [self._decode_line(line) for line in lines.splitlines()]
+        return [(event.type, event.object) for event in events]
+
+    def _decode_line(self, line: bytes) -> "Line[W]":
+        event = _decode_or_raise(_raw_event, line)
+        if event.type == ERROR:
+            return ERROR, _decode_or_raise(_status, event.object)
+        return event.type, self._decode_object(event.object)
+
+    def _decode_object(self, raw: msgspec.Raw) -> W | Poison:
+        try:
+            return self._object.decode(raw)
+        except msgspec.DecodeError as error:
+            return Poison(_identify(raw), str(error))
+
+
+def _decode_or_raise(decoder: msgspec.json.Decoder[D], data: bytes | msgspec.Raw) -> D:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise Garbled(f"cannot decode what the server sent: {error}") from error
+
+
+def _identify(raw: msgspec.Raw) -> Identity:
+    try:
+        return _identified.decode(raw).metadata
+    except msgspec.DecodeError:
+        return Identity()
+
+
+_raw_page: Final = msgspec.json.Decoder(ObjectList[msgspec.Raw])
+_raw_event: Final = msgspec.json.Decoder(WatchEvent[msgspec.Raw])
+_identified: Final = msgspec.json.Decoder(Identified)
+_status: Final = msgspec.json.Decoder(Status)

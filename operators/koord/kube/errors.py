@@ -1,0 +1,129 @@
+# ruff: noqa: N818 - the names are the API's own reasons
+"""Everything that can go wrong between us and the API server, in one tree.
+
+::
+
+    KubeError
+    ├── ConfigError             no usable kubeconfig, context or service account
+    ├── ConnectionLost          no answer; ``sent``: the request may have been carried out
+    ├── Garbled                 an answer that is not of the form that the API has
+    └── ApiError                the server answered with an error
+        ├── Unauthorized        401
+        ├── Forbidden           403
+        ├── NotFound            404
+        ├── Conflict            409
+        ├── Gone                410, the resourceVersion or continue token is too old
+        ├── Invalid             422
+        ├── TooManyRequests     429
+        └── ServerUnavailable   5xx
+
+Only this module turns HTTP answers into exceptions. Messages come from the server and are cut.
+"""
+
+from typing import Final
+
+import msgspec
+
+from koord.kube.wire import Status
+
+MAX_MESSAGE: Final = 1024
+"""Longer messages of the server are cut; they end up in conditions and logs."""
+
+
+class KubeError(Exception):
+    """The root of the tree."""
+
+
+class ConfigError(KubeError):
+    """There is no usable configuration for reaching the cluster."""
+
+
+class ConnectionLost(KubeError):
+    """No answer arrived. ``sent`` is False only if the request cannot have been carried out."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Garbled(KubeError):
+    """What arrived is not of the form that the API has."""
+
+
+class ApiError(KubeError):
+    """The server's answer: HTTP ``status``, ``reason``, ``message``, ``retry_after`` in seconds."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Unauthorized(ApiError):
+    """401, also after the credentials were renewed."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or an admission policy says no."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource served."""
+
+
+class Conflict(ApiError):
+    """409: a precondition failed, or the operation does not suit the object's state."""
+
+
+class Gone(ApiError):
+    """410: too old; list again."""
+
+
+class Invalid(ApiError):
+    """422: validation or a JSON-patch ``test`` failed."""
+
+
+class TooManyRequests(ApiError):
+    """429: flow control, or a disruption budget."""
+
+
+class ServerUnavailable(ApiError):
+    """Any 5xx."""
+
+
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+_decoder = msgspec.json.Decoder(Status)
+
+
+def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiError:
+    """Return the error that an answer with an error code stands for."""
+    try:
+        answer = _decoder.decode(body)
+    except msgspec.DecodeError:
+        answer = Status(message=body[:MAX_MESSAGE].decode(errors="replace"))
+    answer.code = status
+    return error_of(answer, _parse_seconds(retry_after))
+
+
+def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
+    """Return the error for a ``Status`` object, as it comes in answers and in watch streams."""
+    fallback = ServerUnavailable if answer.code >= 500 else ApiError
+    kind = _BY_STATUS.get(answer.code, fallback)
+    hinted = float(answer.details.retry_after_seconds) if answer.details else 0.0
+    message = answer.message[:MAX_MESSAGE]
+    return kind(answer.code, answer.reason, message, max(retry_after, hinted))
+
+
+def _parse_seconds(text: str | None) -> float:
+    """Read ``Retry-After`` in its only form that API servers send: whole seconds."""
+    return float(text) if text is not None and text.isdecimal() else 0.0

@@ -1,0 +1,234 @@
+"""A local copy of one kind of object that is never silently wrong: list, watch, list again, diff.
+
+A watch shows every change only while it is unbroken and recent. Whenever that is in doubt the kind
+is listed again and compared with what was known, so that objects that vanished meanwhile are
+reported as deleted all the same. A copy that is known to be old is not ``synced``.
+
+Changes are delivered in batches, in order, from one task: all that arrived together comes as one
+list. What they mean is not known here.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from koord.kube.client import Client
+from koord.kube.decode import BOOKMARK, DELETED, Decoder, Line, Poison
+from koord.kube.errors import ApiError, KubeError, error_of
+from koord.kube.retry import Backoff, is_transient
+from koord.kube.store import Added, Change, Deleted, HasMeta, Key, Modified, Store, key_of
+from koord.kube.wire import Status
+
+PAGE_SIZE: Final = 500
+WATCH_SECONDS: Final = (270, 330)
+SILENCE_SECONDS: Final = 75.0
+"""Bookmarks come about once a minute: a stream without any is dead, whatever TCP says."""
+STALE_SECONDS: Final = 120.0
+HEALTHY_SECONDS: Final = 60.0
+MAX_LINE: Final = 64 << 20
+"""Bytes of one watch event; etcd limits objects to a fraction of it."""
+
+W = TypeVar("W", bound=HasMeta)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[W, T]):
+    """What to reflect: the collection's path, how its objects look, and what to make of them.
+
+    ``translate`` raises ValueError for an object that makes no sense; ``reject`` is then told its
+    ``namespace/name`` and the problem. ``forget`` is told about values of objects that are gone.
+    """
+
+    path: str
+    wire: type[W]
+    translate: Callable[[W], T]
+    forget: Callable[[T], None] = lambda _value: None
+    reject: Callable[[str, str], None] = lambda _key, _problem: None
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ReflectorStats:
+    """Counters since the start, for metrics; ``last_contact`` is of the monotonic clock."""
+
+    added: int = 0
+    modified: int = 0
+    deleted: int = 0
+    inferred_deletes: int = 0
+    bookmarks: int = 0
+    poison: int = 0
+    lists: int = 0
+    watches: int = 0
+    errors: int = 0
+    decode_seconds: float = 0.0
+    last_contact: float = 0.0
+    last_error: str = ""
+
+
+class Reflector(Generic[W, T]):
+    """Keeps a copy of ``source`` and delivers every change to it. Run ``run`` in a task group.
+
+    ``relist_every`` (seconds) lists again from time to time although nothing is in doubt.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        source: Source[W, T],
+        deliver: Callable[[list[Change[T]]], None],
+        *,
+        backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
+        relist_every: float = float("inf"),
+    ) -> None:
+        self.synced = asyncio.Event()
+        """Set while the copy is complete and followed."""
+        self.stats = ReflectorStats()
+        self._client = client
+        self._source = source
+        self._deliver = deliver
+        self._backoff = backoff
+        self._relist_every = relist_every
+        self._relist_at = float("inf")
+        self._decoder = Decoder(source.wire)
+        self._store = Store(source.translate, self._reject)
+        self._revision = ""
+        """Where the watch goes on; empty when only a list can tell."""
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """Return the current value of one object."""
+        return self._store.get((namespace, name))
+
+    async def run(self) -> None:
+        """List and watch until cancelled; what goes wrong is waited out and tried again."""
+        attempt = 0
+        self.stats.last_contact = time.monotonic()
+        while True:
+            began = time.monotonic()
+            error = await self._follow()
+            is_healthy = time.monotonic() - began >= HEALTHY_SECONDS
+            attempt = 0 if is_healthy else attempt + 1
+            if error is not None or not is_healthy:
+                await asyncio.sleep(self._backoff.delay(max(0, attempt - 1), error))
+
+    async def _follow(self) -> KubeError | None:
+        """List if need be, then watch to the end of one stream; return what went wrong."""
+        try:
+            if not self._revision:
+                await self._list()
+            await self._watch()
+        except KubeError as error:
+            self.stats.errors += 1
+            self.stats.last_error = str(error)
+            is_stale = time.monotonic() - self.stats.last_contact > STALE_SECONDS
+            if is_stale or _needs_list(error):
+                self._invalidate()
+            return error
+        if time.monotonic() >= self._relist_at:
+            self._revision = ""
+        return None
+
+    def _invalidate(self) -> None:
+        self._revision = ""
+        self.synced.clear()
+
+    async def _list(self) -> None:
+        """Read all pages, deliver the differences, and infer what was deleted unseen."""
+        self.stats.lists += 1
+        seen: set[Key] = set()
+        params = {**self._source.params, "limit": str(PAGE_SIZE)}
+        while True:
+            body = await self._client.list(self._source.path, params)
+            began = self.stats.last_contact = time.monotonic()
+            meta, items = self._decoder.decode_page(body)
+            seen.update(map(key_of, items))
+            changes = [change for item in items for change in self._store.upsert(item)]
+            self._flush(changes, began)
+            if not meta.continue_:
+                break
+            params["continue"] = meta.continue_
+        self._flush(self._store.retain(seen), time.monotonic())
+        self._revision = meta.resource_version
+        self._relist_at = time.monotonic() + self._relist_every
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        """Follow one stream to its end."""
+        self.stats.watches += 1
+        params = {
+            **self._source.params,
+            "resourceVersion": self._revision,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - spreads load
+        }
+        async with self._client.watch(self._source.path, params, silence=SILENCE_SECONDS) as read:
+            rest = b""
+            while chunk := await read():
+                began = self.stats.last_contact = time.monotonic()
+                lines, _, rest = (rest + chunk).rpartition(b"\n")
+                if len(rest) > MAX_LINE:
+                    raise KubeError(
+                        f"a watch event of {self._source.path} exceeds {MAX_LINE} bytes"
+                    )
+                if lines:
+                    self._take(self._decoder.decode_lines(lines), began)
+
+    def _take(self, lines: list[Line[W]], began: float) -> None:
+        changes: list[Change[T]] = []
+        failure: Status | None = None
+        for kind, item in lines:
+            if isinstance(item, Status):
+                failure = item
+                break
+            if kind == DELETED:
+                changes += self._store.remove(item)
+            elif kind == BOOKMARK:
+                self.stats.bookmarks += 1
+            else:
+                changes += self._store.upsert(item)
+            self._revision = _revision_of(item) or self._revision
+        self._flush(changes, began)
+        if failure is not None:
+            self._invalidate()
+            raise error_of(failure)
+
+    def _flush(self, changes: list[Change[T]], began: float) -> None:
+        """Count and deliver."""
+        stats = self.stats
+        stats.decode_seconds += time.monotonic() - began
+        for change in changes:
+            match change:
+                case Added():
+                    stats.added += 1
+                case Modified():
+                    stats.modified += 1
+                case Deleted():
+                    stats.deleted += 1
+                    stats.inferred_deletes += change.is_inferred
+                    self._source.forget(change.value)
+        if changes:
+            self._deliver(changes)
+
+    def _reject(self, key: str, problem: str) -> None:
+        self.stats.poison += 1
+        self._source.reject(key, problem)
+
+
+def _needs_list(error: KubeError) -> bool:
+    """Whether going on from the same revision is pointless.
+
+    A revision from the future, as after a restored backup, is answered with a timeout.
+    """
+    is_from_future = isinstance(error, ApiError) and "Too large resource version" in error.message
+    return is_from_future or not is_transient(error)
+
+
+def _revision_of(item: HasMeta | Poison) -> str:
+    meta = item.identity if isinstance(item, Poison) else item.metadata
+    return meta.resource_version

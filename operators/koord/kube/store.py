@@ -1,0 +1,125 @@
+"""What is known of one kind of object, and the differences that new objects make to it.
+
+Nothing here knows where objects come from: the reflector feeds it from lists and from watches.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from koord.kube.decode import Poison
+from koord.kube.wire import Identity, ObjectMeta
+
+
+class HasMeta(Protocol):
+    """Every object on the wire."""
+
+    metadata: ObjectMeta
+
+
+W = TypeVar("W", bound=HasMeta)
+T = TypeVar("T")
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace (empty for cluster-scoped kinds) and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    """An object that was not known."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Modified(Generic[T]):
+    """A known object in another revision."""
+
+    old: T
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T]):
+    """A known object that is gone, as last known; inferred if only its absence was noticed."""
+
+    value: T
+    is_inferred: bool = False
+
+
+Change: TypeAlias = Added[T] | Modified[T] | Deleted[T]
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    uid: str
+    revision: str
+    value: T
+
+
+class Store(Generic[W, T]):
+    """The last value of every object that made sense.
+
+    An object under a known name with another uid is another object. One that cannot be understood
+    is reported to ``on_poison`` (``namespace/name``, problem) and keeps the value it had, if any.
+    """
+
+    def __init__(self, translate: Callable[[W], T], on_poison: Callable[[str, str], None]) -> None:
+        self._translate = translate
+        self._on_poison = on_poison
+        self._entries: dict[Key, _Entry[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> T | None:
+        """Return the current value of one object."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def upsert(self, item: W | Poison) -> list[Change[T]]:
+        """Take in an object as it is now; nothing follows from a revision that is known."""
+        if isinstance(item, Poison):
+            self._reject(item.identity, item.problem)
+            return []
+        meta = item.metadata
+        entry = self._entries.get((meta.namespace, meta.name))
+        if entry is not None and entry.revision == meta.resource_version and entry.uid == meta.uid:
+            return []
+        try:
+            value = self._translate(item)
+        except (ValueError, msgspec.MsgspecError) as error:
+            self._reject(meta, str(error))
+            return []
+        self._entries[meta.namespace, meta.name] = _Entry(meta.uid, meta.resource_version, value)
+        if entry is None:
+            return [Added(value)]
+        if entry.uid != meta.uid:
+            return [Deleted(entry.value), Added(value)]
+        return [Modified(entry.value, value)]
+
+    def remove(self, item: W | Poison) -> list[Change[T]]:
+        """Forget an object that was deleted; a later one of the same name stays."""
+        meta = item.identity if isinstance(item, Poison) else item.metadata
+        key = (meta.namespace, meta.name)
+        entry = self._entries.get(key)
+        if entry is None or entry.uid != meta.uid:
+            return []
+        del self._entries[key]
+        return [Deleted(entry.value)]
+
+    def retain(self, seen: Collection[Key]) -> list[Change[T]]:
+        """Forget everything that a complete list did not hold."""
+        gone = [key for key in self._entries if key not in seen]
+        return [Deleted(self._entries.pop(key).value, is_inferred=True) for key in gone]
+
+    def _reject(self, meta: ObjectMeta | Identity, problem: str) -> None:
+        self._on_poison(f"{meta.namespace}/{meta.name}", problem)
+
+
+def key_of(item: HasMeta | Poison) -> Key:
+    """Return the key of an object, readable or not."""
+    meta = item.identity if isinstance(item, Poison) else item.metadata
+    return meta.namespace, meta.name

@@ -1,0 +1,172 @@
+"""Where a pod may go: node selector, required node affinity, tolerations.
+
+Also says what of it only kube-scheduler can serve, and in which form the required terms stand, for
+the patch that pins a pod. Parsed once per distinct text.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from koord.core.pods import Operator, Requirement, SelectorTerm, Toleration
+
+NODE_NAME_FIELD: Final = "metadata.name"
+
+
+class Depth(StrEnum):
+    """How far ``spec.affinity.nodeAffinity.required…`` exists on the object."""
+
+    NONE = "None"
+    AFFINITY = "Affinity"
+    NODE_AFFINITY = "NodeAffinity"
+    REQUIRED = "Required"
+
+
+class TermForm(StrEnum):
+    """What a required term holds; an empty one matches no node and must not be extended."""
+
+    EMPTY = "Empty"
+    EXPRESSIONS = "Expressions"
+    FIELDS = "Fields"
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityForm:
+    """The form of a pod's required node affinity, without its content."""
+
+    depth: Depth = Depth.NONE
+    terms: tuple[TermForm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAffinity:
+    """``spec.affinity``: the core's terms, their form, and what is beyond us."""
+
+    terms: tuple[SelectorTerm, ...] | None = None
+    form: AffinityForm = AffinityForm()
+    pinned_to: str = ""
+    needs_kube_scheduler: tuple[str, ...] = ()
+
+
+class _Expression(Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Term(Struct, rename="camel", gc=False):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _NodeSelector(Struct, rename="camel", gc=False):
+    node_selector_terms: list[_Term] | None = None
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class _NodeAffinity(Struct, gc=False):
+    required: _NodeSelector | None = msgspec.field(default=None, name=_REQUIRED)
+
+
+class _PodAffinity(Struct, gc=False):
+    required: list[Raw] | None = msgspec.field(default=None, name=_REQUIRED)
+
+
+class _Affinity(Struct, rename="camel", gc=False):
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _WireToleration(Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+_affinity_decoder = msgspec.json.Decoder(_Affinity | None)
+_selector_decoder = msgspec.json.Decoder(dict[str, str] | None)
+_tolerations_decoder = msgspec.json.Decoder(list[_WireToleration] | None)
+_NO_AFFINITY: Final = ParsedAffinity()
+
+
+@lru_cache(maxsize=8192)
+def parse_affinity(raw: bytes) -> ParsedAffinity:
+    """Read ``spec.affinity``; empty bytes are an absent one."""
+    affinity = _affinity_decoder.decode(raw) if raw else None
+    if affinity is None:
+        return _NO_AFFINITY
+    beyond = tuple(
+        f"spec.affinity.{name}.{_REQUIRED}"
+        for name, inter in (
+            ("podAffinity", affinity.pod_affinity),
+            ("podAntiAffinity", affinity.pod_anti_affinity),
+        )
+        if inter is not None and inter.required
+    )
+    node_affinity = affinity.node_affinity
+    if node_affinity is None or node_affinity.required is None:
+        depth = Depth.AFFINITY if node_affinity is None else Depth.NODE_AFFINITY
+        return ParsedAffinity(form=AffinityForm(depth), needs_kube_scheduler=beyond)
+    terms = tuple(_parse_term(t) for t in node_affinity.required.node_selector_terms or ())
+    return ParsedAffinity(
+        terms=terms,
+        form=AffinityForm(Depth.REQUIRED, tuple(map(_form_of, terms))),
+        pinned_to=_pinned_to(terms),
+        needs_kube_scheduler=beyond,
+    )
+
+
+@lru_cache(maxsize=8192)
+def parse_selector(raw: bytes) -> tuple[tuple[str, str], ...]:
+    """Read ``spec.nodeSelector``."""
+    return tuple(sorted((_selector_decoder.decode(raw) or {}).items())) if raw else ()
+
+
+@lru_cache(maxsize=8192)
+def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
+    """Read ``spec.tolerations``, sorted, each once: their order and timeouts decide nothing."""
+    wire = (_tolerations_decoder.decode(raw) if raw else None) or ()
+    found = {(t.key, t.operator or "Equal", t.value, t.effect) for t in wire}
+    return tuple(Toleration(*fields) for fields in sorted(found))
+
+
+def _parse_term(term: _Term) -> SelectorTerm:
+    return SelectorTerm(
+        expressions=tuple(map(_parse_requirement, term.match_expressions or ())),
+        fields=tuple(map(_parse_requirement, term.match_fields or ())),
+    )
+
+
+def _parse_requirement(wire: _Expression) -> Requirement:
+    return Requirement(wire.key, Operator(wire.operator), tuple(wire.values or ()))
+
+
+def _form_of(term: SelectorTerm) -> TermForm:
+    if term.fields:
+        return TermForm.FIELDS
+    return TermForm.EXPRESSIONS if term.expressions else TermForm.EMPTY
+
+
+def _pinned_to(terms: tuple[SelectorTerm, ...]) -> str:
+    """Return the only node that the terms can admit by name, if there is exactly one."""
+    names = {_named_node(t) for t in terms if t.fields or t.expressions}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _named_node(term: SelectorTerm) -> str:
+    for field in term.fields:
+        if (
+            field.key == NODE_NAME_FIELD
+            and field.operator is Operator.IN
+            and len(field.values) == 1
+        ):
+            return field.values[0]
+    return ""

@@ -1,0 +1,48 @@
+"""Resource maps: exact integers in the canonical units of the core.
+
+Results are shared between all objects that wrote the same bytes; nobody may change them.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from koord.api.quantity import parse_quantity
+from koord.core.units import AMOUNT_LIMIT, CPU, Amounts
+
+_NOTHING: Final[Amounts] = {}
+
+
+class _Requirements(msgspec.Struct, gc=False):
+    requests: dict[str, str | int] | None = None
+
+
+_map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
+_requirements_decoder = msgspec.json.Decoder(_Requirements | None)
+
+
+def parse_amount(resource: str, text: str | int) -> int:
+    """Read one quantity: milli for CPU, whole units otherwise, rounded up, within the limits."""
+    quantity = parse_quantity(text)
+    amount = quantity.milli if resource == CPU else quantity.whole
+    return max(0, min(amount, AMOUNT_LIMIT))
+
+
+@lru_cache(maxsize=8192)
+def parse_amounts(raw: bytes) -> Amounts:
+    """Read a resource map such as ``status.allocatable``; empty bytes are an absent one."""
+    return _amounts(_map_decoder.decode(raw) if raw else None)
+
+
+@lru_cache(maxsize=8192)
+def parse_requests(raw: bytes) -> Amounts:
+    """Read the ``requests`` of a ``resources`` object."""
+    requirements = _requirements_decoder.decode(raw) if raw else None
+    return _amounts(requirements.requests if requirements else None)
+
+
+def _amounts(quantities: dict[str, str | int] | None) -> Amounts:
+    if not quantities:
+        return _NOTHING
+    return {name: parse_amount(name, text) for name, text in quantities.items()}

@@ -1,0 +1,166 @@
+"""Gangs: what pods claim on themselves and what PodGroups declare, as values of the core."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from koord.api.gang import (
+    UPSTREAM_DEFAULTS,
+    BadSetting,
+    GangDefaults,
+    GangSettings,
+    NameSource,
+    parse_pod_gang,
+    parse_pod_group_settings,
+)
+from koord.api.keys import gang as keys
+from koord.core.gang.model import (
+    BadValue,
+    GangClaim,
+    GangKey,
+    GangMode,
+    GangSource,
+    GangSpec,
+    MatchPolicy,
+    Phase,
+    PodGroup,
+)
+from koord.kube.wire import ObjectMeta, WirePodGroup
+
+MAX_CLAIMS: Final = 1 << 16
+_NO_TEXTS: Final[dict[str, str]] = {}
+_LABELS: Final = (keys.POD_GROUP, keys.LEGACY_NAME, keys.LEGACY_MIN_AVAILABLE)
+_ANNOTATIONS: Final = (
+    keys.NAME,
+    keys.MIN_AVAILABLE,
+    keys.TOTAL_NUMBER,
+    keys.WAITING_TIME,
+    keys.MODE,
+    keys.MATCH_POLICY,
+    keys.MATCH_POLICY_ALIAS,
+    keys.GROUPS,
+)
+_PHASES: Final = {phase.value: phase for phase in Phase}
+
+
+class ClaimBook:
+    """Reads the gang that a pod says it belongs to; equal claims are one object."""
+
+    def __init__(self, defaults: GangDefaults) -> None:
+        self._defaults = defaults
+        self._known: dict[tuple[str | None, ...], GangClaim] = {}
+
+    def look_up(self, meta: ObjectMeta) -> GangClaim | None:
+        """Return a pod's claim; None for a pod without a gang."""
+        labels, annotations = meta.labels or _NO_TEXTS, meta.annotations or _NO_TEXTS
+        if not (
+            labels.get(keys.POD_GROUP) or labels.get(keys.LEGACY_NAME) or annotations.get(keys.NAME)
+        ):
+            return None
+        key = (meta.namespace, *map(labels.get, _LABELS), *map(annotations.get, _ANNOTATIONS))
+        claim = self._known.get(key)
+        if claim is None:
+            claim = _make_claim(meta.namespace, labels, annotations, self._defaults)
+            if len(self._known) >= MAX_CLAIMS:
+                self._known.clear()
+            self._known[key] = claim
+        return claim
+
+
+def _make_claim(
+    namespace: str, labels: dict[str, str], annotations: dict[str, str], defaults: GangDefaults
+) -> GangClaim:
+    gang = parse_pod_gang(namespace, labels, annotations, defaults)
+    if gang is None:
+        raise ValueError("a gang is named by nothing")
+    key = f"{namespace}/{gang.name}"
+    if gang.source is NameSource.POD_GROUP_LABEL:
+        return GangClaim(key, GangSource.POD_GROUP)
+    bad = _bad_values(gang.bad)
+    declared = None
+    if gang.settings is not None:
+        declared = _make_spec(key, gang.settings, GangSource.ANNOTATION, bad)
+    return GangClaim(key, GangSource.ANNOTATION, declared, bad)
+
+
+def _make_spec(
+    key: GangKey, settings: GangSettings, source: GangSource, bad: tuple[BadValue, ...]
+) -> GangSpec:
+    return GangSpec(
+        key=key,
+        min_member=settings.min_member,
+        total=settings.total,
+        wait_seconds=settings.wait_seconds,
+        mode=GangMode(settings.mode),
+        match_policy=MatchPolicy(settings.match_policy),
+        group=settings.groups,
+        source=source,
+        bad_values=bad,
+    )
+
+
+def _bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
+    return tuple(BadValue(b.key, b.value, b.in_force, b.problem) for b in bad)
+
+
+class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
+    """What of a status outlives a restart."""
+
+    phase: str | None = None
+    occupied_by: str | None = None
+    schedule_start_time: datetime | None = None
+
+
+_status_decoder = msgspec.json.Decoder(_GroupStatus | None)
+
+
+class PodGroupTranslator:
+    """Translates PodGroups, and keeps what stands in their status for those who write it."""
+
+    def __init__(self, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> None:
+        self._defaults = defaults
+        self._statuses: dict[str, bytes] = {}
+
+    def status_of(self, uid: str) -> dict[str, Any]:
+        """Return the status that was last seen on an object."""
+        raw = self._statuses.get(uid)
+        return (msgspec.json.decode(raw) or {}) if raw else {}
+
+    def forget(self, pod_group: PodGroup) -> None:
+        """Drop what is remembered of an object that is gone."""
+        self._statuses.pop(pod_group.uid, None)
+
+    def translate(self, wire: WirePodGroup) -> PodGroup:
+        """Return the core's view of a PodGroup; values out of bounds are kept as they are."""
+        meta = wire.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        settings, bad = parse_pod_group_settings(
+            key,
+            wire.spec.min_member,
+            wire.spec.schedule_timeout_seconds,
+            meta.annotations or _NO_TEXTS,
+            self._defaults,
+        )
+        status = self._remember(meta.uid, bytes(wire.status))
+        start = status.schedule_start_time
+        return PodGroup(
+            key=key,
+            uid=meta.uid,
+            spec=_make_spec(key, settings, GangSource.POD_GROUP, _bad_values(bad)),
+            generation=meta.generation,
+            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            is_terminating=meta.deletion_timestamp is not None,
+            phase=_PHASES.get(status.phase or "", Phase.UNKNOWN),
+            occupied_by=status.occupied_by or "",
+            schedule_start=start.timestamp() if start else None,
+        )
+
+    def _remember(self, uid: str, raw: bytes) -> _GroupStatus:
+        self._statuses[uid] = raw
+        try:
+            return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
+        except msgspec.DecodeError:
+            # Somebody wrote nonsense into the status: it is ours to write anew.
+            return _GroupStatus()

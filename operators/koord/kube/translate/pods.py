@@ -1,0 +1,134 @@
+"""Pods: from the wire to ``koord.core.pods.Pod``, and what writers must know beside it.
+
+The core's pod says what decides; how the object is written (are there annotations, in which form
+stands its affinity, which conditions does it carry) is of interest to writers only and kept here by
+uid, for as long as the pod waits for us.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
+from koord.api.keys import own
+from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.kube.plannote import decode_plan
+from koord.kube.translate.affinity import AffinityForm
+from koord.kube.translate.gangs import ClaimBook
+from koord.kube.translate.shapes import ShapeBook
+from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
+
+POD_SCHEDULED: Final = "PodScheduled"
+
+MAX_WORDS: Final = 1 << 17
+
+_PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
+_WRITTEN_CONDITIONS: Final = frozenset({own.PLACED, POD_SCHEDULED})
+
+
+@dataclass(frozen=True, slots=True)
+class PodForm:
+    """How a waiting pod of ours is written on the server."""
+
+    has_annotations: bool
+    affinity: AffinityForm
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodTranslator:
+    """Translates pods, and remembers the form of those that we may have to write."""
+
+    def __init__(
+        self,
+        scheduler_name: str = own.SCHEDULER_NAME,
+        defaults: GangDefaults = UPSTREAM_DEFAULTS,
+    ) -> None:
+        self._scheduler_name = scheduler_name
+        self._shapes = ShapeBook()
+        self._claims = ClaimBook(defaults)
+        self._forms: dict[str, PodForm] = {}
+        self._words: dict[str, str] = {}
+
+    def form_of(self, uid: str) -> PodForm | None:
+        """Return the last seen form of a waiting pod of ours."""
+        return self._forms.get(uid)
+
+    def forget(self, pod: Pod) -> None:
+        """Drop what is remembered of a pod that is gone."""
+        self._forms.pop(pod.uid, None)
+
+    def translate(self, wire: WirePod) -> Pod:
+        """Return the core's view of a pod. Raises ValueError if some part makes no sense."""
+        meta, spec, status = wire.metadata, wire.spec, wire.status
+        shaped = self._shapes.look_up(wire)
+        gates = [gate.name for gate in spec.scheduling_gates or ()]
+        recorded = _recorded(meta)
+        pod = Pod(
+            uid=meta.uid,
+            namespace=self._word(meta.namespace),
+            name=meta.name,
+            shape=shaped.shape,
+            handling=self._handling(spec, gates),
+            gang=self._claims.look_up(meta),
+            priority=spec.priority or 0,
+            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            node=self._word(spec.node_name),
+            phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
+            is_terminating=meta.deletion_timestamp is not None,
+            owners=self._owners(meta),
+            foreign_gates=tuple(sorted(g for g in gates if g != own.PLACEMENT_GATE)),
+            recorded=recorded,
+            pinned=recorded is not None and shaped.pinned_to == recorded.node,
+            is_gated=bool(gates),
+            wait_reason=_wait_reason(wire),
+            resource_version=meta.resource_version,
+        )
+        self._remember(pod, wire, shaped.form)
+        return pod
+
+    def _handling(self, spec: PodSpec, gates: list[str]) -> Handling:
+        is_named = spec.scheduler_name == self._scheduler_name
+        if own.PLACEMENT_GATE in gates:
+            if len(gates) > 1:
+                return Handling.FOREIGN_GATE
+            return Handling.RELEASE_AND_BIND if is_named else Handling.RELEASE_PINNED
+        if not is_named:
+            return Handling.NOT_OURS
+        return Handling.FOREIGN_GATE if gates else Handling.BIND
+
+    def _remember(self, pod: Pod, wire: WirePod, form: AffinityForm) -> None:
+        if pod.is_waiting and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None):
+            self._forms[pod.uid] = form_of(wire, form)
+        else:
+            self._forms.pop(pod.uid, None)
+
+    def _owners(self, meta: ObjectMeta) -> tuple[str, ...]:
+        if not meta.owner_references:
+            return ()
+        return tuple(sorted(self._word(owner.name) for owner in meta.owner_references))
+
+    def _word(self, text: str) -> str:
+        """Return the one copy of a text that many pods share."""
+        if len(self._words) > MAX_WORDS:
+            self._words.clear()
+        return self._words.setdefault(text, text)
+
+
+def form_of(wire: WirePod, affinity: AffinityForm) -> PodForm:
+    """Return how a pod is written."""
+    return PodForm(
+        has_annotations=wire.metadata.annotations is not None,
+        affinity=affinity,
+        conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
+    )
+
+
+def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
+    text = meta.annotations.get(own.PLAN) if meta.annotations else None
+    return decode_plan(text) if text else None
+
+
+def _wait_reason(wire: WirePod) -> str:
+    for condition in wire.status.conditions or ():
+        if condition.type == own.PLACED:
+            return condition.reason
+    return ""

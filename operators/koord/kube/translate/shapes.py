@@ -1,0 +1,220 @@
+"""The shape of a pod, looked up by the raw bytes of everything that decides it.
+
+Equal pods of one job cost a dictionary lookup each. Equal shapes are one object, whatever bytes
+they came from, until more than ``MAX_SHAPES`` different ones were seen; then interning starts anew
+and shapes are still equal, only no longer identical.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from koord.core.placement.requests import InitContainer, effective_requests, resized_requests
+from koord.core.pods import HostPort, PodShape, SelectorTerm
+from koord.core.units import Amounts
+from koord.kube.translate.affinity import (
+    AffinityForm,
+    ParsedAffinity,
+    parse_affinity,
+    parse_selector,
+    parse_tolerations,
+)
+from koord.kube.translate.amounts import parse_amounts, parse_requests
+from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
+
+MAX_SHAPES: Final = 1 << 16
+_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - as kube-scheduler reads an absent hostIP
+
+_Key: TypeAlias = tuple[Any, ...]
+_objects_decoder = msgspec.json.Decoder(list[dict[str, Any]] | None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedSpec:
+    """A shape, and what writers must know about the affinity that it came from."""
+
+    shape: PodShape
+    form: AffinityForm
+    pinned_to: str
+
+
+class ShapeBook:
+    """Turns pod specs into shapes."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Key, ShapedSpec] = {}
+        self._shapes: dict[PodShape, PodShape] = {}
+
+    def look_up(self, pod: WirePod) -> ShapedSpec:
+        """Return the shape of a pod."""
+        key = _key_of(pod)
+        known = self._known.get(key)
+        if known is None:
+            known = self._learn(pod)
+            if len(self._known) >= MAX_SHAPES:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _learn(self, pod: WirePod) -> ShapedSpec:
+        affinity = parse_affinity(bytes(pod.spec.affinity))
+        shape = _make_shape(pod, affinity)
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+        shape = self._shapes.setdefault(shape, shape)
+        return ShapedSpec(shape, affinity.form, affinity.pinned_to)
+
+
+def _key_of(pod: WirePod) -> _Key:
+    """Collect what the shape depends on, nothing less; names and images are not in it."""
+    spec = pod.spec
+    return (
+        bool(spec.node_name),
+        _containers_key(spec.containers),
+        _containers_key(spec.init_containers),
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+        bytes(spec.resource_claims),
+        bytes(spec.topology_spread_constraints),
+        _claims_of(spec),
+        _resizes_key(pod) if spec.node_name else None,
+    )
+
+
+def _containers_key(containers: list[Container] | None) -> _Key:
+    return tuple(
+        (c.name, bytes(c.resources), c.restart_policy, _host_ports(c.ports) if c.ports else ())
+        for c in containers or ()
+    )
+
+
+def _resizes_key(pod: WirePod) -> _Key:
+    status = pod.status
+    return (
+        _statuses_key(status.container_statuses),
+        _statuses_key(status.init_container_statuses),
+        bytes(status.allocated_resources),
+        bytes(status.resources),
+        _is_resize_infeasible(pod),
+    )
+
+
+def _statuses_key(statuses: list[ContainerStatus] | None) -> _Key:
+    return tuple((s.name, bytes(s.allocated_resources), bytes(s.resources)) for s in statuses or ())
+
+
+def _make_shape(pod: WirePod, affinity: ParsedAffinity) -> PodShape:
+    spec = pod.spec
+    return PodShape(
+        requests=_requests_of(pod),
+        node_selector=parse_selector(bytes(spec.node_selector)),
+        terms=_terms_that_count(affinity, is_bound=bool(spec.node_name)),
+        tolerations=parse_tolerations(bytes(spec.tolerations)),
+        host_ports=_all_host_ports(spec),
+        needs_kube_scheduler=_beyond_us(spec, affinity),
+    )
+
+
+def _terms_that_count(
+    affinity: ParsedAffinity, *, is_bound: bool
+) -> tuple[SelectorTerm, ...] | None:
+    """Drop pins to one node from bound pods: they would give every node a shape of its own."""
+    return None if is_bound and affinity.pinned_to else affinity.terms
+
+
+def _requests_of(pod: WirePod) -> tuple[tuple[str, int], ...]:
+    spec, status = pod.spec, pod.status
+    held: dict[str, ContainerStatus] = {}
+    pod_level = parse_requests(bytes(spec.resources))
+    if spec.node_name:
+        statuses = (status.container_statuses or []) + (status.init_container_statuses or [])
+        held = {s.name: s for s in statuses if s.resources}
+        if pod_level and status.resources:
+            pod_level = resized_requests(
+                pod_level,
+                parse_amounts(bytes(status.allocated_resources)),
+                parse_requests(bytes(status.resources)),
+                is_infeasible=_is_resize_infeasible(pod),
+            )
+    is_infeasible = bool(held) and _is_resize_infeasible(pod)
+    return effective_requests(
+        [_held_by(c, held, is_infeasible=is_infeasible) for c in spec.containers or ()],
+        [_init_of(c, held, is_infeasible=is_infeasible) for c in spec.init_containers or ()],
+        overhead=parse_amounts(bytes(spec.overhead)),
+        pod_level=pod_level,
+    )
+
+
+def _held_by(
+    container: Container, statuses: dict[str, ContainerStatus], *, is_infeasible: bool
+) -> Amounts:
+    asked = parse_requests(bytes(container.resources))
+    status = statuses.get(container.name)
+    if status is None:
+        return asked
+    allocated = parse_amounts(bytes(status.allocated_resources))
+    actual = parse_requests(bytes(status.resources))
+    return resized_requests(asked, allocated, actual, is_infeasible=is_infeasible)
+
+
+def _init_of(
+    container: Container, statuses: dict[str, ContainerStatus], *, is_infeasible: bool
+) -> InitContainer:
+    if not _is_sidecar(container):
+        return InitContainer(parse_requests(bytes(container.resources)))
+    return InitContainer(
+        _held_by(container, statuses, is_infeasible=is_infeasible), is_sidecar=True
+    )
+
+
+def _is_sidecar(container: Container) -> bool:
+    return container.restart_policy == "Always"
+
+
+def _is_resize_infeasible(pod: WirePod) -> bool:
+    return any(
+        c.type == "PodResizePending" and c.reason == "Infeasible"
+        for c in pod.status.conditions or ()
+    )
+
+
+def _all_host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    sidecars = filter(_is_sidecar, spec.init_containers or ())
+    ports = {p for c in (*(spec.containers or ()), *sidecars) for p in _host_ports(c.ports or ())}
+    return tuple(HostPort(*port) for port in sorted(ports))
+
+
+def _host_ports(ports: Iterable[ContainerPort]) -> tuple[tuple[int, str, str], ...]:
+    return tuple(
+        (p.host_port, p.protocol or "TCP", p.host_ip or _ANY_ADDRESS) for p in ports if p.host_port
+    )
+
+
+def _claims_of(spec: PodSpec) -> tuple[str, ...]:
+    found = []
+    for i, volume in enumerate(spec.volumes or ()):
+        if volume.persistent_volume_claim:
+            found.append(f"spec.volumes[{i}].persistentVolumeClaim")
+        elif volume.ephemeral:
+            found.append(f"spec.volumes[{i}].ephemeral")
+    return tuple(found)
+
+
+def _beyond_us(spec: PodSpec, affinity: ParsedAffinity) -> tuple[str, ...]:
+    """Name the fields that only kube-scheduler can serve."""
+    claims = ("spec.resourceClaims",) if _parse_objects(bytes(spec.resource_claims)) else ()
+    spread = tuple(
+        f"spec.topologySpreadConstraints[{i}]"
+        for i, entry in enumerate(_parse_objects(bytes(spec.topology_spread_constraints)))
+        if entry.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    )
+    return (*claims, *_claims_of(spec), *affinity.needs_kube_scheduler, *spread)
+
+
+def _parse_objects(raw: bytes) -> list[dict[str, Any]]:
+    return (_objects_decoder.decode(raw) if raw else None) or []
