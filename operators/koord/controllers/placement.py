@@ -74,16 +74,25 @@ class PlacementController:
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refusal of its last write, until it is bound or gone."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopped: bool = False
 
     def wake(self) -> None:
         """Say that the state has changed."""
         self._woken.set()
 
+    def stop(self) -> None:
+        """Plan nothing more."""
+        self._stopped = True
+        self.wake()
+
     async def run(self) -> None:
-        """Plan and commit until cancelled; what is under way is then cut off between two writes."""
+        """Plan until :meth:`stop`, then return when all that was planned is committed.
+
+        Cancelled instead, it cuts off what is under way between two writes, which is safe.
+        """
         feed = self.state.feed()
         async with asyncio.TaskGroup() as commits:
-            while True:
+            while not self._stopped:
                 # 1. What changed makes units, and wakes those that it may help.
                 changes = feed.drain()
                 self.queue.absorb(changes, self.state)

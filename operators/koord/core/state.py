@@ -194,7 +194,7 @@ class ClusterState:
     def _recharge(self, pod: Pod) -> None:
         node = _node_charged(pod)
         charge = self._charges.get(pod.uid)
-        if charge is not None and charge.node == node and charge.shape == pod.shape:
+        if charge is not None and charge.node == node and _is_same_load(charge.shape, pod.shape):
             return
         self._discharge(pod.uid)
         if not node:
@@ -221,6 +221,11 @@ class ClusterState:
         self.table.charge(row, shape, count)
         if shape.host_ports:
             self._ports.charge(row, shape.host_ports, count)
+
+
+def _is_same_load(one: PodShape, other: PodShape) -> bool:
+    """Whether two shapes take the same from a node, wherever they would be admitted."""
+    return one is other or (one.requests == other.requests and one.host_ports == other.host_ports)
 
 
 def _node_charged(pod: Pod) -> str:

@@ -1,0 +1,99 @@
+"""The operators of ElasticQuota, Reservation, Device and ClusterNetworkTopology: validation.
+
+Each looks at every object of its kind and says in the condition ``Accepted`` whether the object can
+be used, naming the fields that stand against it. What the resources *do* is decided elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import kopf
+
+from koord.api.device import Device
+from koord.api.elasticquota import ElasticQuota
+from koord.api.networktopology import ClusterNetworkTopology
+from koord.api.parse import Invalid, Problem, parse
+from koord.api.reservation import Reservation
+from koord.api.resource import Resource
+
+ACCEPTED: Final = "Accepted"
+VALID: Final = "Valid"
+INVALID: Final = "Invalid"
+
+RESOURCE_OF_OPERATOR: Final[Mapping[str, type[Resource]]] = {
+    "elasticquota": ElasticQuota,
+    "reservation": Reservation,
+    "networktopology": ClusterNetworkTopology,
+    "device": Device,
+}
+
+
+class AcceptedSink(Protocol):
+    """Where verdicts go; may be called from any thread."""
+
+    def accept(self, resource: type[Resource], meta: Mapping[str, Any], verdict: "Verdict") -> None:
+        """Write the condition of one object, if it differs from what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an object can be used; ``problems`` say why not, field first."""
+
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """One word for programs."""
+        return INVALID if self.problems else VALID
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return "; ".join(map(str, self.problems)) or "the object is valid"
+
+
+def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
+    """Validate one object."""
+    parsed = parse(resource, body)
+    return Verdict(parsed.problems if isinstance(parsed, Invalid) else ())
+
+
+class AcceptedController:
+    """The Kopf operator of one kind: parse, judge, hand over."""
+
+    def __init__(self, resource: type[Resource], sink: AcceptedSink) -> None:
+        self._resource = resource
+        self._sink = sink
+
+    def register(self, registry: kopf.OperatorRegistry) -> None:
+        """Add the handler to a registry."""
+        names = self._resource.names
+        kopf.on.event(
+            names.group,
+            names.version,
+            names.plural,
+            registry=registry,
+            id=names.plural,
+        )(self.on_event)
+
+    async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+        """Judge an object whenever it is seen, unless it is gone or already says so."""
+        if event["type"] == "DELETED":
+            return
+        verdict = judge(self._resource, body)
+        if not _is_said(body, verdict):
+            self._sink.accept(self._resource, body["metadata"], verdict)
+
+
+def _is_said(body: Mapping[str, Any], verdict: Verdict) -> bool:
+    """Whether the object's status carries this verdict for its present generation."""
+    status = body.get("status") or {}
+    generation = body["metadata"].get("generation")
+    return any(
+        condition.get("type") == ACCEPTED
+        and condition.get("reason") == verdict.reason
+        and condition.get("message") == verdict.message
+        and condition.get("observedGeneration") == generation
+        for condition in status.get("conditions") or ()
+    )

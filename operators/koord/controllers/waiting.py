@@ -1,0 +1,185 @@
+"""Tells users why things wait, while they wait: conditions on pods and PodGroups, events.
+
+Said within a second of the cause, and not sooner: what is placed at once is never said to wait, and
+members that arrive one after the other do not each rewrite the conditions of all the others.
+Conditions of pods are written again when the reason changes; when only its numbers do, after a
+pause. This module decides nothing, it asks ``reason_for``.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from koord.controllers.commit import Commit
+from koord.core.gang.model import GangKey, PodGroup
+from koord.core.plan import Unit
+from koord.core.pods import Handling, Pod
+from koord.core.reasons import (
+    BindFailed,
+    InsufficientNodes,
+    NeedsKubeScheduler,
+    PinnedNodeUnfit,
+    Planned,
+    Reason,
+    WaitingForForeignGate,
+)
+from koord.core.state import ClusterState
+
+SAY_AFTER_SECONDS = 0.7
+SAY_AGAIN_AFTER_SECONDS = 10.0
+FORGET_EVERY_SECONDS = 60.0
+
+_OURS = frozenset(Handling) - {Handling.NOT_OURS}
+
+
+class Announcer(Protocol):
+    """Where conditions and events go; writes only what is not there already."""
+
+    def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
+        """Set our condition on a pod, and ``PodScheduled`` where autoscalers look for it."""
+
+    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
+        """Set ``Placed=False`` on a PodGroup, or (None) leave that condition to others."""
+
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+        """Emit one event on a PodGroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    reason: Reason
+    at: float
+
+
+@dataclass(slots=True)
+class WaitReports:
+    """Collects who to look at, and reports on each once its time has come."""
+
+    state: ClusterState
+    reason_for: Callable[[Pod], Reason | None]
+    announcer: Announcer
+    clock: Callable[[], float]
+    _gangs_due: dict[GangKey, float] = field(default_factory=dict)
+    _singles_due: dict[str, float] = field(default_factory=dict)
+    _said_of_pods: dict[str, _Said] = field(default_factory=dict)
+    _said_of_gangs: dict[GangKey, Reason] = field(default_factory=dict)
+    _noted: asyncio.Event = field(default_factory=asyncio.Event)
+    _forget_at: float = 0.0
+
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
+        """Look at these again, ``SAY_AFTER_SECONDS`` after they were first noted."""
+        due = self.clock() + SAY_AFTER_SECONDS
+        for gang in gangs:
+            self._gangs_due.setdefault(gang, due)
+        for uid in singles:
+            self._singles_due.setdefault(uid, due)
+        if gangs or singles:
+            self._noted.set()
+
+    def placed(self, unit: Unit, outcome: Commit, seconds: float) -> None:
+        """Emit one event per gang of a unit that was placed as a whole."""
+        if unit.key != unit.group or not outcome.bound:
+            return
+        for demand in unit.demands:
+            pod_group = self.state.book.pod_group(demand.gang)
+            placed = [pod for pod in demand.pods if pod.uid in outcome.bound]
+            if pod_group is None or not placed:
+                continue
+            nodes = {self.state.pods[pod.uid].node for pod in placed if pod.uid in self.state.pods}
+            note = f"{len(placed)} members placed on {len(nodes)} nodes in {seconds:.2f} s"
+            self.announcer.announce_event(pod_group, Planned(len(placed), len(nodes)), note)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            due = [*self._gangs_due.values(), *self._singles_due.values()]
+            if not due:
+                self._noted.clear()
+                await self._noted.wait()
+                continue
+            await asyncio.sleep(max(min(due) - self.clock(), 0.05))
+            self._report(self.clock())
+
+    def _report(self, now: float) -> None:
+        for gang in [gang for gang, due in self._gangs_due.items() if due <= now]:
+            del self._gangs_due[gang]
+            for pod in self.state.book.members(gang).values():
+                self._report_pod(pod, now)
+            self._report_gang(gang)
+        for uid in [uid for uid, due in self._singles_due.items() if due <= now]:
+            del self._singles_due[uid]
+            single = self.state.pods.get(uid)
+            if single is not None:
+                self._report_pod(single, now)
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY_SECONDS
+            for uid in self._said_of_pods.keys() - self.state.pods.keys():
+                del self._said_of_pods[uid]
+
+    def _report_pod(self, pod: Pod, now: float) -> None:
+        if pod.handling not in _OURS and not pod.wait_reason:
+            return
+        if not pod.is_waiting:
+            self._report_no_longer_waiting(pod)
+            return
+        reason = self.reason_for(pod)
+        if reason is None:
+            return
+        said = self._said_of_pods.get(pod.uid)
+        if said is not None and said.reason == reason:
+            return
+        if said is not None and said.reason.code is reason.code and not _is_stale(said, now):
+            self._note_again(pod, said.at + SAY_AGAIN_AFTER_SECONDS)
+            return
+        self._said_of_pods[pod.uid] = _Said(reason, now)
+        self.announcer.announce_pod(pod, reason, is_placed=False)
+
+    def _report_no_longer_waiting(self, pod: Pod) -> None:
+        said = self._said_of_pods.pop(pod.uid, None)
+        was_said = said is not None or pod.wait_reason not in {"", Planned.code}
+        if was_said and pod.is_alive and pod.uid not in self.state.assumed:
+            self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
+
+    def _note_again(self, pod: Pod, due: float) -> None:
+        if pod.gang is None:
+            self._singles_due.setdefault(pod.uid, due)
+        else:
+            self._gangs_due.setdefault(pod.gang.key, due)
+
+    def _report_gang(self, gang: GangKey) -> None:
+        pod_group = self.state.book.pod_group(gang)
+        if pod_group is None:
+            self._said_of_gangs.pop(gang, None)
+            return
+        reason = self._obstacle_of(gang)
+        said = self._said_of_gangs.get(gang)
+        if reason == said:
+            return
+        if reason is None:
+            del self._said_of_gangs[gang]
+        else:
+            self._said_of_gangs[gang] = reason
+            if said is None or said.code is not reason.code:
+                self.announcer.announce_event(pod_group, reason, "")
+        self.announcer.announce_gang(pod_group, reason)
+
+    def _obstacle_of(self, gang: GangKey) -> Reason | None:
+        """Return what keeps a complete gang from being placed; quorum is reported elsewhere."""
+        tally = self.state.book.tally(gang)
+        pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
+        reason = None if pod is None else self.reason_for(pod)
+        return reason if isinstance(reason, _OBSTACLES) else None
+
+
+def _is_stale(said: _Said, now: float) -> bool:
+    return now - said.at >= SAY_AGAIN_AFTER_SECONDS
+
+
+_OBSTACLES = (
+    InsufficientNodes,
+    NeedsKubeScheduler,
+    WaitingForForeignGate,
+    PinnedNodeUnfit,
+    BindFailed,
+)

@@ -1,0 +1,89 @@
+"""Runs the Kopf operator in a thread and an event loop of its own, again and again.
+
+Kopf cancels every younger task of its loop when it ends, and it ends as a whole on some answers of
+the API server (HTTP 410 among them). In a loop of its own that costs nothing else: it is started
+again after a pause, while planning and binding go on. Handlers hand their results over to the main
+loop through what the composition root gives them.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+import kopf
+
+from koord.api.keys import own
+from koord.kube.retry import Backoff
+
+log = logging.getLogger(__name__)
+
+_BACKOFF = Backoff(base=0.5, cap=5.0)
+_STOP_SECONDS = 10.0
+
+
+def make_settings() -> kopf.OperatorSettings:
+    """Return settings under which Kopf writes nothing to users' objects and posts no events."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.persistence.finalizer = f"{own.PREFIX}finalizer"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
+        prefix=own.PREFIX.rstrip("/"),
+    )
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=own.PREFIX.rstrip("/"),
+    )
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.watching.server_timeout = 290
+    # The CRDs are there before we start: looking for new kinds would need rights to list CRDs.
+    settings.scanning.disabled = True
+    # We are not the main thread: its default would kill the whole process ten minutes later.
+    settings.process.ultimate_exiting_timeout = None
+    return settings
+
+
+class KopfHost:
+    """Keeps one Kopf operator with all registered handlers running until :meth:`stop`.
+
+    ``make_registry`` is called anew for every start: Kopf keeps state in a registry's handlers.
+    """
+
+    def __init__(self, make_registry: Callable[[], kopf.OperatorRegistry]) -> None:
+        self._make_registry = make_registry
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self.is_ready = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ask Kopf to end and wait for the thread, a bounded time."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
+
+    def _run(self) -> None:
+        attempt = 0
+        while not self._stop.is_set():
+            try:
+                asyncio.run(self._operate())
+                attempt = 0
+            except Exception:
+                # Whatever ended Kopf, its handlers are level-triggered: starting again is safe.
+                log.exception("Kopf ended, it is started again")
+            self.is_ready.clear()
+            self._stop.wait(_BACKOFF.delay(attempt))
+            attempt += 1
+
+    async def _operate(self) -> None:
+        await kopf.operator(
+            registry=self._make_registry(),
+            settings=make_settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stop,
+            ready_flag=self.is_ready,
+        )
