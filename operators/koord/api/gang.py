@@ -171,7 +171,7 @@ def parse_pod_gang(
         return PodGang(name, source)
     if len(name) > MAX_NAME:
         problem = f"is longer than {MAX_NAME} characters"
-        bad = BadSetting(keys.NAME, cut(name), problem, "none: the gang cannot start")
+        bad = BadSetting(keys.NAME, cut(name), problem, "none, so the gang cannot start")
         return PodGang(f"{name[:MAX_NAME]}…", source, None, (bad,))
     reader = _Reader(f"{namespace}/{name}", annotations, defaults)
     wait_seconds = reader.wait_seconds()
@@ -297,7 +297,7 @@ def _parse_min(key: str, text: str) -> int | BadSetting:
     if minimum is not None and minimum >= 0:
         return minimum
     problem = "must be a whole number, not negative" if text else "is missing"
-    return BadSetting(key, cut(text), problem, "none: the gang cannot start")
+    return BadSetting(key, cut(text), problem, "none, so the gang cannot start")
 
 
 def _bad_groups(text: str, problem: str) -> BadSetting:

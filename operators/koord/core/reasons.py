@@ -132,7 +132,8 @@ class InsufficientNodes:
     ``want`` pods must be placed, ``fit`` of them could be now, of a cluster of ``nodes`` nodes.
     ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod asks of it,
-    ``more_nodes`` how many nodes free for these pods would close the gap (0: unknown).
+    ``more_nodes`` how many more nodes, empty and as large as the largest here, would close the gap
+    (0: no node here takes such a pod even when empty).
     """
 
     code: ClassVar = ReasonCode.INSUFFICIENT_NODES

@@ -1,0 +1,270 @@
+"""What users read: one text per reason, for conditions, events and ``koord explain`` alike.
+
+A text says first what is the matter, in numbers and with names, then what would help. Where
+Koordinator or kube-scheduler have words for the same situation, theirs stand in it, so that
+runbooks written for them go on working. Texts are bounded whatever they quote: a condition takes
+32 KiB, nobody reads more than a few lines.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, assert_never
+
+from koord.core import reasons as r
+from koord.core.units import PODS, format_amount
+
+MAX_TEXT: Final = 1024
+"""Length of every text, in characters."""
+MAX_LISTED: Final = 8
+"""Names or causes that are listed before the rest becomes a count."""
+MAX_QUOTED: Final = 256
+"""Length of a text of somebody else that is quoted."""
+
+
+def render(reason: r.Reason) -> str:
+    """Write a reason for the object that it is about."""
+    return _cut(_TEXTS[type(reason)](reason), MAX_TEXT)
+
+
+def render_for_pod(reason: r.Reason, pod: str) -> str:
+    """Write a reason for one member (``namespace/name``), naming who holds it up."""
+    text = render(reason)
+    culprit = _culprit(reason)
+    if culprit in {"", pod}:
+        return text
+    return (
+        f"{_cut(text, MAX_TEXT - MAX_QUOTED)} This pod waits for {_cut(culprit, MAX_QUOTED - 32)}."
+    )
+
+
+def render_refusal(refused: r.RefusedNodes) -> str:
+    """Write one cause with its count, as kube-scheduler does: ``3 Insufficient cpu``."""
+    return f"{refused.nodes} {render_cause(refused.refusal, refused.resource, refused.detail)}"
+
+
+def render_cause(refusal: r.NodeRefusal, resource: str = "", detail: str = "") -> str:
+    """Write why a node does not take a pod, in the words of kube-scheduler."""
+    match refusal:
+        case r.NodeRefusal.UNSCHEDULABLE:
+            return "node(s) were unschedulable"
+        case r.NodeRefusal.TAINT:
+            return f"node(s) had untolerated taint {{{_cut(detail, MAX_QUOTED)}}}"
+        case r.NodeRefusal.SELECTOR:
+            return "node(s) didn't match Pod's node affinity/selector"
+        case r.NodeRefusal.HOST_PORT:
+            return "node(s) didn't have free ports for the requested pod ports"
+        case r.NodeRefusal.RESOURCE:
+            return "Too many pods" if resource == PODS else f"Insufficient {resource}"
+        case _:
+            assert_never(refusal)
+
+
+def _missing_members(reason: r.MissingMembers) -> str:
+    return f"{_counts(reason.gangs)}: child pod not collect enough"
+
+
+def _missing_pod_group(reason: r.MissingPodGroup) -> str:
+    return (
+        f"PodGroup {reason.gang} does not exist (gang has not init, gangName: {reason.gang}); "
+        "create it, or correct the name on the pods"
+    )
+
+
+def _missing_gang(reason: r.MissingGang) -> str:
+    missing = _listed(reason.missing, " ")
+    return (
+        f"gang {reason.gang} starts together with gangs of which nothing exists: "
+        f"memberGangs [{missing}] doesn't exists; create them, or take them out of its groups"
+    )
+
+
+def _reached(reason: r.Reached) -> str:
+    return _counts(reason.gangs)
+
+
+def _invalid_annotation(reason: r.InvalidAnnotation) -> str:
+    return _listed(
+        (
+            f'{value.key} "{value.value}" {value.problem} (in force: {value.in_force})'
+            if value.value
+            else f"{value.key} {value.problem} (in force: {value.in_force})"
+            for value in reason.values
+        ),
+        "; ",
+    )
+
+
+def _inconsistent_group(reason: r.InconsistentGroup) -> str:
+    silent = _listed(reason.silent)
+    verb = "do" if len(reason.silent) > 1 else "does"
+    return (
+        f"{reason.gang} lists {silent} in its groups, but {silent} {verb} not list {reason.gang}; "
+        "gangs start together only if each lists the other"
+    )
+
+
+def _spec_valid(_: r.SpecValid) -> str:
+    return "every setting can be used"
+
+
+def _insufficient_nodes(reason: r.InsufficientNodes) -> str:
+    return f"{_fit_error(reason)} {_shortfall(reason)}"
+
+
+def _fit_error(reason: r.InsufficientNodes) -> str:
+    """Write what kube-scheduler writes for the first pod that does not fit."""
+    if not reason.nodes:
+        return "no nodes available to schedule pods."
+    causes = sorted(reason.refused, key=lambda refused: -refused.nodes)
+    texts = sorted(render_refusal(refused) for refused in causes[:MAX_LISTED])
+    if len(causes) > MAX_LISTED:
+        texts.append(f"{len(causes) - MAX_LISTED} more causes")
+    head = f"0/{reason.nodes} nodes are available"
+    return f"{head}: {', '.join(texts)}." if texts else f"{head}."
+
+
+def _shortfall(reason: r.InsufficientNodes) -> str:
+    """Write how much of the unit fits, who is the first that does not, and what would help."""
+    parts = [] if reason.want == 1 else [f"{reason.fit} of {reason.want} pods fit"]
+    if reason.resource and reason.resource != PODS:
+        amount = format_amount(reason.resource, reason.request)
+        parts.append(f"{reason.first} asks for {amount} {reason.resource}")
+    else:
+        parts.append(f"{reason.first} is the first without a place")
+    if reason.more_nodes:
+        nodes = _plural(reason.more_nodes, "more node")
+        parts.append(f"{nodes} like the largest here, empty, would do")
+    elif reason.nodes:
+        parts.append("no node here could take it even when empty")
+    return f"{'; '.join(parts)}."
+
+
+def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> str:
+    return (
+        f"{reason.pod} uses {_listed(reason.fields)}, which only kube-scheduler can serve; leave "
+        "spec.schedulerName at default-scheduler and keep our gate: the pod is then released to "
+        "kube-scheduler, pinned to the node planned for it"
+    )
+
+
+def _waiting_for_foreign_gate(reason: r.WaitingForForeignGate) -> str:
+    gates = _listed(reason.gates)
+    if reason.pods == 1:
+        return f"{reason.pod} waits behind scheduling gates of others: {gates}"
+    return (
+        f"{reason.pods} pods wait behind scheduling gates of others: {gates}; "
+        f"the first is {reason.pod}"
+    )
+
+
+def _pinned_node_unfit(reason: r.PinnedNodeUnfit) -> str:
+    return (
+        f"{reason.pod} was released to node {reason.node}, which can no longer take it, and may "
+        "not go elsewhere; delete the pod, so that its owner makes a new one"
+    )
+
+
+def _planned(reason: r.Planned) -> str:
+    plan = f" (plan {reason.plan_id})" if reason.plan_id else ""
+    verb = "has" if reason.pods == 1 else "have"
+    nodes = _plural(reason.nodes, "node")
+    return f"{_plural(reason.pods, 'pod')} {verb} a place on {nodes}{plan}"
+
+
+def _all_bound(reason: r.AllBound) -> str:
+    return f"{reason.bound} of {_plural(reason.present, 'member')} bound; none waits for a node"
+
+
+def _partially_bound(reason: r.PartiallyBound) -> str:
+    return f"{reason.bound} of {_plural(reason.present, 'member')} bound"
+
+
+def _bind_failed(reason: r.BindFailed) -> str:
+    status = f" ({reason.status})" if reason.status else ""
+    message = _cut(reason.message, MAX_QUOTED)
+    return f"the API server refused a write for {reason.pod}{status}, trying again: {message}"
+
+
+def _below_min(reason: r.BelowMin) -> str:
+    return (
+        f"the gang has started and has {_plural(reason.bound, 'member')} left of the "
+        f"{reason.min_member} it needs; replacements go before all other pods"
+    )
+
+
+def _at_strength(_: r.AtStrength) -> str:
+    return "the gang has not started, or has its minimum or more"
+
+
+def _schedule_timeout(reason: r.ScheduleTimeout) -> str:
+    return (
+        f"all members present and no place found for {reason.waited_seconds} s, "
+        f"longer than the {reason.limit_seconds} s allowed; still trying"
+    )
+
+
+def _within_time(reason: r.WithinTime) -> str:
+    return f"the gang has not waited for a place longer than the {reason.limit_seconds} s allowed"
+
+
+_TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
+    r.MissingMembers: _missing_members,
+    r.MissingPodGroup: _missing_pod_group,
+    r.MissingGang: _missing_gang,
+    r.Reached: _reached,
+    r.InvalidAnnotation: _invalid_annotation,
+    r.InconsistentGroup: _inconsistent_group,
+    r.SpecValid: _spec_valid,
+    r.InsufficientNodes: _insufficient_nodes,
+    r.NeedsKubeScheduler: _needs_kube_scheduler,
+    r.WaitingForForeignGate: _waiting_for_foreign_gate,
+    r.PinnedNodeUnfit: _pinned_node_unfit,
+    r.Planned: _planned,
+    r.AllBound: _all_bound,
+    r.PartiallyBound: _partially_bound,
+    r.BindFailed: _bind_failed,
+    r.BelowMin: _below_min,
+    r.AtStrength: _at_strength,
+    r.ScheduleTimeout: _schedule_timeout,
+    r.WithinTime: _within_time,
+}
+
+
+def _culprit(reason: r.Reason) -> str:
+    """Name the one pod that holds up the others, if the reason knows one."""
+    if isinstance(reason, r.InsufficientNodes):
+        return reason.first
+    if isinstance(reason, (r.NeedsKubeScheduler, r.WaitingForForeignGate, r.PinnedNodeUnfit)):
+        return reason.pod
+    return ""
+
+
+def _counts(gangs: Iterable[r.GangCount]) -> str:
+    """Write ``3 of 4 members of default/a present; default/b: 1 of 2``."""
+    return _listed((_count(gang, is_first=not i) for i, gang in enumerate(gangs)), "; ")
+
+
+def _count(count: r.GangCount, *, is_first: bool) -> str:
+    numbers = f"{count.present} of {count.min_member}"
+    text = f"{count.gang}: {numbers}"
+    if is_first:
+        members = "member" if count.min_member == 1 else "members"
+        state = "waiting" if count.waiting_only else "present"
+        text = f"{numbers} {members} of {count.gang} {state}"
+    if count.waiting_only:
+        text += " (only-waiting: bound members do not count)"
+    return text
+
+
+def _listed(texts: Iterable[str], separator: str = ", ") -> str:
+    listed = [_cut(text, MAX_QUOTED) for text in texts]
+    if len(listed) > MAX_LISTED:
+        listed = [*listed[:MAX_LISTED], f"{len(listed) - MAX_LISTED} more"]
+    return separator.join(listed)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
