@@ -75,9 +75,10 @@ def _has_known_parents(layers: Sequence[TopologyLayer]) -> bool:
     return set(_parents(layers)) <= {layer.topology_layer for layer in layers}
 
 
-def _has_one_child_each(layers: Sequence[TopologyLayer]) -> bool:
+def _is_one_chain(layers: Sequence[TopologyLayer]) -> bool:
     parents = _parents(layers)
-    return len(parents) == len(set(parents)) and len(parents) == len(layers) - 1
+    tops = len(layers) - len(parents)
+    return tops <= 1 and len(parents) == len(set(parents)) and NODE_LAYER not in parents
 
 
 _HAS_NODE_LAYER: Final = Rule(
@@ -93,14 +94,17 @@ _HAS_KNOWN_PARENTS: Final = Rule(
     f"leave it out or write {ROOT_LAYER} for the top layer",
     _has_known_parents,
 )
+# No top layer at all takes an unknown parent, which the rule above refuses, or a ring; and a ring
+# of all layers, each with one child, would go through NodeTopologyLayer, which has none.
 _IS_ONE_CHAIN: Final = Rule(
-    "self.exists_one(top, !has(top.parentTopologyLayer) "
-    f"|| top.parentTopologyLayer in ['', '{ROOT_LAYER}']) "
+    f"self.filter(top, !has(top.parentTopologyLayer) "
+    f"|| top.parentTopologyLayer in ['', '{ROOT_LAYER}']).size() <= 1 "
     "&& self.all(layer, self.filter(below, has(below.parentTopologyLayer) "
-    "&& below.parentTopologyLayer == layer.topologyLayer).size() <= 1)",
-    "the layers must form one chain: one top layer, and no two layers with the same "
-    "parentTopologyLayer",
-    _has_one_child_each,
+    "&& below.parentTopologyLayer == layer.topologyLayer).size() "
+    f"<= (layer.topologyLayer == '{NODE_LAYER}' ? 0 : 1))",
+    f"the layers must form one chain from one top layer to {NODE_LAYER}: "
+    "no two layers have the same parentTopologyLayer",
+    _is_one_chain,
 )
 
 
@@ -190,7 +194,6 @@ class ClusterNetworkTopology(Resource):
             reason_column("Ready"),
             Column("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
             Column("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
-            Column("Layers", ".spec.networkTopologySpec[*].topologyLayer", priority=1),
             AGE,
         ),
     )

@@ -4,6 +4,7 @@ The parts that Kubernetes itself defines and that our resources embed (condition
 selectors, taints, resource lists) stand here, too. No rule of scheduling does.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -22,6 +23,9 @@ from koord.api.duration import DURATION_PATTERN, is_duration
 from koord.api.duration import MAX_TEXT as MAX_DURATION_TEXT
 from koord.api.model import ATOMIC, ListMap, Marker, Model, Rule, refuse
 from koord.api.quantity import MAX_TEXT, Quantity, parse_quantity
+
+_MAX_NAME: Final = 253
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 MAX_RESOURCES: Final = 64
 """Resource names in one list; what a quota or a device can name stays far below."""
@@ -262,4 +266,11 @@ class Resource(Model):
     def _check_api_version(cls, value: str) -> str:
         if value != cls.names.api_version:
             raise refuse(f"must be {cls.names.api_version} for kind {cls.names.kind}")
+        return value
+
+    @field_validator("metadata")
+    @classmethod
+    def _check_name(cls, value: ObjectMeta) -> ObjectMeta:
+        if value.name and not (len(value.name) <= _MAX_NAME and _NAME.fullmatch(value.name)):
+            raise refuse("must be lower case letters, digits, '-' and '.'", "name")
         return value

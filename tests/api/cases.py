@@ -1,0 +1,149 @@
+# ruff: noqa: E501 - a table: one case to a line
+"""Objects that must be refused, by the API server and by the models alike, and what both say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from koord.api.kinds import RESOURCE_BY_KIND
+
+SIGS = "scheduling.sigs.k8s.io/v1alpha1"
+KOORDINATOR = "scheduling.koordinator.sh/v1alpha1"
+NODE_LAYER = {"topologyLayer": "NodeTopologyLayer"}
+MINIMAL: dict[str, dict[str, Any]] = {
+    "PodGroup": {"minMember": 1},
+    "ElasticQuota": {"min": {"cpu": 1}, "max": {"cpu": 1}},
+    "Reservation": {"template": {}, "owners": [{"labelSelector": {}}]},
+    "Device": {"devices": [{"type": "gpu"}]},
+    "ClusterNetworkTopology": {"networkTopologySpec": [NODE_LAYER]},
+}
+
+
+def make_object(kind: str, name: str = "sample", **spec: Any) -> dict[str, Any]:
+    """Make an object with the smallest valid spec, in which `spec` replaces fields (None removes)."""
+    fields = {key: value for key, value in (MINIMAL[kind] | spec).items() if value is not None}
+    return {
+        "apiVersion": RESOURCE_BY_KIND[kind].names.api_version,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": fields,
+    }
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A spec, the field that the models name, and a part of what both sides say."""
+
+    kind: str
+    spec: dict[str, Any]
+    field: str
+    message: str
+    server_field: str = ""
+    """Where the server writes the field in another way."""
+    server_message: str = ""
+    """Where the server has words of its own."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}-{self.field}-{self.message}"
+
+
+def layers(*chain: tuple[str, str | None], label: str = "x") -> dict[str, Any]:
+    """Make a list of (layer, parent); all but the node layer get a label."""
+    made = []
+    for layer, parent in chain:
+        entry: dict[str, Any] = {"topologyLayer": layer}
+        if parent is not None:
+            entry["parentTopologyLayer"] = parent
+        if layer != "NodeTopologyLayer":
+            entry["labelKey"] = [label]
+        made.append(entry)
+    return {"networkTopologySpec": made}
+
+
+def devices(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {"devices": list(entries)}
+
+
+NODE = "NodeTopologyLayer"
+LIST = "spec.networkTopologySpec"
+LONG = "x" * 64
+DEVICE = {"type": "gpu", "minor": 0}
+
+REFUSALS = [
+    # PodGroup
+    Refusal("PodGroup", {"minMember": None}, "spec.minMember", "is required", "", "Required value"),
+    Refusal("PodGroup", {"minMember": 0}, "spec.minMember", "minMember must be at least 1"),
+    Refusal("PodGroup", {"minMember": -3}, "spec.minMember", "minMember must be at least 1"),
+    Refusal("PodGroup", {"minMember": 10**9}, "spec.minMember", "minMember must be at most 100000"),
+    Refusal("PodGroup", {"minMember": "8"}, "spec.minMember", "whole number", "", "must be of type integer"),
+    Refusal("PodGroup", {"minMember": 1.5}, "spec.minMember", "whole number", "", "must be of type integer"),
+    Refusal("PodGroup", {"scheduleTimeoutSeconds": -1}, "spec.scheduleTimeoutSeconds", "scheduleTimeoutSeconds must not be negative"),
+    Refusal("PodGroup", {"scheduleTimeoutSeconds": 2**31}, "spec.scheduleTimeoutSeconds", "less than or equal to 2147483647"),
+    Refusal("PodGroup", {"minResources": {"cpu": "-1"}}, "spec.minResources.cpu", "must not be negative", "", "should match"),
+    Refusal("PodGroup", {"minResources": {"cpu": -1}}, "spec.minResources.cpu", "must not be negative", "", "greater than or equal to 0"),
+    Refusal("PodGroup", {"minResources": {"cpu": "1 core"}}, "spec.minResources.cpu", "is not a quantity", "", "should match"),
+    Refusal("PodGroup", {"minResources": {"cpu": 0.5}}, "spec.minResources.cpu", "is not a quantity", "", "must be of type"),
+    Refusal("PodGroup", {"minResources": {f"r{i}": 1 for i in range(65)}}, "spec.minResources", "at most 64", "", "at most 64"),
+    # ElasticQuota
+    Refusal("ElasticQuota", {"min": {"cpu": 2}, "max": {"cpu": 1}}, "spec.min.cpu", "min must not exceed max for cpu", "spec.min[cpu]"),
+    Refusal("ElasticQuota", {"min": {"cpu": "2"}, "max": {"cpu": "1999m"}}, "spec.min.cpu", "min must not exceed max for cpu", "spec.min[cpu]"),
+    Refusal("ElasticQuota", {"min": {"memory": "1Gi"}, "max": {"memory": 10**9}}, "spec.min.memory", "min must not exceed max for memory", "spec.min[memory]"),
+    Refusal("ElasticQuota", {"min": {"nvidia.com/gpu": 8}, "max": {"nvidia.com/gpu": "4"}}, "spec.min[nvidia.com/gpu]", "min must not exceed max for nvidia.com/gpu"),
+    Refusal("ElasticQuota", {"max": {"cpu": "-1"}}, "spec.max.cpu", "must not be negative", "", "should match"),
+    Refusal("ElasticQuota", {"min": {"cpu": "4x"}}, "spec.min.cpu", "is not a quantity", "", "should match"),
+    # Reservation
+    Refusal("Reservation", {"template": None}, "spec.template", "is required", "", "Required value"),
+    Refusal("Reservation", {"owners": None}, "spec.owners", "is required", "", "Required value"),
+    Refusal("Reservation", {"owners": []}, "spec.owners", "at least 1 item"),
+    Refusal("Reservation", {"owners": [{}]}, "spec.owners[0]", "an owner must name object, controller or labelSelector"),
+    Refusal("Reservation", {"owners": [{"controller": {"kind": "Job", "name": "a", "uid": ""}}]}, "spec.owners[0].controller.apiVersion", "is required", "", "Required value"),
+    Refusal("Reservation", {"ttl": "2d"}, "spec.ttl", "must be a duration such as"),
+    Refusal("Reservation", {"ttl": "-1h"}, "spec.ttl", "must be a duration such as"),
+    Refusal("Reservation", {"ttl": ""}, "spec.ttl", "must be a duration such as"),
+    Refusal("Reservation", {"ttl": "1h", "expires": "2030-01-01T00:00:00Z"}, "spec", "ttl and expires are mutually exclusive"),
+    Refusal("Reservation", {"expires": "tomorrow"}, "spec.expires", "must be a time like", "", "date-time"),
+    Refusal("Reservation", {"allocatePolicy": "Loose"}, "spec.allocatePolicy", "'Aligned' or 'Restricted'", "", "Unsupported value"),
+    Refusal("Reservation", {"taints": [{"key": "a", "effect": "Never"}]}, "spec.taints[0].effect", "'NoExecute'", "", "Unsupported value"),
+    # Device
+    Refusal("Device", devices(DEVICE, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),
+    Refusal("Device", devices({"type": "gpu"}, DEVICE), "spec.devices[1]", "type and minor must be unique", "", "Duplicate value"),
+    Refusal("Device", devices({"minor": 0}), "spec.devices[0].type", "is required", "", "Required value"),
+    Refusal("Device", devices({"type": "GPU"}), "spec.devices[0].type", "must look like", "", "should match"),
+    Refusal("Device", devices({"type": "gpu", "minor": -1}), "spec.devices[0].minor", "greater than or equal to 0"),
+    Refusal("Device", devices(DEVICE | {"resources": {"koordinator.sh/gpu-core": "-5"}}), "spec.devices[0].resources[koordinator.sh/gpu-core]", "must not be negative", "spec.devices[0].resources.koordinator.sh/gpu-core", "should match"),
+    Refusal("Device", devices(DEVICE | {"health": "yes"}), "spec.devices[0].health", "must be true or false", "", "must be of type boolean"),
+    # ClusterNetworkTopology
+    Refusal("ClusterNetworkTopology", {"networkTopologySpec": []}, LIST, "at least 1 item"),
+    Refusal("ClusterNetworkTopology", layers(("Spine", None)), LIST, "must list NodeTopologyLayer"),
+    Refusal("ClusterNetworkTopology", layers((NODE, None), (NODE, None)), f"{LIST}[1]", "topologyLayer must be unique", "", "Duplicate value"),
+    Refusal("ClusterNetworkTopology", layers(("", None), (NODE, "")), f"{LIST}[0].topologyLayer", "at least 1 char"),
+    Refusal("ClusterNetworkTopology", layers((LONG, None), (NODE, "")), f"{LIST}[0].topologyLayer", "at most 63", "", "63"),
+    Refusal("ClusterNetworkTopology", layers((NODE, NODE)), f"{LIST}[0]", "parentTopologyLayer must not name the layer itself"),
+    Refusal("ClusterNetworkTopology", layers(("ClusterTopologyLayer", None), (NODE, None)), f"{LIST}[0]", "ClusterTopologyLayer is built in and must not be listed"),
+    Refusal("ClusterNetworkTopology", layers((NODE, "Block")), LIST, "every parentTopologyLayer must be listed"),
+    Refusal("ClusterNetworkTopology", layers(("Spine", None), (NODE, None)), LIST, "the layers must form one chain"),
+    Refusal("ClusterNetworkTopology", layers((NODE, None), ("A", NODE)), LIST, "the layers must form one chain"),
+    Refusal("ClusterNetworkTopology", layers((NODE, "A"), ("A", NODE)), LIST, "the layers must form one chain"),
+    Refusal("ClusterNetworkTopology", layers(("A", None), ("B", "A"), (NODE, "A")), LIST, "the layers must form one chain"),
+    Refusal("ClusterNetworkTopology", {"networkTopologySpec": [{"topologyLayer": "Spine"}, NODE_LAYER | {"parentTopologyLayer": "Spine"}]}, f"{LIST}[0]", "labelKey must name a node label"),
+    Refusal("ClusterNetworkTopology", layers(*[(f"L{i}", f"L{i - 1}" if i else None) for i in range(16)], (NODE, "L15")), LIST, "at most 16"),
+]  # fmt: skip
+
+ACCEPTED = [
+    ("PodGroup", {"minMember": 100_000, "scheduleTimeoutSeconds": 0}),
+    ("PodGroup", {"minResources": {"cpu": "1e3", "memory": "1.5Gi", "nvidia.com/gpu": 8, "x": "+1"}}),
+    ("ElasticQuota", {"min": None, "max": None}),
+    ("ElasticQuota", {"min": {"cpu": 4}, "max": {"memory": "1Gi"}}),
+    ("ElasticQuota", {"min": {"cpu": "1000m"}, "max": {"cpu": 1}}),
+    ("ElasticQuota", {"max": {"cpu": 1844674407370955161, "memory": 1844674407370955161}}),
+    ("Reservation", {"ttl": "0", "allocatePolicy": "Aligned"}),
+    ("Reservation", {"ttl": "1h30m0.5s"}),
+    ("Reservation", {"ttl": None, "expires": "2030-01-01T00:00:00Z"}),
+    ("Reservation", {"owners": [{"object": {"name": "a"}}], "preAllocationPolicy": {}}),
+    ("Device", {"devices": None}),
+    ("Device", devices({"type": "fpga"}, {"type": "gpu"}, {"type": "gpu", "minor": 1})),
+    ("Device", devices(DEVICE | {"topology": {"nodeID": -1}, "resources": {"a.b/c": 1}})),
+    ("ClusterNetworkTopology", layers((NODE, "ClusterTopologyLayer"))),
+    ("ClusterNetworkTopology", layers((NODE, "Block"), ("Block", "Spine"), ("Spine", ""))),
+]  # fmt: skip
+"""Specs that both sides take."""

@@ -1,0 +1,50 @@
+"""The models refuse what the CRDs refuse, and say where and why."""
+
+from pathlib import Path
+
+import pytest
+from tests.api.cases import ACCEPTED, REFUSALS, Refusal, make_object
+
+from koord.api.kinds import RESOURCE_BY_KIND
+from koord.api.lint import lint
+from koord.api.parse import Invalid, parse
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
+def test_models_name_the_field_and_the_reason(case: Refusal) -> None:
+    found = parse(RESOURCE_BY_KIND[case.kind], make_object(case.kind, **case.spec))
+
+    assert isinstance(found, Invalid)
+    assert [problem.field for problem in found.problems] == [case.field]
+    assert case.message in found.problems[0].message
+
+
+@pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
+def test_models_take_what_is_valid(kind: str, spec: dict[str, object]) -> None:
+    found = parse(RESOURCE_BY_KIND[kind], make_object(kind, **spec), unknown_fields="forbid")
+
+    assert not isinstance(found, Invalid), found
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_samples_are_clean(path: Path) -> None:
+    checked = list(lint(path.read_text()))
+
+    assert checked
+    assert [str(problem) for one in checked for problem in one.problems] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SAMPLES / "invalid").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_invalid_samples_are_named(path: Path) -> None:
+    text = path.read_text()
+    expected = next(
+        line.removeprefix("# lint: ") for line in text.splitlines() if line.startswith("# lint: ")
+    )
+
+    (checked,) = lint(text)
+
+    assert expected in "\n".join(map(str, checked.problems))

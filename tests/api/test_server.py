@@ -1,0 +1,186 @@
+"""A real API server takes the CRDs, and refuses what the models refuse."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Refusal, make_object
+
+from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
+from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
+from koord.api.resource import Condition
+from koord.sandbox import Sandbox
+from koord.sandbox.errors import ApiError, KubectlFailed
+
+pytestmark = pytest.mark.sandbox
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def collection(kind: str) -> str:
+    names = RESOURCE_BY_KIND[kind].names
+    namespace = "namespaces/default/" if names.namespaced else ""
+    return f"/apis/{names.api_version}/{namespace}{names.plural}"
+
+
+def create(server: Sandbox, body: dict[str, Any], *, keep: bool = False) -> Any:
+    suffix = "fieldValidation=Strict" + ("" if keep else "&dryRun=All")
+    return server.client.create(f"{collection(body['kind'])}?{suffix}", body)
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
+def test_server_names_the_field_and_the_reason(server: Sandbox, case: Refusal) -> None:
+    with pytest.raises(ApiError) as refusal:
+        create(server, make_object(case.kind, **case.spec))
+
+    assert (case.server_field or case.field) in str(refusal.value)
+    assert (case.server_message or case.message) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
+def test_server_takes_what_is_valid(server: Sandbox, kind: str, spec: dict[str, Any]) -> None:
+    assert create(server, make_object(kind, **spec))["kind"] == kind
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_server_takes_the_samples(server: Sandbox, path: Path) -> None:
+    applied = server.kubectl("apply", "--validate=strict", "-f", str(path))
+
+    documents = path.read_text().split("\n---\n")
+    assert len(applied.splitlines()) == len(documents)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SAMPLES / "invalid").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_server_refuses_the_invalid_samples(server: Sandbox, path: Path) -> None:
+    lines = path.read_text().splitlines()
+    expected = next(
+        line.removeprefix("# server: ") for line in lines if line.startswith("# server: ")
+    )
+
+    with pytest.raises(KubectlFailed) as refusal:
+        server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(path))
+
+    assert expected in str(refusal.value)
+
+
+def test_server_fills_in_the_defaults_of_koordinator(server: Sandbox) -> None:
+    reservation = create(server, make_object("Reservation", preAllocationPolicy={}))
+    device = create(server, make_object("Device"))
+
+    assert reservation["spec"] | {"template": 0, "owners": 0} == {
+        "template": 0,
+        "owners": 0,
+        "ttl": "24h",
+        "allocateOnce": True,
+        "preAllocationPolicy": {"mode": "Default", "enableMultiple": False},
+    }
+    assert device["spec"]["devices"] == [{"type": "gpu", "minor": 0, "health": False}]
+
+
+def test_status_is_written_apart_and_keeps_known_fields_only(server: Sandbox) -> None:
+    create(server, make_object("PodGroup", name="counted"), keep=True)
+    path = f"{collection('PodGroup')}/counted"
+    condition = Condition(
+        type="Placed",
+        status="False",
+        reason="NoDomainFits",
+        message="no block has 8 free nodes",
+        last_transition_time="2026-01-31T12:00:00Z",
+        observed_generation=1,
+    )
+    status = PodGroupStatus(
+        phase="PreScheduling",
+        conditions=[condition],
+        members=GroupMembers(total=8, present=8, held=8),
+        plan_id="p1",
+    )
+
+    server.client.patch(f"{path}/status", {"spec": {"minMember": 9}, "status": status.encode()})
+    server.client.patch(f"{path}/status", {"status": {"unknown": {"a": 1}}})
+    server.client.patch(path, {"status": {"phase": "Running"}})
+    found = server.client.get(path)
+
+    assert found["spec"] == MINIMAL["PodGroup"]
+    assert PodGroup.model_validate(found).status == status
+    assert "unknown" not in found["status"]
+
+
+@pytest.mark.parametrize("kind", [resource.names.kind for resource in RESOURCES])
+def test_last_valid_spec_and_template_keep_every_field(server: Sandbox, kind: str) -> None:
+    create(server, make_object(kind, name="kept"), keep=True)
+    path = f"{collection(kind)}/kept"
+    spec = {"a": [{"b": 1}]}
+
+    status = server.client.patch(f"{path}/status", {"status": {"lastValidSpec": spec}})["status"]
+
+    keeps = kind in {"ElasticQuota", "ClusterNetworkTopology"}
+    assert status.get("lastValidSpec") == (spec if keeps else None)
+
+
+def test_columns_of_podgroups_read_well(server: Sandbox) -> None:
+    create(server, make_object("PodGroup", name="seen", minMember=4), keep=True)
+    status = PodGroupStatus(
+        phase="Scheduling",
+        conditions=[
+            Condition(
+                type="Placed",
+                status="True",
+                reason="Planned",
+                message="",
+                last_transition_time="2026-01-31T12:00:00Z",
+            )
+        ],
+        members=GroupMembers(present=5, bound=3, running=2),
+    )
+    server.client.patch(f"{collection('PodGroup')}/seen/status", {"status": status.encode()})
+
+    header, row = server.kubectl("get", "pg", "seen").splitlines()
+
+    assert header.split() == [
+        "NAME",
+        "PHASE",
+        "MIN",
+        "MEMBERS",
+        "BOUND",
+        "RUNNING",
+        "PLACED",
+        "AGE",
+    ]
+    assert row.split()[:-1] == ["seen", "Scheduling", "4", "5", "3", "2", "Planned"]
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.names.kind)
+def test_short_names_and_category_find_the_kind(server: Sandbox, resource: Any) -> None:
+    listed = server.kubectl("api-resources", "--categories=koord", "--no-headers").splitlines()
+
+    (line,) = (line for line in listed if line.endswith(resource.names.kind))
+    assert line.split()[:2] == [resource.names.plural, ",".join(resource.names.short)]
+
+
+def test_explain_describes_every_field(server: Sandbox) -> None:
+    for resource in RESOURCES:
+        text = server.kubectl("explain", resource.names.crd_name, "--recursive=false")
+        assert resource.names.kind in text
+        for part in ("spec", "status"):
+            text = server.kubectl("explain", f"{resource.names.plural}.{part}")
+            assert "<no description>" not in text
+
+
+def test_devices_of_two_reporters_live_side_by_side(server: Sandbox) -> None:
+    def apply(manager: str, device: dict[str, Any]) -> Any:
+        body = make_object("Device", name="shared", devices=[device])
+        return server.client.request(
+            "PATCH",
+            f"{collection('Device')}/shared?fieldManager={manager}",
+            body,
+            content_type="application/apply-patch+yaml",
+        )
+
+    apply("gpu-reporter", {"type": "gpu", "minor": 0, "health": True})
+    both = apply("nic-reporter", {"type": "rdma", "minor": 0, "health": True})
+    left = apply("nic-reporter", {"type": "rdma", "minor": 1, "health": True})
+
+    assert [d["type"] for d in both["spec"]["devices"]] == ["gpu", "rdma"]
+    assert [(d["type"], d["minor"]) for d in left["spec"]["devices"]] == [("gpu", 0), ("rdma", 1)]
