@@ -12,6 +12,7 @@ from typing import Self
 from koord.sandbox.audit import Write, read_writes
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.components import ALWAYS, Component
+from koord.sandbox.kinds import wait_until_served
 from koord.sandbox.kubeconfig import write_token_kubeconfig
 from koord.sandbox.kubectl import Kubectl
 from koord.sandbox.launch import (
@@ -66,7 +67,8 @@ class ControlPlane:
 
     def apply(self, path: Path | str, *, server_side: bool = True) -> None:
         """Apply a manifest, or all below a directory, and wait until new kinds are served."""
-        self._kubectl.apply(Path(path), server_side=server_side)
+        for kind in self._kubectl.apply(Path(path), server_side=server_side):
+            wait_until_served(self.client, kind)
 
     def add_nodes(self, count: int, shape: str) -> list[str]:
         """Create so many ready nodes of a shape; return their names."""
@@ -142,7 +144,7 @@ class Sandbox(ControlPlane):
     ) -> None:
         chosen = ALWAYS.union(components)
         binaries = find_binaries(chosen, report or ConsoleReporter())
-        order = Order(name or make_name(), chosen, binaries, arguments or {})
+        order = Order(make_name() if name is None else name, chosen, binaries, arguments or {})
         self._launched = launch(order)
         super().__init__(self._launched.record, self._launched.end)
 

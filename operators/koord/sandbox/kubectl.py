@@ -6,6 +6,8 @@ from pathlib import Path
 
 from koord.sandbox.errors import KubectlFailed
 
+_CRD_PREFIX = "customresourcedefinition.apiextensions.k8s.io/"
+
 
 class Kubectl:
     """The kubectl of one sandbox, as its administrator."""
@@ -29,11 +31,13 @@ class Kubectl:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
-    def apply(self, path: Path, *, server_side: bool) -> None:
-        """Apply a file, or all files below a directory; wait until new kinds are served."""
+    def apply(self, path: Path, *, server_side: bool) -> list[str]:
+        """Apply a file, or all files below a directory; return the names of the CRDs among it."""
         # Conflicts are ours to win: what is applied here is the source of truth.
         mode = ["--server-side", "--force-conflicts"] if server_side else []
         output = self.run("apply", "--recursive", f"--filename={path}", "--output=name", *mode)
-        kinds = [line for line in output.split() if line.startswith("customresourcedefinition.")]
-        if kinds:
-            self.run("wait", "--for=condition=Established", "--timeout=30s", *kinds)
+        return [
+            line.removeprefix(_CRD_PREFIX)
+            for line in output.split()
+            if line.startswith(_CRD_PREFIX)
+        ]

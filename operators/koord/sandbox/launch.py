@@ -186,6 +186,7 @@ def _wait_until_usable(order: Order, launched: Launched) -> None:
         _wait_for(client.is_ready, launched)
         if order.components > ALWAYS:
             launched.tell("rest")
+            _wait_for(lambda: launched.record.read_pids().keys() >= order.components, launched)
         if Component.CONTROLLER_MANAGER in order.components:
             _wait_for(lambda: has_service_account(client, "default"), launched)
     finally:
