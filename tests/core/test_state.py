@@ -1,0 +1,159 @@
+"""The state: what is used where always follows from what is observed and assumed."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.pods import Pod, PodPhase, RecordedPlan
+from koord.core.state import ClusterState
+
+NODES = ("n0", "n1", "n2")
+NAMES = ("a", "b", "c", "d")
+
+nodes_drawn = st.sampled_from(NODES)
+names_drawn = st.sampled_from(NAMES)
+
+
+@st.composite
+def pods_drawn(draw: st.DrawFn) -> Pod:
+    name = draw(names_drawn)
+    builder = make_pod(name).uid(f"{name}-{draw(st.integers(0, 1))}")
+    builder = builder.gpu(draw(st.integers(0, 2))).requests(cpu=draw(st.integers(0, 3)) * 100)
+    if draw(st.booleans()):
+        builder = builder.gang("default/g")
+    if draw(st.booleans()):
+        builder = builder.host_port(draw(st.sampled_from((80, 81))))
+    pod = builder.build()
+    match draw(st.sampled_from(("waiting", "bound", "ended", "pinned", "terminating"))):
+        case "bound":
+            return replace(pod, node=draw(nodes_drawn), is_gated=False)
+        case "ended":
+            return replace(pod, node=draw(nodes_drawn), is_gated=False, phase=PodPhase.SUCCEEDED)
+        case "pinned":
+            recorded = RecordedPlan(draw(nodes_drawn), "plan", "", 1)
+            return replace(pod, recorded=recorded, pinned=True, is_gated=False)
+        case "terminating":
+            return replace(pod, node=draw(nodes_drawn), is_gated=False, is_terminating=True)
+        case _:
+            return pod
+
+
+class StateMachine(RuleBasedStateMachine):
+    """Applies random changes and recomputes everything from scratch after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ClusterState()
+        self.feed = self.state.feed()
+        self.observed: dict[str, Pod] = {}
+        self.assumed: dict[str, str] = {}
+
+    @rule(pod=pods_drawn())
+    def observe(self, pod: Pod) -> None:
+        self.observed = {
+            uid: other for uid, other in self.observed.items() if other.key != pod.key
+        } | {pod.uid: pod}
+        self.assumed = {
+            uid: node
+            for uid, node in self.assumed.items()
+            if uid in self.observed and not (uid == pod.uid and (pod.node or not pod.is_alive))
+        }
+        self.state.upsert_pod(pod)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        if self.observed:
+            uid = data.draw(st.sampled_from(sorted(self.observed)))
+            del self.observed[uid]
+            self.assumed.pop(uid, None)
+            self.state.remove_pod(uid)
+
+    @rule(data=st.data(), node=nodes_drawn)
+    def assume(self, data: st.DataObject, node: str) -> None:
+        waiting = sorted(uid for uid, pod in self.observed.items() if pod.is_waiting)
+        if waiting:
+            uid = data.draw(st.sampled_from(waiting))
+            self.assumed[uid] = node
+            self.state.assume(uid, node)
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        if self.assumed:
+            uid = data.draw(st.sampled_from(sorted(self.assumed)))
+            del self.assumed[uid]
+            self.state.forget(uid)
+
+    @rule(name=nodes_drawn, gpus=st.integers(0, 4))
+    def add_node(self, name: str, gpus: int) -> None:
+        self.state.upsert_node(make_node(name).gpu(gpus).build())
+
+    @rule(name=nodes_drawn)
+    def remove_node(self, name: str) -> None:
+        self.state.remove_node(name)
+
+    @rule(present=st.booleans())
+    def change_pod_group(self, *, present: bool) -> None:
+        if present:
+            self.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+        else:
+            self.state.remove_pod_group("default/g")
+
+    @invariant()
+    def used_is_the_sum_of_what_is_there(self) -> None:
+        fresh = ClusterState()
+        for name in self.state.table.row_of:
+            node = self.state.table.node_at(self.state.table.row_of[name])
+            fresh.upsert_node(node)
+        for pod in self.observed.values():
+            fresh.upsert_pod(pod)
+        for uid, node in self.assumed.items():
+            fresh.assume(uid, node)
+        for name, row in fresh.table.live_rows():
+            other = self.state.table.row_of[name]
+            for resource, column in fresh.table.columns.items():
+                mine = self.state.table.used[self.state.table.columns[resource], other]
+                assert mine == fresh.table.used[column, row], (name, resource)
+            for probe in (80, 81):
+                shape = make_pod("probe").host_port(probe).build().shape
+                assert np.array_equal(
+                    self.state.snapshot().room(shape)[other],
+                    fresh.snapshot().room(shape)[row],
+                )
+        assert self.state.assumed == self.assumed
+        assert self.state.pods == fresh.pods
+
+    @invariant()
+    def book_holds_exactly_the_members(self) -> None:
+        members = {uid for uid, pod in self.observed.items() if pod.gang is not None}
+        assert set(self.state.book.members("default/g")) == members
+
+
+StateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestState = StateMachine.TestCase
+
+
+def test_every_reader_sees_every_change_once() -> None:
+    state = ClusterState()
+    early = state.feed()
+    state.upsert_pod(make_pod("a").build())
+    late = state.feed()
+    assert early.drain().singles == late.drain().singles == {"uid-default-a"}
+    assert not early.drain()
+    state.upsert_pod(make_pod("b").gang("default/g").build())
+    state.upsert_node(make_node("n").build())
+    assert (early.drain().gangs, late.drain().freed) == ({"default/g"}, {"n"})
+
+
+def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_pod(make_pod("a").uid("1").gpu(8).running("n").build())
+    state.upsert_pod(make_pod("a").uid("2").gpu(8).build())
+    assert set(state.pods) == {"2"}
+    assert state.snapshot().room(state.pods["2"].shape)[state.table.row_of["n"]] == 1
+    state.remove_pod("1")
+    assert set(state.pods) == {"2"}
