@@ -1,0 +1,140 @@
+"""Why does it wait? The planner's own answer, for one pod or one gang, on the cluster as it is.
+
+Nothing is decided anew here: the unit is made by the same rules, planned by the same planner on a
+snapshot, and its refusal is the answer. What is added is each node's own word.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koord.core.gang.model import GangKey, GangSpec
+from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.placement.shortage import NodeOffer, offers
+from koord.core.plan import Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.queue import unit_of
+from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
+from koord.core.state import ClusterState
+
+
+class Standing(StrEnum):
+    """Where a pod or gang stands, as far as placing it goes."""
+
+    WAITING = "Waiting"
+    PLACEABLE = "Placeable"
+    """Nothing stands against it: the operators place it with their next cycle."""
+    BOUND = "Bound"
+    ENDED = "Ended"
+    NOT_OURS = "NotOurs"
+    """Neither the gate nor the scheduler name is ours: somebody else places it."""
+    NOTHING_WAITS = "NothingWaits"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOffers:
+    """What the nodes offer to ``pods`` equal pods: the requests of one, and each node's answer."""
+
+    pods: int
+    requests: tuple[tuple[str, int], ...]
+    nodes: tuple[NodeOffer, ...]
+
+    @property
+    def fit(self) -> int:
+        """How many such pods would fit now, each node taken for itself."""
+        return sum(offer.pods for offer in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class PodExplanation:
+    """The answer for one pod. ``reason`` is None where ``standing`` says it all."""
+
+    pod: Pod
+    standing: Standing
+    reason: Reason | None
+    offers: tuple[ShapeOffers, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangExplanation:
+    """The answer for one gang. ``quorum`` tells who is missing, ``reason`` why the rest waits."""
+
+    key: GangKey
+    spec: GangSpec | None
+    group: tuple[GangKey, ...]
+    standing: Standing
+    quorum: Reached | NotReady
+    reason: Reason | None
+    waiting: int
+    bound: int
+    offers: tuple[ShapeOffers, ...] = ()
+
+
+def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanation:
+    """Explain one pod of the state."""
+    if pod.phase.is_terminal or pod.is_terminating:
+        return PodExplanation(pod, Standing.ENDED, None)
+    if pod.node:
+        return PodExplanation(pod, Standing.BOUND, None)
+    if pod.handling is Handling.NOT_OURS:
+        return PodExplanation(pod, Standing.NOT_OURS, None)
+    if pod.handling is Handling.FOREIGN_GATE:
+        gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
+        return PodExplanation(pod, Standing.WAITING, gate)
+    if pod.gang is None:
+        made: Ready | Reason = Ready((unit_of(pod),))
+    else:
+        made = demands(state.book, pod.gang.key)
+    if not isinstance(made, Ready):
+        return PodExplanation(pod, Standing.WAITING, made, _offers(state, (pod,)))
+    unit = next((unit for unit in made.units if pod in unit.pods), None)
+    reason = None if unit is None else _plan_alone(state, unit, scoring)
+    standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
+    return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
+
+
+def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExplanation:
+    """Explain one gang of the state."""
+    book = state.book
+    made = demands(book, key)
+    tally = book.tally(key)
+    reason, standing, waiting = None, Standing.NOTHING_WAITS, tuple(tally.plannable.values())
+    if not isinstance(made, Ready):
+        reason, standing = made, Standing.WAITING
+    elif made.units:
+        reason = _first_refusal(state, made.units, scoring)
+        standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
+    return GangExplanation(
+        key=key,
+        spec=book.spec(key),
+        group=book.group(key).gangs,
+        standing=standing,
+        quorum=find_quorum(book, key),
+        reason=reason,
+        waiting=tally.waiting,
+        bound=tally.bound_alive,
+        offers=_offers(state, waiting),
+    )
+
+
+def _first_refusal(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
+    outcome = plan(state.snapshot(), units, scoring)
+    if outcome.refusals:
+        return outcome.refusals[0].reason
+    assignments = [one for placement in outcome.placements for one in placement.assignments]
+    return Planned(len(assignments), len({one.node for one in assignments}))
+
+
+def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
+    return _first_refusal(state, (unit,), scoring)
+
+
+def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
+    snapshot = state.snapshot()
+    counts: Counter[PodShape] = Counter(pod.shape for pod in pods)
+    return tuple(
+        ShapeOffers(count, shape.requests, tuple(offers(snapshot, shape)))
+        for shape, count in sorted(counts.items(), key=lambda item: item[0].requests)
+    )
