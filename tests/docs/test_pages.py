@@ -1,0 +1,92 @@
+"""The documentation, followed step by step, and its links."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.docs.markdown import Block, Run, anchors_of, links_of, parse_page
+
+from koord.runtime.settings import Settings, parse_settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
+BLOCKS = [block for page in PAGES for block in parse_page(ROOT / page, page)]
+RUN_BY_THE_TESTS = {"console", "yaml"}
+READ_ONLY = {"text", "json", "python", "mermaid"}
+
+each_page = pytest.mark.parametrize("page", PAGES)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_is_of_a_known_kind(block):
+    assert block.language in RUN_BY_THE_TESTS | READ_ONLY
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "console"], ids=str)
+def test_a_console_block_has_commands(block):
+    assert block.commands, "commands begin with '$ '"
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    for target in links_of(path.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors_of(linked.read_text(encoding="utf-8")), target
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, pending = set(), ["README.md"]
+    while pending:
+        page = pending.pop()
+        if page not in reached:
+            reached.add(page)
+            path = ROOT / page
+            files = (target.partition("#")[0] for target in links_of(path.read_text("utf-8")))
+            pending += [
+                str((path.parent / file).resolve().relative_to(ROOT))
+                for file in files
+                if file.endswith(".md") and "://" not in file
+            ]
+    assert set(PAGES) <= reached
+
+
+def test_the_documented_configuration_is_the_default_in_full():
+    (block,) = (b for b in BLOCKS if "kind: OperatorConfiguration" in b.text)
+    assert parse_settings(block.text, str(block)) == Settings()
+    fields = {field.alias for field in Settings.model_fields.values()}
+    assert yaml.safe_load(block.text).keys() == fields
+
+
+@pytest.mark.sandbox
+@pytest.mark.timeout(300)
+@each_page
+def test_a_page_can_be_followed(page, reader, operators, subtests):
+    for block in BLOCKS:
+        if block.page == page and block.run is Run.ALWAYS:
+            with subtests.test(msg=str(block)):
+                follow(block, reader)
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.run is Run.ON_DEMAND], ids=str)
+def test_a_step_on_demand(block, request):
+    if "slow" not in request.config.option.markexpr:
+        pytest.skip("on demand: pytest -m slow tests/docs")
+    follow(block, request.getfixturevalue("reader"))
+
+
+def follow(block: Block, reader) -> None:
+    if block.language == "console":
+        for command in block.commands:
+            reader.run(command)
+    elif block.language == "yaml" and block.title:
+        reader.write_file(block.title, block.text)
+    elif block.language == "yaml" and "kind: OperatorConfiguration" not in block.text:
+        reader.run("kubectl apply --server-side --dry-run=server --filename=-", block.text)
