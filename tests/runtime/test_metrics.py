@@ -1,10 +1,13 @@
 """The series: their names, and that each recorder moves its own."""
 
 import re
+import time
+from dataclasses import dataclass
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from koord.kube.reflector import ReflectorStats
 from koord.runtime.metrics import Metrics
 
 
@@ -19,7 +22,6 @@ def value_of(metrics, name, **labels):
         (lambda m: m.observe_bind_latency(3), "koord_bind_latency_seconds_count", {}, 1),
         (lambda m: m.count_bind("bound"), "koord_binds_total", {"outcome": "bound"}, 1),
         (lambda m: m.count_release("gone"), "koord_releases_total", {"outcome": "gone"}, 1),
-        (lambda m: m.set_assumed(4), "koord_assumed_pods", {}, 4),
         (
             lambda m: m.count_planned(placed=3, refused=2),
             "koord_plan_pods_total",
@@ -40,35 +42,60 @@ def test_a_recorder_moves_its_series(record, name, labels, expected):
     assert value_of(metrics, name, **labels) == expected
 
 
+@dataclass
+class FakeReflector:
+    """Stands for a reflector, of which only its numbers matter here."""
+
+    objects: int
+    stats: ReflectorStats
+
+    def __len__(self):
+        return self.objects
+
+
 @pytest.mark.parametrize(
-    ("record", "name", "labels", "expected"),
+    ("stats", "name", "expected"),
     [
-        (lambda r: r.set_objects(7), "koord_reflector_objects", {}, 7),
-        (lambda r: r.count_event("ADDED"), "koord_reflector_events_total", {"type": "ADDED"}, 1),
-        (lambda r: r.count_relist(), "koord_reflector_relists_total", {}, 1),
-        (
-            lambda r: r.count_inferred_deletes(3),
-            "koord_reflector_inferred_deletes_total",
-            {},
-            3,
-        ),
-        (lambda r: r.count_decode_error(), "koord_reflector_decode_errors_total", {}, 1),
+        (ReflectorStats(), "koord_reflector_objects", 7),
+        (ReflectorStats(added=1, modified=2, deleted=4), "koord_reflector_events_total", 7),
+        (ReflectorStats(lists=2), "koord_reflector_relists_total", 2),
+        (ReflectorStats(watches=3), "koord_reflector_watches_total", 3),
+        (ReflectorStats(inferred_deletes=5), "koord_reflector_inferred_deletes_total", 5),
+        (ReflectorStats(poison=6), "koord_reflector_decode_errors_total", 6),
+        (ReflectorStats(decode_seconds=0.5), "koord_reflector_decode_seconds_total", 0.5),
+        (ReflectorStats(errors=8), "koord_reflector_errors_total", 8),
     ],
 )
-def test_a_reflector_moves_the_series_of_its_resource(record, name, labels, expected):
+def test_reflectors_are_read_at_every_scrape(stats, name, expected):
     metrics = Metrics()
-    metrics.for_reflector("nodes")
-    record(metrics.for_reflector("pods"))
-    assert value_of(metrics, name, resource="pods", **labels) == expected
-    assert not value_of(metrics, name, resource="nodes", **labels)
+    pods, nodes = FakeReflector(0, ReflectorStats()), FakeReflector(0, ReflectorStats())
+    metrics.watch_reflectors({"pods": pods, "nodes": nodes})
+    pods.objects, pods.stats = 7, stats
+    assert value_of(metrics, name, resource="pods") == expected
+    assert value_of(metrics, name, resource="nodes") == 0
+
+
+def test_the_silence_of_a_reflector_grows():
+    metrics = Metrics()
+    stats = ReflectorStats(last_contact=time.monotonic() - 60)
+    metrics.watch_reflectors({"pods": FakeReflector(0, stats)})
+    assert value_of(metrics, "koord_reflector_silence_seconds", resource="pods") >= 60
 
 
 def test_reasons_that_nobody_waits_for_disappear():
-    metrics = Metrics()
-    metrics.set_pending({"MissingMembers": 2, "InsufficientNodes": 1})
-    metrics.set_pending({"InsufficientNodes": 5})
+    metrics, waiting = Metrics(), {"MissingMembers": 2, "InsufficientNodes": 1}
+    metrics.watch_pending(lambda: waiting)
+    assert value_of(metrics, "koord_pending_units", reason="MissingMembers") == 2
+    del waiting["MissingMembers"]
     assert value_of(metrics, "koord_pending_units", reason="MissingMembers") is None
-    assert value_of(metrics, "koord_pending_units", reason="InsufficientNodes") == 5
+    assert value_of(metrics, "koord_pending_units", reason="InsufficientNodes") == 1
+
+
+def test_assumed_pods_are_counted_at_every_scrape():
+    metrics, assumed = Metrics(), {"a", "b"}
+    metrics.watch_assumed(lambda: len(assumed))
+    assumed.add("c")
+    assert value_of(metrics, "koord_assumed_pods") == 3
 
 
 def test_two_processes_do_not_share_counts():
@@ -78,7 +105,11 @@ def test_two_processes_do_not_share_counts():
 
 
 def test_names_follow_the_convention():
-    families = text_string_to_metric_families(Metrics().encode().decode())
+    metrics = Metrics()
+    metrics.watch_pending(dict)
+    metrics.watch_assumed(lambda: 0)
+    metrics.watch_reflectors({})
+    families = text_string_to_metric_families(metrics.encode().decode())
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names
     assert all(re.fullmatch(r"koord(_[a-z]+)+", name) for name in names), names

@@ -1,11 +1,15 @@
 """What the process counts and measures, for Prometheus.
 
-Other packages never import the client library: they are handed one of the recorders below, or a
-protocol of their own that it satisfies. Each ``Metrics`` has a registry of its own, so several can
-live in one interpreter without sharing counts.
+Other packages never import the client library: what happens is pushed through the methods of
+``Metrics``, which satisfy their protocols; what merely is (objects held, units that wait) is asked
+for when somebody scrapes. Each ``Metrics`` has a registry of its own, so several can live in one
+interpreter without sharing counts.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,9 +19,25 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from koord.kube.reflector import ReflectorStats
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Reflecting(Protocol):
+    """A reflector, as far as it is measured."""
+
+    stats: ReflectorStats
+
+    def __len__(self) -> int:
+        """Return how many objects it holds."""
+        ...
 
 
 class Metrics:
@@ -28,10 +48,9 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._planning = _PlanningSeries(self.registry)
         self._writing = _WritingSeries(self.registry)
-        self._reading = _ReadingSeries(self.registry)
 
     def observe_cycle(self, seconds: float) -> None:
-        """Record how long one planning cycle took."""
+        """Record how long one plan took."""
         self._planning.cycle.observe(seconds)
 
     def count_planned(self, *, placed: int, refused: int) -> None:
@@ -39,18 +58,8 @@ class Metrics:
         self._planning.pods.labels("placed").inc(placed)
         self._planning.pods.labels("refused").inc(refused)
 
-    def set_pending(self, units_by_reason: Mapping[str, int]) -> None:
-        """Say how many units wait, by reason; reasons not named any more disappear."""
-        self._planning.pending.clear()
-        for reason, units in units_by_reason.items():
-            self._planning.pending.labels(reason).set(units)
-
-    def set_assumed(self, pods: int) -> None:
-        """Say how many pods are written but not yet confirmed by the watch."""
-        self._planning.assumed.set(pods)
-
     def count_release(self, outcome: str) -> None:
-        """Count one PATCH that took (or did not take) our gate off."""
+        """Count one PATCH that was to take our gate off a pod."""
         self._writing.releases.labels(outcome).inc()
 
     def count_bind(self, outcome: str) -> None:
@@ -58,77 +67,52 @@ class Metrics:
         self._writing.binds.labels(outcome).inc()
 
     def observe_bind_latency(self, seconds: float) -> None:
-        """Record the time from the moment a unit was complete to the binding of one of its pods."""
+        """Record the time from a complete unit to the binding of one of its pods."""
         self._writing.bind_latency.observe(seconds)
 
     def count_status_write(self, resource: str, outcome: str) -> None:
         """Count one update of a status subresource."""
         self._writing.statuses.labels(resource, outcome).inc()
 
-    def for_reflector(self, resource: str) -> "ReflectorMetrics":
-        """Return the recorder of one resource's reflector."""
-        return ReflectorMetrics(self._reading, resource)
+    def watch_pending(self, units_by_reason: Callable[[], Mapping[str, int]]) -> None:
+        """Ask ``units_by_reason`` at every scrape how many units wait, and why."""
+        self.registry.register(_Pending(units_by_reason))
+
+    def watch_assumed(self, pods: Callable[[], int]) -> None:
+        """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""
+        gauge = Gauge(
+            "koord_assumed_pods",
+            "Pods written but not yet seen on the watch.",
+            registry=self.registry,
+        )
+        gauge.set_function(pods)
+
+    def watch_reflectors(self, reflectors: Mapping[str, Reflecting]) -> None:
+        """Read these reflectors, by the plural of their resource, at every scrape."""
+        self.registry.register(_Reflectors(reflectors))
 
     def encode(self) -> bytes:
         """Return all series in the text format."""
         return generate_latest(self.registry)
 
 
-class ReflectorMetrics:
-    """One resource's reflector: what it holds, and what it met on the way."""
-
-    def __init__(self, series: "_ReadingSeries", resource: str) -> None:
-        self._resource = resource
-        self._events = series.events
-        self._objects = series.objects.labels(resource)
-        self._relists = series.relists.labels(resource)
-        self._inferred_deletes = series.inferred_deletes.labels(resource)
-        self._decode_errors = series.decode_errors.labels(resource)
-
-    def set_objects(self, count: int) -> None:
-        """Say how many objects the store holds."""
-        self._objects.set(count)
-
-    def count_event(self, event_type: str) -> None:
-        """Count one watch event by its type."""
-        self._events.labels(self._resource, event_type).inc()
-
-    def count_relist(self) -> None:
-        """Count one complete list, the first one included."""
-        self._relists.inc()
-
-    def count_inferred_deletes(self, objects: int) -> None:
-        """Count deletions that no watch told of: found by comparing a list with the store."""
-        self._inferred_deletes.inc(objects)
-
-    def count_decode_error(self) -> None:
-        """Count one object that could not be read."""
-        self._decode_errors.inc()
-
-
 class _PlanningSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.cycle = Histogram(
             "koord_cycle_seconds",
-            "Time of one planning cycle, from snapshot to plan.",
+            "Time of one plan.",
             buckets=_CYCLE_BUCKETS,
             registry=registry,
         )
         self.pods = Counter(
             "koord_plan_pods", "Pods decided by the planner.", ["result"], registry=registry
         )
-        self.pending = Gauge(
-            "koord_pending_units", "Units that wait, by reason.", ["reason"], registry=registry
-        )
-        self.assumed = Gauge(
-            "koord_assumed_pods", "Pods written but not yet seen on the watch.", registry=registry
-        )
 
 
 class _WritingSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.releases = Counter(
-            "koord_releases", "Gates taken off pods.", ["outcome"], registry=registry
+            "koord_releases", "Patches that take our gate off.", ["outcome"], registry=registry
         )
         self.binds = Counter("koord_binds", "Bindings sent.", ["outcome"], registry=registry)
         self.bind_latency = Histogram(
@@ -145,26 +129,56 @@ class _WritingSeries:
         )
 
 
-class _ReadingSeries:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.objects = Gauge(
-            "koord_reflector_objects", "Objects held.", ["resource"], registry=registry
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pending(Collector):
+    units_by_reason: Callable[[], Mapping[str, int]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "koord_pending_units", "Units that wait, by reason.", labels=["reason"]
         )
-        self.events = Counter(
-            "koord_reflector_events", "Watch events.", ["resource", "type"], registry=registry
-        )
-        self.relists = Counter(
-            "koord_reflector_relists", "Complete lists.", ["resource"], registry=registry
-        )
-        self.inferred_deletes = Counter(
-            "koord_reflector_inferred_deletes",
-            "Deletions found by comparing a list with what was held.",
-            ["resource"],
-            registry=registry,
-        )
-        self.decode_errors = Counter(
-            "koord_reflector_decode_errors",
-            "Objects that could not be read.",
-            ["resource"],
-            registry=registry,
-        )
+        for reason, units in self.units_by_reason().items():
+            family.add_metric([reason], units)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reflectors(Collector):
+    reflectors: Mapping[str, Reflecting]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for name, text, read in _REFLECTOR_GAUGES:
+            gauge = GaugeMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
+            for resource, reflector in self.reflectors.items():
+                gauge.add_metric([resource], read(reflector))
+            yield gauge
+        for name, text, count in _REFLECTOR_COUNTERS:
+            counter = CounterMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
+            for resource, reflector in self.reflectors.items():
+                counter.add_metric([resource], count(reflector.stats))
+            yield counter
+
+
+_REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
+    ("objects", "Objects held.", len),
+    (
+        "silence_seconds",
+        "Time since the API server was last heard of.",
+        lambda reflector: time.monotonic() - reflector.stats.last_contact,
+    ),
+)
+_REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (
+    ("events", "Changes taken in.", lambda stats: stats.added + stats.modified + stats.deleted),
+    ("relists", "Complete lists, the first one included.", lambda stats: stats.lists),
+    ("watches", "Watches opened.", lambda stats: stats.watches),
+    (
+        "inferred_deletes",
+        "Deletions that no watch told of, found by comparing with a list.",
+        lambda stats: stats.inferred_deletes,
+    ),
+    ("decode_errors", "Objects that made no sense.", lambda stats: stats.poison),
+    ("decode_seconds", "Time spent on decoding.", lambda stats: stats.decode_seconds),
+    ("errors", "Lists and watches that failed.", lambda stats: stats.errors),
+)
