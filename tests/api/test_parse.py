@@ -1,0 +1,135 @@
+"""What is wrong with an object comes back as values that name field, value and way out."""
+
+import json
+from types import MappingProxyType
+
+import pytest
+from tests.api.cases import make_object
+
+from koord.api.device import Device
+from koord.api.elasticquota import ElasticQuota
+from koord.api.parse import MAX_PROBLEMS, Invalid, Problem, format_field, parse
+from koord.api.podgroup import PodGroup
+from koord.api.reservation import Reservation
+
+
+def test_a_valid_object_becomes_its_model() -> None:
+    body = make_object("PodGroup", minMember=3, minResources={"cpu": "500m", "memory": "1Gi"})
+
+    group = parse(PodGroup, MappingProxyType(body))
+
+    assert isinstance(group, PodGroup)
+    assert group.spec.min_member == 3
+    assert group.spec.min_resources is not None
+    assert group.spec.min_resources["cpu"].milli == 500
+    assert group.spec.min_resources["memory"].whole == 2**30
+    assert group.encode() | {"status": 0} == body | {
+        "metadata": group.metadata.encode(),
+        "status": 0,
+    }
+
+
+def test_fields_of_a_newer_version_are_no_problem_for_an_operator() -> None:
+    body = make_object("PodGroup", future={"a": 1})
+
+    assert isinstance(parse(PodGroup, body), PodGroup)
+    assert isinstance(parse(PodGroup, body, unknown_fields="forbid"), Invalid)
+
+
+def test_status_as_koordinator_writes_it_is_read() -> None:
+    body = make_object("Reservation") | {
+        "status": {
+            "phase": "Available",
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastProbeTime": "2026-01-31T12:00:00Z"}
+            ],
+            "currentOwners": [{"namespace": "ml", "name": "a", "uid": "1"}],
+            "allocatable": {"cpu": "32"},
+        }
+    }
+
+    reservation = parse(Reservation, body)
+
+    assert isinstance(reservation, Reservation)
+    assert reservation.spec.ttl == "24h"
+    assert reservation.status.conditions is not None
+    assert reservation.status.conditions[0].type == "Ready"
+
+
+def test_problems_read_as_one_line() -> None:
+    found = parse(ElasticQuota, make_object("ElasticQuota", min={"cpu": 5}, max={"cpu": "1"}))
+
+    assert isinstance(found, Invalid)
+    assert [str(problem) for problem in found.problems] == [
+        "spec.min.cpu: 5: min must not exceed max for cpu: raise max or lower min"
+    ]
+
+
+def test_a_missing_field_has_no_value() -> None:
+    found = parse(PodGroup, make_object("PodGroup", minMember=None))
+
+    assert found == Invalid((Problem("spec.minMember", "", "is required"),))
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [("minMembers", "did you mean minMember?"),
+     ("zzz", "fields are minMember, minResources, scheduleTimeoutSeconds")],
+)  # fmt: skip
+def test_unknown_fields_come_with_the_known_ones(field: str, hint: str) -> None:
+    found = parse(PodGroup, make_object("PodGroup", **{field: 3}), unknown_fields="forbid")
+
+    assert isinstance(found, Invalid)
+    assert found.problems == (Problem(f"spec.{field}", "3", f"is not a field here; {hint}"),)
+
+
+def test_unknown_fields_are_found_below_lists() -> None:
+    device = {"type": "gpu", "topology": {"busId": "0000:3b:00.0"}}
+
+    found = parse(Device, make_object("Device", devices=[device]), unknown_fields="forbid")
+
+    assert isinstance(found, Invalid)
+    (problem,) = found.problems
+    assert problem.field == "spec.devices[0].topology.busId"
+    assert "did you mean busID?" in problem.message
+
+
+def test_a_list_in_an_annotation_comes_with_its_quoted_form() -> None:
+    body = make_object("PodGroup")
+    body["metadata"]["annotations"] = {"gang.scheduling.koordinator.sh/groups": ["a/b"]}
+
+    found = parse(PodGroup, body)
+
+    assert isinstance(found, Invalid)
+    assert found.problems[0].field == "metadata.annotations[gang.scheduling.koordinator.sh/groups]"
+    assert found.problems[0].message == "must be a text; write it in quotes: '[\"a/b\"]'"
+
+
+def test_long_values_and_long_lists_are_cut() -> None:
+    devices = [{"type": "g" * 500} for _ in range(MAX_PROBLEMS * 2)]
+
+    found = parse(Device, make_object("Device", devices=devices))
+
+    assert isinstance(found, Invalid)
+    assert len(found.problems) == MAX_PROBLEMS
+    assert max(len(problem.value) for problem in found.problems) < 100
+
+
+@pytest.mark.parametrize("spec", [None, 3, "x", [], {"minMember": None}, {"minMember": {"a": 1}}])
+def test_nonsense_is_refused_without_raising(spec: object) -> None:
+    body = make_object("PodGroup") | {"spec": spec}
+
+    found = parse(PodGroup, body)
+
+    assert isinstance(found, Invalid)
+    assert found.problems[0].field.startswith("spec")
+    json.dumps([str(problem) for problem in found.problems])
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [((), ""), (("spec", "devices", 3, "minor"), "spec.devices[3].minor"),
+     (("metadata", "labels", "a.b/c"), "metadata.labels[a.b/c]"), (("a", 1, 2), "a[1][2]")],
+)  # fmt: skip
+def test_fields_are_written_as_kubernetes_does(location: tuple[str | int, ...], text: str) -> None:
+    assert format_field(location) == text
