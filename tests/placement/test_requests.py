@@ -1,7 +1,5 @@
 """The effective request of a pod, against the rules of Kubernetes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -35,25 +35,26 @@ class Access:
     server_name: str = ""
     proxy: str = field(default="", repr=False)
     namespace: str = DEFAULT_NAMESPACE
+    max_age: float = float("inf")
+    """Seconds after which it should be loaded again."""
 
 
 class Credentials:
-    """The current ``Access``, loaded again when older than ``max_age`` or refused.
+    """The current ``Access``, loaded again when it is older than it may be, or refused.
 
     ``load`` reads files and may start a plugin; it runs in a thread, never twice at a time.
     """
 
-    def __init__(self, load: Callable[[], Access], *, max_age: float = float("inf")) -> None:
+    def __init__(self, load: Callable[[], Access]) -> None:
         self._load = load
-        self._max_age = max_age
         self._access: Access | None = None
         self._loaded_at = 0.0
         self._lock = asyncio.Lock()
 
     async def current(self) -> Access:
-        """Return an access that is young enough."""
+        """Return an access that is young enough. Raises ``ConfigError``."""
         access = self._access
-        if access is not None and time.monotonic() - self._loaded_at < self._max_age:
+        if access is not None and time.monotonic() - self._loaded_at < access.max_age:
             return access
         return await self.renew(access)
 
@@ -67,19 +68,23 @@ class Credentials:
 
 
 def find_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
-    """Return credentials from where kubectl would take them.
+    """Return credentials from where kubectl would take them, looked for when first needed.
 
     That is: the given file, else ``KUBECONFIG``, else ``~/.kube/config`` if it exists, else the
     service account of the pod that we run in.
     """
+    return Credentials(lambda: _load_found(kubeconfig, context))
+
+
+def _load_found(kubeconfig: str, context: str) -> Access:
     paths = kubeconfig or os.environ.get("KUBECONFIG", "")
     default = Path("~/.kube/config").expanduser()
     if not paths and default.is_file():
         paths = str(default)
     if paths:
-        return Credentials(lambda: load_kubeconfig(paths, context))
+        return load_kubeconfig(paths, context)
     if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return Credentials(load_service_account, max_age=TOKEN_MAX_AGE)
+        return load_service_account()
     raise ConfigError(f"no cluster to talk to: no KUBECONFIG, no {default}, not inside a pod")
 
 
@@ -98,6 +103,7 @@ def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
         authorization=f"Bearer {token}",
         tls=tls,
         namespace=namespace or DEFAULT_NAMESPACE,
+        max_age=TOKEN_MAX_AGE,
     )
 
 

@@ -97,7 +97,7 @@ class PodTranslator:
 
     def _remember(self, pod: Pod, wire: WirePod, form: AffinityForm) -> None:
         if pod.is_waiting and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None):
-            self._forms[pod.uid] = form_of(wire, form)
+            self._forms[pod.uid] = make_form(wire, form)
         else:
             self._forms.pop(pod.uid, None)
 
@@ -113,7 +113,7 @@ class PodTranslator:
         return self._words.setdefault(text, text)
 
 
-def form_of(wire: WirePod, affinity: AffinityForm) -> PodForm:
+def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
     """Return how a pod is written."""
     return PodForm(
         has_annotations=wire.metadata.annotations is not None,

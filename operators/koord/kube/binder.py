@@ -1,0 +1,200 @@
+"""Carries out placements: releases pods and binds them, and finds out what became of it.
+
+Each write is repeated until its outcome is known. That is safe because it names the pod's uid and
+says the same thing every time: a release that was carried out fails its own ``test`` when repeated,
+a binding is refused because the pod has its node, and in both cases one look at the pod tells. The
+order of steps for a gang is not known here, nor what an outcome means for it.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from typing_extensions import override
+
+from koord.api.keys import own
+from koord.core.plan import Assignment, Placement
+from koord.kube.client import Client, Media
+from koord.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from koord.kube.outcomes import (
+    BoundElsewhere,
+    Done,
+    Gone,
+    Outcome,
+    Refused,
+    StillGated,
+    Unknown,
+)
+from koord.kube.plannote import encode_annotations
+from koord.kube.releasepatch import make_release_patch
+from koord.kube.retry import Backoff, is_transient
+from koord.kube.translate.affinity import parse_affinity
+from koord.kube.translate.pods import PodForm, make_form
+from koord.kube.wire import WirePod
+
+__all__ = [
+    "Binder",
+    "BoundElsewhere",
+    "Done",
+    "Gone",
+    "Outcome",
+    "Refused",
+    "StillGated",
+    "Unknown",
+]
+
+MAX_IN_FLIGHT: Final = 64
+PATIENCE_SECONDS: Final = 60.0
+
+
+class Binder:
+    """Writes with bounded concurrency.
+
+    ``forms`` tells by uid how a pod stands on the server (``PodTranslator.form_of``); pods that it
+    does not know are read first. A write without answer for ``patience`` seconds is ``Unknown``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        forms: Callable[[str], PodForm | None],
+        *,
+        in_flight: int = MAX_IN_FLIGHT,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._client = client
+        self._forms = forms
+        self._patience = patience
+        self._backoff = Backoff()
+        self._slots = asyncio.Semaphore(in_flight)
+
+    async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
+        """Take our gate off a pod and record the plan on it; this cannot be undone."""
+        form = self._forms(assignment.pod.uid)
+        annotations = encode_annotations(assignment, placement)
+        return await self._carry_out(_Release(assignment, annotations, form))
+
+    async def bind(self, assignment: Assignment, placement: Placement) -> Outcome:
+        """Give a pod its node, and the same annotations again in the same write."""
+        return await self._carry_out(_Bind(assignment, encode_annotations(assignment, placement)))
+
+    async def _carry_out(self, step: "_Step") -> Outcome:
+        deadline = time.monotonic() + self._patience
+        for attempt in count():
+            result = await self._attempt(step)
+            if not isinstance(result, KubeError):
+                return result
+            delay = self._backoff.delay(attempt, result)
+            if time.monotonic() + delay > deadline:
+                return Unknown(str(result))
+            await asyncio.sleep(delay)
+        raise AssertionError("unreachable: count() does not end")
+
+    async def _attempt(self, step: "_Step") -> Outcome | KubeError:
+        """Write once; return what became of it, or an error that may pass."""
+        try:
+            if step.needs_look and (outcome := await self._look(step)) is not None:
+                return outcome
+            async with self._slots:
+                await step.write(self._client)
+        except NotFound:
+            return Gone()
+        except (Conflict, Invalid) as error:
+            # The pod is not what we took it for, or an earlier attempt was carried out after all.
+            step.needs_look = True
+            step.rejections += 1
+            if step.rejections == 1:
+                return await self._attempt(step)
+            return _refusal(error) if isinstance(error, Invalid) else error
+        except KubeError as error:
+            return error if is_transient(error) else _refusal(error)
+        return Done()
+
+    async def _look(self, step: "_Step") -> Outcome | None:
+        """Read the pod; return what it shows of the outcome, None if nothing came of it yet."""
+        async with self._slots:
+            found = await self._client.get(step.path, WirePod)
+        step.needs_look = False
+        if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
+            return Gone()
+        if found.spec.node_name:
+            return _compare(found.spec.node_name, step.node)
+        return step.judge(found)
+
+
+class _Step(ABC):
+    """One kind of write to one pod."""
+
+    def __init__(self, assignment: Assignment, annotations: dict[str, str]) -> None:
+        self.pod, self.node = assignment.pod, assignment.node
+        self.path = f"/api/v1/namespaces/{self.pod.namespace}/pods/{self.pod.name}"
+        self.annotations = annotations
+        self.needs_look = False
+        self.rejections = 0
+
+    @abstractmethod
+    async def write(self, client: Client) -> None:
+        """Send it."""
+
+    @abstractmethod
+    def judge(self, found: WirePod) -> Outcome | None:
+        """Say what a pod without a node shows of the outcome; None if nothing came of it yet."""
+
+
+class _Release(_Step):
+    """Gate off, plan recorded, pinned if need be."""
+
+    def __init__(
+        self, assignment: Assignment, annotations: dict[str, str], form: PodForm | None
+    ) -> None:
+        super().__init__(assignment, annotations)
+        self.needs_look = form is None
+        self._form = form
+
+    @override
+    async def write(self, client: Client) -> None:
+        if self._form is None:
+            raise AssertionError("a release needs a look at the pod first")
+        patch = make_release_patch(self.pod, self.node, self._form, self.annotations)
+        await client.patch(self.path, patch, Media.JSON_PATCH)
+
+    @override
+    def judge(self, found: WirePod) -> Outcome | None:
+        affinity = parse_affinity(bytes(found.spec.affinity))
+        if any(gate.name == own.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
+            self._form = make_form(found, affinity.form)
+            return None
+        return _compare(affinity.pinned_to or self.node, self.node)
+
+
+class _Bind(_Step):
+    """The node, and the annotations again, so that both are never seen apart."""
+
+    @override
+    async def write(self, client: Client) -> None:
+        pod = self.pod
+        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {**metadata, "annotations": self.annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+        await client.post(f"{self.path}/binding", binding)
+
+    @override
+    def judge(self, found: WirePod) -> Outcome | None:
+        return StillGated() if found.spec.scheduling_gates else None
+
+
+def _compare(node: str, wanted: str) -> Outcome:
+    return Done() if node == wanted else BoundElsewhere(node)
+
+
+def _refusal(error: KubeError) -> Refused:
+    if isinstance(error, ApiError):
+        return Refused(error.status, error.message)
+    return Refused(0, str(error))

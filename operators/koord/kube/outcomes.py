@@ -1,0 +1,47 @@
+"""What became of one write to one pod, as values.
+
+``Done`` and ``Unknown`` leave the pod's place taken; all others give it up.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The write is in force, whether by this request or by one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The pod was deleted, is being deleted, or is another one of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundElsewhere:
+    """The pod is bound to ``node``, or was released for that node only."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StillGated:
+    """A scheduling gate stands on the pod, so it cannot be bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server does not accept the write: RBAC, an admission policy, or a defect of ours."""
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer could be had in time; the write may still come into force."""
+
+    message: str
+
+
+Outcome: TypeAlias = Done | Gone | BoundElsewhere | StillGated | Refused | Unknown

@@ -1,0 +1,87 @@
+"""A client on the sandbox, and pods as users would make them."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+
+from koord.api.keys import own
+from koord.core.plan import Assignment, Demand, Placement, Unit
+from koord.core.pods import Pod
+from koord.kube.client import Client
+from koord.kube.config import find_credentials
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.wire import WirePod
+from koord.sandbox import Sandbox
+
+
+@pytest.fixture(autouse=True)
+def blockbuster() -> Iterator[BlockBuster]:
+    """Fail on whatever blocks the event loop."""
+    with blockbuster_ctx("koord.kube") as blocker:
+        for function in blocker.functions.values():
+            # It runs in a thread, in an event loop of its own that nobody else waits for.
+            function.can_block_in("koord/kube/config.py", {"load_kubeconfig"})
+        yield blocker
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
+        yield client
+
+
+@dataclass
+class Pods:
+    """Makes and reads pods of one namespace."""
+
+    client: Client
+    namespace: str
+    translator: PodTranslator
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    async def create(self, *, meta: dict[str, Any] | None = None, **spec: Any) -> Pod:
+        """Create a pod with our gate and our scheduler name, unless told otherwise."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{secrets.token_hex(4)}", **(meta or {})},
+            "spec": {
+                "schedulerName": own.SCHEDULER_NAME,
+                "schedulingGates": [{"name": own.PLACEMENT_GATE}],
+                "containers": [{"name": "main", "image": "none"}],
+                **spec,
+            },
+        }
+        made = json.loads(await self.client.post(self.path, body))
+        return await self.translate(made["metadata"]["name"])
+
+    async def translate(self, name: str) -> Pod:
+        """Read a pod as the operators see it."""
+        return self.translator.translate(await self.client.get(f"{self.path}/{name}", WirePod))
+
+    async def read(self, pod: Pod) -> dict[str, Any]:
+        """Read a pod as it is stored."""
+        return await self.client.get(f"{self.path}/{pod.name}", dict)
+
+    async def delete(self, pod: Pod) -> None:
+        await self.client.delete(f"{self.path}/{pod.name}", grace_seconds=0)
+
+
+@pytest.fixture
+def pods(client: Client, namespace: str) -> Pods:
+    return Pods(client, namespace, PodTranslator())
+
+
+def place(*assignments: tuple[Pod, str], group: str = "", plan_id: str = "plan-1") -> Placement:
+    """Make the placement of one unit."""
+    demand = Demand("", tuple(pod for pod, _ in assignments), len(assignments))
+    placed = tuple(Assignment(pod, node) for pod, node in assignments)
+    return Placement(Unit("unit", (demand,), group), plan_id, group, placed)

@@ -1,0 +1,307 @@
+"""Every row of the outcome tables of releasing and binding, on a real API server."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.kube.conftest import Pods, place
+
+from koord.api.keys import gang, own
+from koord.core.plan import Placement
+from koord.core.pods import Handling, Pod, RecordedPlan
+from koord.kube.binder import (
+    Binder,
+    BoundElsewhere,
+    Done,
+    Gone,
+    Refused,
+    StillGated,
+    Unknown,
+)
+from koord.kube.client import Client
+from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests
+
+NODE = "node-a"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.fixture
+def binder(client: Client, pods: Pods) -> Binder:
+    return Binder(client, pods.translator.form_of)
+
+
+def only(placement: Placement) -> tuple[Any, Placement]:
+    return placement.assignments[0], placement
+
+
+async def test_release_takes_the_gate_and_records_the_plan(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create(meta={"annotations": {"mine": "stays"}})
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
+    after = await pods.translate(pod.name)
+    assert not after.is_gated
+    assert after.handling is Handling.BIND
+    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1)
+    stored = await pods.read(pod)
+    assert stored["metadata"]["annotations"]["mine"] == "stays"
+    assert "affinity" not in stored["spec"]
+
+
+async def test_members_carry_their_group(pods: Pods, binder: Binder) -> None:
+    first, second = await pods.create(), await pods.create()
+    placement = place((first, NODE), (second, NODE), group="ns/a,ns/b")
+    assert await binder.release(placement.assignments[0], placement) == Done()
+    annotations = (await pods.read(first))["metadata"]["annotations"]
+    assert json.loads(annotations[own.PLAN]) == {
+        "node": NODE,
+        "plan": "plan-1",
+        "group": "ns/a,ns/b",
+        "members": 2,
+    }
+    assert annotations[gang.BIND_GROUP_ID] == "ns/a,ns/b"
+    assert annotations[gang.BIND_GROUP_ID_DEPRECATED] == "ns/a,ns/b"
+    assert annotations[gang.BIND_MEMBER_COUNT] == "2"
+    assert annotations[gang.BIND_MEMBER_COUNT_DEPRECATED] == "2"
+
+
+PIN = {"key": "metadata.name", "operator": "In", "values": [NODE]}
+ZONE = {"key": "zone", "operator": "Exists"}
+NOT_Z = {"key": "metadata.name", "operator": "NotIn", "values": ["z"]}
+PREFERRED = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [ZONE]}}
+    ]
+}
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {REQUIRED: {"nodeSelectorTerms": list(terms)}}
+
+
+PINS = {
+    "no affinity": (None, [{"matchFields": [PIN]}]),
+    "affinity without node affinity": ({"podAntiAffinity": {}}, [{"matchFields": [PIN]}]),
+    "preferred only": ({"nodeAffinity": PREFERRED}, [{"matchFields": [PIN]}]),
+    "one term": (
+        {"nodeAffinity": required({"matchExpressions": [ZONE]})},
+        [{"matchExpressions": [ZONE], "matchFields": [PIN]}],
+    ),
+    "fields already there": (
+        {"nodeAffinity": required({"matchFields": [NOT_Z]})},
+        [{"matchFields": [NOT_Z, PIN]}],
+    ),
+    "every term, but not the empty one": (
+        {"nodeAffinity": required({"matchExpressions": [ZONE]}, {}, {"matchFields": [NOT_Z]})},
+        [
+            {"matchExpressions": [ZONE], "matchFields": [PIN]},
+            {},
+            {"matchFields": [NOT_Z, PIN]},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PINS)
+async def test_release_pins_pods_of_other_schedulers(pods: Pods, binder: Binder, name: str) -> None:
+    affinity, expected = PINS[name]
+    spec = {"affinity": affinity} if affinity is not None else {}
+    pod = await pods.create(schedulerName="nobody", **spec)
+    assert pod.handling is Handling.RELEASE_PINNED
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
+    stored = (await pods.read(pod))["spec"]["affinity"]["nodeAffinity"]
+    assert stored[REQUIRED]["nodeSelectorTerms"] == expected
+    after = await pods.translate(pod.name)
+    assert after.pinned
+    # Done again, as after a lost answer, it is found to be in force.
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
+    assert await binder.release(*only(place((pod, "node-b")))) == BoundElsewhere(NODE)
+    assert await binder.bind(*only(place((pod, NODE)))) == Done()
+
+
+async def test_bind_gives_node_and_annotations(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create(schedulingGates=[], meta={"annotations": {"mine": "stays"}})
+    assert pod.handling is Handling.BIND
+    assert await binder.bind(*only(place((pod, NODE)))) == Done()
+    after = await pods.translate(pod.name)
+    assert after.node == NODE
+    assert after.recorded == RecordedPlan(NODE, "plan-1", "", 1)
+    assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
+
+
+async def test_a_repeated_bind_is_done_and_another_node_is_not(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create(schedulingGates=[])
+    assert await binder.bind(*only(place((pod, NODE)))) == Done()
+    assert await binder.bind(*only(place((pod, NODE)))) == Done()
+    assert await binder.bind(*only(place((pod, "node-b")))) == BoundElsewhere(NODE)
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
+    assert await binder.release(*only(place((pod, "node-b")))) == BoundElsewhere(NODE)
+
+
+async def test_bind_of_a_gated_pod(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create()
+    assert await binder.bind(*only(place((pod, NODE)))) == StillGated()
+    assert (await pods.translate(pod.name)).node == ""
+
+
+async def _deleted(pods: Pods, pod: Pod) -> Pod:
+    await pods.delete(pod)
+    return pod
+
+
+async def _recreated(pods: Pods, pod: Pod) -> Pod:
+    await pods.delete(pod)
+    await pods.create(
+        meta={"name": pod.name}, schedulingGates=[{"name": own.PLACEMENT_GATE}] * pod.is_gated
+    )
+    return pod
+
+
+async def _terminating(pods: Pods, pod: Pod) -> Pod:
+    body = [{"op": "add", "path": "/metadata/finalizers", "value": ["test.example/stay"]}]
+    await pods.client.request(
+        "PATCH", f"{pods.path}/{pod.name}", body=body, media="application/json-patch+json"
+    )
+    await pods.delete(pod)
+    return pod
+
+
+@pytest.mark.parametrize("fate", [_deleted, _recreated, _terminating])
+@pytest.mark.parametrize("gates", [[{"name": own.PLACEMENT_GATE}], []], ids=["release", "bind"])
+async def test_gone(
+    pods: Pods,
+    binder: Binder,
+    gates: list[dict[str, str]],
+    fate: Callable[[Pods, Pod], Awaitable[Pod]],
+) -> None:
+    pod = await fate(pods, await pods.create(schedulingGates=gates))
+    write = binder.release if gates else binder.bind
+    if fate is _terminating and gates:
+        # Releasing a pod on its way out is accepted by the server; its binding is not.
+        assert await write(*only(place((pod, NODE)))) == Done()
+        write = binder.bind
+    assert await write(*only(place((pod, NODE)))) == Gone()
+    if fate is _terminating:
+        await pods.client.request(
+            "PATCH",
+            f"{pods.path}/{pod.name}",
+            body=[{"op": "remove", "path": "/metadata/finalizers"}],
+            media="application/json-patch+json",
+        )
+
+
+async def test_what_was_added_meanwhile_is_not_overwritten(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create(schedulerName="nobody")
+    await pods.client.patch(
+        f"{pods.path}/{pod.name}",
+        {
+            "metadata": {"annotations": {"late": "x"}},
+            "spec": {"affinity": {"nodeAffinity": required({"matchExpressions": [ZONE]})}},
+        },
+        "application/merge-patch+json",
+    )
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
+    stored = await pods.read(pod)
+    assert stored["metadata"]["annotations"]["late"] == "x"
+    terms = stored["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": [ZONE], "matchFields": [PIN]}]
+
+
+async def test_a_pod_never_seen_is_read_first(pods: Pods, client: Client) -> None:
+    pod = await pods.create(meta={"annotations": {"mine": "stays"}})
+    assert await Binder(client, lambda _: None).release(*only(place((pod, NODE)))) == Done()
+    assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
+
+
+async def test_a_patch_that_the_server_never_takes_is_refused(pods: Pods, binder: Binder) -> None:
+    pod = await pods.create(schedulerName="nobody")
+    outcome = await binder.release(*only(place((pod, "not a node name"))))
+    assert isinstance(outcome, Refused)
+    assert outcome.status == 422
+    assert (await pods.translate(pod.name)).is_gated
+
+
+class Faulty(Client):
+    """A client that fails before or after the request was carried out."""
+
+    def __init__(self, inner: Client, *failures: Exception, is_carried_out: bool = False) -> None:
+        super().__init__(inner.credentials)
+        self._inner = inner
+        self.failures = list(failures)
+        self._is_carried_out = is_carried_out
+        self.sent = 0
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:
+        self.sent += 1
+        if not self.failures or method == "GET":
+            return await self._inner.request(method, path, **options)
+        if self._is_carried_out:
+            await self._inner.request(method, path, **options)
+        raise self.failures.pop(0)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        TooManyRequests(429, "TooManyRequests", "slow down", 0.1),
+        ServerUnavailable(503, "ServiceUnavailable", "etcd leader lost"),
+        ConnectionLost("refused", sent=False),
+        ConnectionLost("reset", sent=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_carried_out", [False, True], ids=["lost", "carried out"])
+async def test_transient_failures_are_repeated(
+    pods: Pods,
+    client: Client,
+    failure: Exception,
+    is_carried_out: bool,  # noqa: FBT001
+) -> None:
+    pod = await pods.create()
+    faulty = Faulty(client, failure, is_carried_out=is_carried_out)
+    binder = Binder(faulty, pods.translator.form_of)
+    placement = place((pod, NODE))
+    assert await binder.release(*only(placement)) == Done()
+    faulty.failures = [failure]
+    assert await binder.bind(*only(placement)) == Done()
+    after = await pods.translate(pod.name)
+    assert (after.node, after.recorded) == (NODE, RecordedPlan(NODE, "plan-1", "", 1))
+
+
+async def test_unknown_when_patience_ends(pods: Pods, client: Client) -> None:
+    pod = await pods.create()
+    faulty = Faulty(client, *[ConnectionLost("reset", sent=True)] * 100)
+    binder = Binder(faulty, pods.translator.form_of, patience=0.5)
+    assert await binder.release(*only(place((pod, NODE)))) == Unknown("reset")
+    assert faulty.sent > 1
+
+
+async def test_refused_at_once(pods: Pods, client: Client) -> None:
+    pod = await pods.create()
+    faulty = Faulty(client, *[Forbidden(403, "Forbidden", "no")] * 2)
+    binder = Binder(faulty, pods.translator.form_of)
+    assert await binder.release(*only(place((pod, NODE)))) == Refused(403, "no")
+    assert await binder.bind(*only(place((pod, NODE)))) == Refused(403, "no")
+    assert faulty.sent == 2
+
+
+async def test_concurrency_is_bounded(client: Client, pods: Pods) -> None:
+    running = peak = 0
+
+    class Counting(Faulty):
+        async def request(self, method: str, path: str, **options: Any) -> bytes:
+            nonlocal running, peak
+            running += 1
+            peak = max(peak, running)
+            try:
+                return await super().request(method, path, **options)
+            finally:
+                running -= 1
+
+    made = [await pods.create() for _ in range(12)]
+    binder = Binder(Counting(client), pods.translator.form_of, in_flight=3)
+    placement = place(*[(pod, NODE) for pod in made])
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(binder.release(a, placement)) for a in placement.assignments]
+    assert [task.result() for task in tasks] == [Done()] * 12
+    assert peak == 3
