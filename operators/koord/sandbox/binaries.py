@@ -21,7 +21,7 @@ from koord.sandbox.progress import Reporter
 KUBECTL = "kubectl"
 _ASSETS = "KUBEBUILDER_ASSETS"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
-_OLDEST = {
+_OLDEST: Mapping[str, tuple[int, int]] = {
     Component.APISERVER: (1, 30),  # what the operators need; see docs
     Component.ETCD: (3, 5),
     Component.KWOK: (0, 8),  # the oldest that our stages were tried with
@@ -117,26 +117,27 @@ def _ask_version(name: str, path: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     found = _VERSION.search(answer.stdout)
-    return found[0] if found else "unknown"
+    return f"v{found[0].removeprefix('v')}" if found else "unknown"
 
 
 def _find_unfit(found: Mapping[str, Binary]) -> str | None:
     """Return the first program whose version will not do, and why."""
-    versions = {name: parse_version(binary.version) for name, binary in found.items()}
-    server = versions[Component.APISERVER]
-    for name, version in versions.items():
-        oldest = _OLDEST.get(Component(name)) if name != KUBECTL else None
+    server = found[Component.APISERVER]
+    for name, binary in found.items():
+        version = parse_version(binary.version)
+        oldest = _OLDEST.get(name)
         if oldest is not None and version < oldest:
-            return f"{name} {found[name].version} is older than {oldest[0]}.{oldest[1]}"
+            return f"{name} {binary.version} is older than {oldest[0]}.{oldest[1]}"
         if name.startswith("kube") and not _is_compatible(name, version, server):
-            return f"{name} {found[name].version} does not go with kube-apiserver {server}"
+            return f"{name} {binary.version} does not go with kube-apiserver {server.version}"
     return None
 
 
-def _is_compatible(name: str, version: tuple[int, int], server: tuple[int, int]) -> bool:
-    # Kubernetes' version skew policy, without the extra allowance for rolling upgrades.
+def _is_compatible(name: str, version: tuple[int, int], server: Binary) -> bool:
+    # Kubernetes' version skew policy, without the allowance for rolling upgrades.
     skew = 1 if name == KUBECTL else 0
-    return version[0] == server[0] and abs(version[1] - server[1]) <= skew
+    major, minor = parse_version(server.version)
+    return version[0] == major and abs(version[1] - minor) <= skew
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -1,0 +1,141 @@
+"""Building and finding binaries, with stand-ins for Go and for the binaries."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from koord.sandbox import Component
+from koord.sandbox.binaries import KUBECTL, Source, find_binaries
+from koord.sandbox.build import build_missing, find_cache
+from koord.sandbox.errors import BinariesUnavailable, BuildFailed
+from koord.sandbox.progress import ConsoleReporter
+from koord.sandbox.toolchain import find_go, read_required_version
+
+# Notes each build and writes an empty program to where -o points.
+_GO = """#!/bin/sh
+if [ "$1" = version ]; then echo "go version go1.99.0 linux/amd64"; exit; fi
+echo "$@" >> {log}
+sleep "${{DELAY:-0}}"
+while [ "$1" != -o ]; do shift; done
+echo "#!/bin/sh" > "$2"
+chmod +x "$2"
+"""
+_BROKEN_GO = """#!/bin/sh
+if [ "$1" = version ]; then echo "go version go1.99.0 linux/amd64"; exit; fi
+echo "main.go:1: this does not compile" >&2
+exit 1
+"""
+_BUILD = """
+from koord.sandbox.build import build_missing, find_cache
+from koord.sandbox.progress import ConsoleReporter
+build_missing(find_cache(), ["etcd", "kwok"], ConsoleReporter())
+"""
+_VERSIONS = {
+    "kube-apiserver": "Kubernetes v1.34.2",
+    "kube-controller-manager": "Kubernetes v1.34.0",
+    "kube-scheduler": "Kubernetes v1.34.2",
+    "etcd": "etcd Version: 3.6.5",
+    "kwok": "kwok version v0.8.0 go1.26.8 (linux/amd64)",
+    KUBECTL: "Client Version: v1.35.1",
+}
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """Put a stand-in for Go on PATH, a fresh cache behind it; what it built is in the log."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    log = tmp_path / "log"
+    _write_program(tmp_path / "bin" / "go", _GO.format(log=log))
+    return log
+
+
+@pytest.fixture
+def assets(tmp_path, log, monkeypatch):
+    """Fill the directory that KUBEBUILDER_ASSETS names."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
+    for name, version in _VERSIONS.items():
+        _write_program(tmp_path / "assets" / name, f"#!/bin/sh\necho '{version}'\n")
+    return tmp_path / "assets"
+
+
+def test_two_processes_build_each_binary_once(log, monkeypatch):
+    monkeypatch.setenv("DELAY", "0.3")
+    builders = [subprocess.Popen([sys.executable, "-c", _BUILD]) for _ in range(2)]
+    assert [builder.wait() for builder in builders] == [0, 0]
+    assert len(log.read_text().splitlines()) == 2
+    assert find_cache().find_missing(["etcd", "kwok"]) == []
+
+
+def test_the_api_server_is_told_its_version(log):
+    cache = find_cache()
+    build_missing(cache, ["kube-apiserver"], ConsoleReporter())
+    version = cache.read_version("kube-apiserver")
+    assert f"component-base/version.gitVersion={version} " in log.read_text()
+
+
+def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):
+    _write_program(tmp_path / "bin" / "go", _BROKEN_GO)
+    with pytest.raises(BuildFailed, match="this does not compile"):
+        build_missing(find_cache(), ["etcd"], ConsoleReporter())
+    assert find_cache().find_missing(["etcd"]) == ["etcd"]
+
+
+def test_an_old_go_is_passed_over(tmp_path, log, monkeypatch):
+    _write_program(tmp_path / "bin" / "go", "#!/bin/sh\necho 'go version go1.22.1 linux/amd64'\n")
+    fetched = tmp_path / "fetched"
+    monkeypatch.setattr("koord.sandbox.toolchain._fetch_go", lambda *_: fetched)
+    module = find_cache().module
+    assert read_required_version(module) > (1, 22)
+    assert find_go(module, ConsoleReporter()) == fetched
+
+
+def test_without_the_source_checkout_the_way_out_is_told(log, monkeypatch):
+    monkeypatch.setattr("koord.sandbox.build.controlplane_module", lambda: None)
+    with pytest.raises(BinariesUnavailable, match=r"source checkout.*KUBEBUILDER_ASSETS"):
+        find_binaries(Component, ConsoleReporter())
+
+
+def test_assets_are_taken_whole(assets, log):
+    binaries = find_binaries(Component, ConsoleReporter())
+    assert {binary.source for binary in binaries.found.values()} == {Source.ASSETS}
+    assert binaries.path("etcd") == assets / "etcd"
+    assert not log.exists()
+
+
+def test_assets_need_not_hold_what_is_not_needed(assets):
+    (assets / "kube-scheduler").unlink()
+    (assets / "kwok").unlink()
+    binaries = find_binaries([Component.ETCD, Component.APISERVER], ConsoleReporter())
+    assert {binary.source for binary in binaries.found.values()} == {Source.ASSETS}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "remark"),
+    [
+        ("kube-apiserver", "Kubernetes v1.29.9", "kube-apiserver v1.29.9 is older than 1.30"),
+        ("etcd", "etcd Version: 3.4.1", "etcd v3.4.1 is older than 3.5"),
+        ("kwok", "kwok version v0.7.0", "kwok v0.7.0 is older than 0.8"),
+        ("kube-scheduler", "Kubernetes v1.33.2", "kube-scheduler v1.33.2 does not go with"),
+        ("kubectl", "Client Version: v1.32.4-dispatcher", "kubectl v1.32.4 does not go with"),
+        ("kubectl", "nonsense", "kubectl unknown does not go with"),
+        ("kwok", None, "no kwok"),
+    ],
+)
+def test_unfit_assets_are_passed_over_with_a_remark(assets, name, version, remark):
+    (assets / name).unlink()
+    if version is not None:
+        _write_program(assets / name, f"#!/bin/sh\necho '{version}'\n")
+    binaries = find_binaries(Component, ConsoleReporter())
+    assert {binary.source for binary in binaries.found.values()} == {Source.BUILT}
+    assert remark in binaries.remarks[0]

@@ -1,0 +1,72 @@
+"""The commands, as a person types them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from koord.cli.main import app
+from koord.sandbox.record import list_names, read_record
+
+_KOORD = [sys.executable, "-c", "from koord.cli.main import main; main()"]
+
+pytestmark = pytest.mark.usefixtures("state_home")
+
+
+def _run(*arguments):
+    return CliRunner().invoke(app, ["sandbox", *arguments])
+
+
+@pytest.mark.sandbox
+def test_a_sandbox_outlives_the_command_and_goes_with_down(trace):
+    up = subprocess.run(
+        [*_KOORD, "sandbox", "up", "--nodes=2", "--shape=cpu16", "--component=kwok"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "2 nodes cpu16" in up.stdout
+    traces = trace(read_record("default"))
+    assert traces.are_all_there()
+
+    again = _run("up")
+    assert (again.exit_code, "already" in again.stderr) == (1, True)
+    assert traces.are_all_there()
+
+    (status,) = json.loads(_run("status", "--output=json").stdout)
+    assert (status["name"], status["state"], status["nodes"]) == ("default", "running", 2)
+    assert status["pids"].keys() == {"etcd", "kube-apiserver", "kwok"}
+    assert "kwok" in _run("status").stdout
+
+    shell = 'eval "$1"; kubectl get nodes --output=name'
+    nodes = subprocess.run(
+        ["sh", "-c", shell, "sh", _run("env").stdout], capture_output=True, text=True, check=True
+    )
+    assert nodes.stdout.split() == ["node/cpu16-0000", "node/cpu16-0001"]
+
+    assert _run("down").exit_code == 0
+    assert traces.list_left() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["down"], "no sandbox 'default' is running; there are: none"),
+        (["env", "--name=x"], "no sandbox 'x' is running"),
+        (["up", "--shape=x"], "no node shape 'x'"),
+        (["up", "--name=X"], "cannot be the name"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(arguments, message):
+    result = _run(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert list_names() == []
+
+
+def test_without_sandboxes_the_next_step_is_told():
+    assert "koord sandbox up" in _run("status").stdout
+    assert json.loads(_run("status", "--output=json").stdout) == []
+    assert _run("down", "--all").exit_code == 0

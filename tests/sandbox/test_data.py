@@ -1,0 +1,57 @@
+"""The data files of the package, and what is read from the audit log."""
+
+import json
+
+import pytest
+
+from koord.sandbox import Write, list_shapes, load_shape, make_node
+from koord.sandbox.audit import read_writes
+from koord.sandbox.errors import UnknownShape
+
+
+@pytest.mark.parametrize("name", list_shapes())
+def test_a_shape_has_what_schedulers_look_at(name):
+    shape = load_shape(name)
+    assert shape.name == name
+    assert shape.allocatable.keys() == shape.capacity.keys()
+    assert {"cpu", "memory", "ephemeral-storage", "pods"} <= shape.capacity.keys()
+    assert shape.capacity["pods"] == "110"
+    assert ("nvidia.com/gpu" in shape.capacity) == name.endswith("x8")
+
+
+def test_an_unknown_shape_is_refused():
+    with pytest.raises(UnknownShape, match="a100x8, cpu16, h100x8"):
+        load_shape("../shapes/a100x8")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "block", "spine"),
+    [
+        (0, "a100x8-0000", 0, 0),
+        (7, "a100x8-0007", 0, 0),
+        (8, "a100x8-0008", 1, 0),
+        (64, "a100x8-0064", 8, 1),
+        (12345, "a100x8-12345", 1543, 192),
+    ],
+)
+def test_neighbours_share_their_place_in_the_network(number, name, block, spine):
+    labels = make_node(load_shape("a100x8"), number)["metadata"]["labels"]
+    assert labels["kubernetes.io/hostname"] == name
+    assert labels["network.topology.nvidia.com/block"] == f"a100-block-{block}"
+    assert labels["network.topology.nvidia.com/spine"] == f"a100-spine-{spine}"
+    assert labels["network.topology.nvidia.com/datacenter"] == "sandbox"
+
+
+def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
+    event = {
+        "stage": "ResponseComplete",
+        "verb": "create",
+        "user": {"username": "somebody"},
+        "objectRef": {"resource": "pods", "subresource": "binding", "namespace": "n", "name": "p"},
+        "responseStatus": {"code": 201},
+    }
+    log = tmp_path / "audit.log"
+    line = json.dumps(event)
+    log.write_text(f"{line}\n{line[:40]}")
+
+    assert list(read_writes(log)) == [Write("somebody", "create", "pods", "binding", "n", "p", 201)]
