@@ -69,7 +69,7 @@ def test_a_page_can_be_followed(page, reader, operators, subtests):
     for block in BLOCKS:
         if block.page == page and block.run is Run.ALWAYS:
             with subtests.test(msg=str(block)):
-                follow(block, reader)
+                check_step(block, reader)
 
 
 @pytest.mark.sandbox
@@ -79,10 +79,10 @@ def test_a_page_can_be_followed(page, reader, operators, subtests):
 def test_a_step_on_demand(block, request):
     if "slow" not in request.config.option.markexpr:
         pytest.skip("on demand: pytest -m slow tests/docs")
-    follow(block, request.getfixturevalue("reader"))
+    check_step(block, request.getfixturevalue("reader"))
 
 
-def follow(block: Block, reader) -> None:
+def check_step(block: Block, reader) -> None:
     if block.language == "console":
         for command in block.commands:
             reader.run(command)
