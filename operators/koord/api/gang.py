@@ -9,11 +9,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
-from math import ceil
 from typing import Any, Final
 
+from koord.api.duration import parse_duration_seconds
 from koord.api.keys import gang as keys
 
 Texts = Mapping[str, str]
@@ -31,14 +30,6 @@ MAX_SHOWN: Final = 80
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _GANG_KEY: Final = re.compile(r"[a-z0-9.-]+/[^/\s]+", re.IGNORECASE | re.ASCII)
-_DURATION: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)[a-zµμ]{1,2})+", re.ASCII)
-_DURATION_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([a-zµμ]{1,2})", re.ASCII)
-_MAX_DURATION_TEXT: Final = 64
-_NANOSECONDS: Final = {
-    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6,
-    "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
-}  # fmt: skip
-_MAX_NANOSECONDS: Final = 2**63 - 1
 
 
 class NameSource(StrEnum):
@@ -132,23 +123,6 @@ def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         return _bad_groups(text, 'must be a JSON list of texts like ["ns/gang-a","ns/gang-b"]')
     return tuple(value)
-
-
-def parse_duration_seconds(text: str) -> int | None:
-    """Read a duration as Go writes it (``90s``, ``1h30m``), rounded up; None if it is none."""
-    if text in {"0", "+0", "-0"}:
-        return 0
-    if len(text) > _MAX_DURATION_TEXT or not _DURATION.fullmatch(text):
-        return None
-    total = Decimal(0)
-    for amount, unit in _DURATION_PART.findall(text):
-        if unit not in _NANOSECONDS:
-            return None
-        total += Decimal(amount) * _NANOSECONDS[unit]
-    if total > _MAX_NANOSECONDS:
-        return None
-    seconds = ceil(total / 10**9)
-    return -seconds if text.startswith("-") else seconds
 
 
 def resolve_wait_seconds(seconds: int | None, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> int:

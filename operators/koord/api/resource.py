@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from koord.api.duration import DURATION_PATTERN, is_duration
+from koord.api.duration import DURATION_PATTERN, is_positive_duration
 from koord.api.duration import MAX_TEXT as MAX_DURATION_TEXT
 from koord.api.model import ATOMIC, ListMap, Marker, Model, Rule, refuse
 from koord.api.quantity import MAX_TEXT, Quantity, parse_quantity
@@ -90,7 +90,7 @@ Duration = Annotated[
     Rule(
         f"self.matches('^{DURATION_PATTERN}$')",
         "must be a duration such as 90s, 15m or 1h30m",
-        is_duration,
+        is_positive_duration,
     ),
 ]
 """What Go's time.ParseDuration takes, without a sign."""
