@@ -76,7 +76,7 @@ class _Muster:
         policy = spec.match_policy
         if idle and policy is MatchPolicy.ONLY_WAITING:
             policy = MatchPolicy.WAITING_AND_RUNNING
-        bound = self.book.tally(gang).bound_alive
+        bound = self.book.tally(gang).placed
         return Standing(min_member=spec.min_member, policy=policy, waiting=waiting, bound=bound)
 
     def present(self, gang: GangKey) -> Standing | None:
@@ -106,12 +106,17 @@ class _Muster:
 def is_satisfied(book: GangBook, key: GangKey, *, compat: bool = False) -> bool:
     """Whether the group of a gang has started and lives; upstream asks for any node at all."""
     tallies = [book.tally(gang) for gang in book.group(key).gangs]
-    return any(tally.bound_alive if compat else tally.released_bound for tally in tallies)
+    return any(tally.bound_alive if compat else tally.released for tally in tallies)
 
 
 def find_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | NotReady:
     """Tell whether every gang of the group has the members it needs, placed or not."""
     return _find_quorum(_muster(book, key, compat=compat))
+
+
+def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | MissingMembers:
+    """Count members as ``find_quorum`` does, whatever else stands in the way."""
+    return _count_quorum(_muster(book, key, compat=compat))
 
 
 def demands(book: GangBook, key: GangKey, *, compat: bool = False) -> Ready | Reason:
@@ -133,8 +138,10 @@ def _muster(book: GangBook, key: GangKey, *, compat: bool) -> _Muster:
 
 
 def _find_quorum(muster: _Muster) -> Reached | NotReady:
-    if obstacle := _find_obstacle(muster):
-        return obstacle
+    return _find_obstacle(muster) or _count_quorum(muster)
+
+
+def _count_quorum(muster: _Muster) -> Reached | MissingMembers:
     counts = [_count(muster, gang) for gang in muster.group.gangs]
     if muster.permits(muster.present) is Permit.GO:
         return Reached(tuple(counts))
@@ -192,7 +199,7 @@ def _make_units(muster: _Muster) -> tuple[Unit, ...]:
             demands=tuple(made),
             group=muster.group.id,
             priority=max(pod.priority for demand in made for pod in demand.pods),
-            since=max(_completed_at(muster.book, gang) for gang in muster.group.gangs),
+            since=max(completed_at(muster.book, gang) for gang in muster.group.gangs),
             is_repair=any(_needs_repair(muster, gang) for gang in muster.group.gangs),
         ),
     )
@@ -223,13 +230,11 @@ def _needs_repair(muster: _Muster, gang: GangKey) -> bool:
     tally = muster.book.tally(gang)
     spec = muster.book.spec(gang)
     return (
-        muster.satisfied
-        and spec is not None
-        and tally.bound_alive + tally.succeeded < spec.min_member
+        muster.satisfied and spec is not None and tally.placed + tally.succeeded < spec.min_member
     )
 
 
-def _completed_at(book: GangBook, gang: GangKey) -> float:
+def completed_at(book: GangBook, gang: GangKey) -> float:
     """When the member that completed the quorum was created: the same after a restart."""
     spec: GangSpec | None = book.spec(gang)
     created = sorted(pod.created for pod in book.members(gang).values() if is_present(pod))

@@ -5,13 +5,24 @@ from dataclasses import dataclass, field
 from koord.core.pods import Handling, Pod, PodPhase
 
 
+def is_placed(pod: Pod) -> bool:
+    """Whether a live member has a place that nobody can take away.
+
+    That is a node, or a release that pinned it to one: it is no longer ours then, and the scheduler
+    whose name it bears binds it.
+    """
+    if not pod.is_alive:
+        return False
+    return bool(pod.node) or (pod.recorded is not None and pod.handling is Handling.NOT_OURS)
+
+
 def is_present(pod: Pod) -> bool:
-    """Whether a member counts towards the quorum: alive, and either bound or ours to place.
+    """Whether a member counts towards the quorum: alive, and either placed or ours to place.
 
     Members that others place count from the moment they have a node: before, nothing is known of
     when they will get one.
     """
-    return pod.is_alive and (bool(pod.node) or pod.handling is not Handling.NOT_OURS)
+    return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
 
 
 @dataclass(slots=True)
@@ -28,10 +39,14 @@ class Tally:
     alive: int = 0
     """Neither terminal nor on their way out."""
     bound_alive: int = 0
-    released_bound: int = 0
-    """Alive and bound by a release of ours: proof that the quorum had been reached."""
+    placed: int = 0
+    """Members that ``is_placed`` says yes to."""
+    released: int = 0
+    """Placed by a release of ours: proof that the quorum had been reached."""
     present: int = 0
     """Members that ``is_present`` says yes to."""
+    held: int = 0
+    """Alive behind the gate."""
     planned: int = 0
     """Alive, without a node, past the commit point."""
     label_claims: int = 0
@@ -73,8 +88,11 @@ class Tally:
     def _count_alive(self, pod: Pod, one: int) -> None:
         self.alive += one
         self.present += one * is_present(pod)
+        if is_placed(pod):
+            self.placed += one
+            self.released += one * (pod.recorded is not None)
         if pod.node:
             self.bound_alive += one
-            self.released_bound += one * (pod.recorded is not None)
         else:
+            self.held += one * pod.is_gated
             self.planned += one * (pod.recorded is not None)

@@ -1,0 +1,141 @@
+"""The phases of a PodGroup, as a table.
+
+A step takes the first row that applies; settling repeats steps until the phase rests. The phases
+and their names are upstream's. Rows and guards that ask for ``compat`` are where ours differ: a
+group that failed or finished starts over when its pods come back, it fails only when fewer than its
+minimum can ever run, and it is not Scheduling before a member has a place. ``docs/gangs.md``
+carries this table.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.gang.model import Phase
+from koord.core.gang.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseInput:
+    """What decides on a phase: the minimum, and the members as they are counted."""
+
+    min_member: int
+    tally: Tally
+    compat: bool = False
+
+    @property
+    def at_work(self) -> int:
+        """Members that have a place or have succeeded; upstream takes all with a node."""
+        return self.tally.bound if self.compat else self.tally.bound_alive + self.tally.succeeded
+
+    @property
+    def has_quorum(self) -> bool:
+        """Enough members exist to start, or enough have ended to see how it went."""
+        tally = self.tally
+        count = tally.total if self.compat else tally.present + tally.succeeded
+        return self.min_member > 0 and (count >= self.min_member or self.has_failed)
+
+    @property
+    def has_no_pods(self) -> bool:
+        """Not even ended ones."""
+        return not self.tally.total
+
+    @property
+    def has_finished(self) -> bool:
+        """The minimum has succeeded."""
+        return self.tally.succeeded >= self.min_member
+
+    @property
+    def has_failed(self) -> bool:
+        """A member failed, the minimum has run, and too few are left to run again."""
+        tally = self.tally
+        ended = tally.failed + tally.running + tally.succeeded
+        can_run = 0 if self.compat else tally.alive + tally.succeeded
+        return tally.failed > 0 and ended >= self.min_member > can_run
+
+    @property
+    def runs(self) -> bool:
+        """The minimum runs or has succeeded."""
+        tally = self.tally
+        return self.is_scheduled and tally.running + tally.succeeded >= self.min_member
+
+    @property
+    def is_scheduled(self) -> bool:
+        """The minimum is on nodes, or was."""
+        return self.at_work >= self.min_member
+
+    @property
+    def has_no_place(self) -> bool:
+        """No member is on a node, or on its way to one."""
+        return not self.compat and not self.at_work and not self.tally.planned
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """From any of these phases, if this holds, to that phase."""
+
+    origins: frozenset[Phase]
+    when: str
+    holds: Callable[[PhaseInput], bool]
+    target: Phase
+
+
+_UNSET: Final = frozenset({Phase.UNSET, Phase.UNKNOWN})
+_PENDING: Final = frozenset({Phase.PENDING})
+_FINISHED: Final = frozenset({Phase.FINISHED})
+_FAILED: Final = frozenset({Phase.FAILED})
+_ENDED: Final = _FINISHED | _FAILED
+_OTHERS: Final = frozenset(Phase) - _UNSET - _PENDING - _ENDED
+
+
+def _always(_: PhaseInput) -> bool:
+    return True
+
+
+def _stays_finished(counts: PhaseInput) -> bool:
+    return counts.compat or not counts.tally.alive or counts.has_finished
+
+
+def _stays_failed(counts: PhaseInput) -> bool:
+    return counts.compat or not counts.tally.alive or counts.has_failed
+
+
+TABLE: Final = (
+    Row(_UNSET, "always", _always, Phase.PENDING),
+    Row(_PENDING, "quorum, or failed", lambda c: c.has_quorum, Phase.PRE_SCHEDULING),
+    Row(_PENDING, "otherwise", _always, Phase.PENDING),
+    Row(_FINISHED, "no live pod, or min succeeded", _stays_finished, Phase.FINISHED),
+    Row(_FAILED, "no live pod, or failed", _stays_failed, Phase.FAILED),
+    Row(_ENDED, "otherwise: pods came back", _always, Phase.PENDING),
+    Row(_OTHERS, "no pods", lambda c: c.has_no_pods, Phase.PENDING),
+    Row(_OTHERS, "min succeeded", lambda c: c.has_finished, Phase.FINISHED),
+    Row(_OTHERS, "failed", lambda c: c.has_failed, Phase.FAILED),
+    Row(_OTHERS, "min have a node, run or succeeded", lambda c: c.runs, Phase.RUNNING),
+    Row(_OTHERS, "min have a node or succeeded", lambda c: c.is_scheduled, Phase.SCHEDULED),
+    Row(
+        _OTHERS,
+        "no member has a place, quorum",
+        lambda c: c.has_no_place and c.has_quorum,
+        Phase.PRE_SCHEDULING,
+    ),
+    Row(_OTHERS, "no member has a place, no quorum", lambda c: c.has_no_place, Phase.PENDING),
+    Row(_OTHERS, "otherwise", _always, Phase.SCHEDULING),
+)
+
+
+def step_phase(phase: Phase, counts: PhaseInput) -> Phase:
+    """Take one step."""
+    return next(row.target for row in TABLE if phase in row.origins and row.holds(counts))
+
+
+def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
+    """Step until the phase rests; return every phase on the way, the resting one last."""
+    path = [step_phase(phase, counts)]
+    while (following := step_phase(path[-1], counts)) != path[-1]:
+        path.append(following)
+    return tuple(path)
+
+
+def make_occupied_by(namespace: str, owners: Iterable[str]) -> str:
+    """Write who owns the pods of a group: ``namespace/owner``, sorted, joined with ``,``."""
+    return ",".join(sorted(f"{namespace}/{owner}" for owner in owners))

@@ -1,0 +1,241 @@
+"""The status of a gang, observed from its members: phase, counts, conditions.
+
+Made from the objects alone, so it is the same whoever asks and after every restart. Of the
+condition Placed only the True side is made here; why there is no place, the planner knows. No
+clock: the time is handed in.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from koord.core.gang.book import GangBook, order_of
+from koord.core.gang.group import Group
+from koord.core.gang.model import GangKey, GangSpec, Phase
+from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
+from koord.core.gang.quorum import completed_at, count_quorum, find_quorum, is_satisfied
+from koord.core.gang.tally import Tally
+from koord.core.pods import Pod
+from koord.core.reasons import (
+    AllBound,
+    AtStrength,
+    BelowMin,
+    InconsistentGroup,
+    InvalidAnnotation,
+    PartiallyBound,
+    Planned,
+    Reached,
+    Reason,
+    ScheduleTimeout,
+    SpecValid,
+    WithinTime,
+)
+
+
+class ConditionType(StrEnum):
+    """Condition types of a PodGroup that follow from its members."""
+
+    QUORUM_REACHED = "QuorumReached"
+    SPEC_VALID = "SpecValid"
+    PLACED = "Placed"
+    BOUND = "Bound"
+    DEGRADED = "Degraded"
+    TIMEOUT = "Timeout"
+
+
+Condition: TypeAlias = tuple[ConditionType, bool, Reason]
+"""Type, status, reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCounts:
+    """How many members are where on their way, named as in ``status.members``."""
+
+    total: int
+    present: int
+    held: int
+    planned: int
+    bound: int
+    running: int
+    succeeded: int
+    failed: int
+    terminating: int
+
+
+@dataclass(frozen=True, slots=True)
+class GangStatus:
+    """What is to be told about one gang.
+
+    ``plan_id`` is that of the latest release of a living member, ``incarnation`` that of the
+    first; both are empty if none was released by us. ``timeout_at`` is when Timeout turns True
+    unless something changes before, None if nothing is waiting for a place.
+    """
+
+    key: GangKey
+    phase: Phase
+    members: MemberCounts
+    occupied_by: str
+    schedule_start: float | None
+    conditions: tuple[Condition, ...]
+    plan_id: str = ""
+    incarnation: str = ""
+    nodes: tuple[str, ...] = ()
+    timeout_at: float | None = None
+
+
+_BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase.PRE_SCHEDULING})
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A gang as the conditions look at it."""
+
+    book: GangBook
+    key: GangKey
+    spec: GangSpec
+    tally: Tally
+    now: float
+    compat: bool
+
+    @property
+    def strength(self) -> int:
+        """Members that run, will run or have succeeded on their nodes."""
+        return self.tally.bound_alive + self.tally.succeeded
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the minimum is on nodes or released to them."""
+        return self.strength + self.tally.planned >= self.spec.min_member
+
+    @property
+    def has_started(self) -> bool:
+        return is_satisfied(self.book, self.key, compat=self.compat)
+
+
+def observe(book: GangBook, key: GangKey, now: float, *, compat: bool = False) -> GangStatus:
+    """Tell how a gang stands at ``now``, in seconds since the epoch."""
+    spec = book.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
+    view = _View(book, key, spec, book.tally(key), now, compat)
+    pod_group = book.pod_group(key)
+    before = pod_group.phase if pod_group is not None else Phase.UNSET
+    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=compat))
+    start = pod_group.schedule_start if pod_group is not None else None
+    if start is None and path[-1] not in _BEFORE_SCHEDULING:
+        start = now
+    occupied_by = pod_group.occupied_by if pod_group is not None else ""
+    if Phase.PRE_SCHEDULING in path and before is not Phase.PRE_SCHEDULING:
+        occupied_by = _find_owners(book, key) or occupied_by
+    status = GangStatus(
+        key=key,
+        phase=path[-1],
+        members=_count_members(spec, view.tally),
+        occupied_by=occupied_by,
+        schedule_start=start,
+        conditions=(),
+    )
+    return _add_conditions(_add_plan(status, view), view)
+
+
+def _find_owners(book: GangBook, key: GangKey) -> str:
+    first = min(book.members(key).values(), key=order_of, default=None)
+    return make_occupied_by(first.namespace, first.owners) if first is not None else ""
+
+
+def _count_members(spec: GangSpec, tally: Tally) -> MemberCounts:
+    return MemberCounts(
+        total=max(spec.total, spec.min_member),
+        present=tally.present,
+        held=tally.held,
+        planned=tally.planned,
+        bound=tally.bound,
+        running=tally.running,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
+        terminating=tally.terminating,
+    )
+
+
+def _add_plan(status: GangStatus, view: _View) -> GangStatus:
+    living = [pod for pod in view.book.members(view.key).values() if pod.is_alive]
+    released = sorted((pod for pod in living if pod.recorded is not None), key=order_of)
+    plans = [pod.recorded.plan_id for pod in released if pod.recorded is not None]
+    return replace(
+        status,
+        plan_id=plans[-1] if plans else "",
+        incarnation=plans[0] if plans else "",
+        nodes=tuple(sorted({node for pod in living if (node := _node_of(pod))})),
+    )
+
+
+def _node_of(pod: Pod) -> str:
+    if pod.node:
+        return pod.node
+    return pod.recorded.node if pod.recorded is not None else ""
+
+
+def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
+    quorum = _quorum(view)
+    conditions = [quorum, _spec_valid(view)]
+    if view.has_place and view.spec.min_member:
+        pods = view.strength + view.tally.planned
+        planned = Planned(pods=pods, nodes=len(status.nodes), plan_id=status.plan_id)
+        conditions.append((ConditionType.PLACED, True, planned))
+    if view.strength:
+        conditions.append(_bound(view))
+    conditions.append(_degraded(view))
+    awaits_place = quorum[1] and not view.has_place and not view.has_started
+    conditions.append(_timeout(view, awaits_place=awaits_place))
+    timeout_at = _timeout_at(view) if awaits_place else None
+    return replace(status, conditions=tuple(conditions), timeout_at=timeout_at)
+
+
+def _quorum(view: _View) -> Condition:
+    found = find_quorum(view.book, view.key, compat=view.compat)
+    if isinstance(found, InconsistentGroup):
+        # A matter of the settings, reported there; the members may be complete all the same.
+        found = count_quorum(view.book, view.key, compat=view.compat)
+    return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
+
+
+def _spec_valid(view: _View) -> Condition:
+    group = view.book.group(view.key)
+    if group.unreturned:
+        return ConditionType.SPEC_VALID, False, _own_first(group, view.key)
+    if view.spec.bad_values:
+        return ConditionType.SPEC_VALID, False, InvalidAnnotation(view.spec.bad_values)
+    return ConditionType.SPEC_VALID, True, SpecValid()
+
+
+def _own_first(group: Group, key: GangKey) -> InconsistentGroup:
+    """Name the listing of the gang itself if it is among those not returned."""
+    lister, silent = min(group.unreturned, key=lambda entry: (entry[0] != key, entry[0]))
+    return InconsistentGroup(lister, silent)
+
+
+def _bound(view: _View) -> Condition:
+    present = view.tally.present + view.tally.succeeded
+    if view.strength >= view.spec.min_member and not view.tally.waiting:
+        return ConditionType.BOUND, True, AllBound(view.strength, present)
+    wanted = max(present, view.spec.min_member)
+    return ConditionType.BOUND, False, PartiallyBound(view.strength, wanted)
+
+
+def _degraded(view: _View) -> Condition:
+    if view.has_started and not view.has_place:
+        return ConditionType.DEGRADED, True, BelowMin(view.strength, view.spec.min_member)
+    return ConditionType.DEGRADED, False, AtStrength()
+
+
+def _timeout(view: _View, *, awaits_place: bool) -> Condition:
+    limit = view.spec.wait_seconds
+    if awaits_place and view.now >= _timeout_at(view):
+        waited = int(view.now - _timeout_at(view)) + limit
+        return ConditionType.TIMEOUT, True, ScheduleTimeout(waited, limit)
+    return ConditionType.TIMEOUT, False, WithinTime(limit)
+
+
+def _timeout_at(view: _View) -> float:
+    """When the group has been complete for as long as this gang says it may wait."""
+    gangs = view.book.group(view.key).gangs
+    complete = max(completed_at(view.book, gang) for gang in gangs)
+    return complete + view.spec.wait_seconds

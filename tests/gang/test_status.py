@@ -1,0 +1,169 @@
+"""What the status of a gang says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
+from tests.gang.test_quorum import make_book
+
+from koord.core.gang.model import BadValue, Phase
+from koord.core.gang.record import BindRecord, make_bind_record
+from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
+from koord.core.pods import PodPhase
+from koord.core.reasons import (
+    AllBound,
+    AtStrength,
+    BelowMin,
+    GangCount,
+    InconsistentGroup,
+    InvalidAnnotation,
+    MissingMembers,
+    PartiallyBound,
+    Planned,
+    Reached,
+    ScheduleTimeout,
+    SpecValid,
+    WithinTime,
+)
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+    from koord.core.reasons import Reason
+
+A, B = "default/a", "default/b"
+
+
+def make_member(name: str, plan: str = "plan-1", node: str = "n1") -> PodBuilder:
+    return make_pod(name).gang(A).released(node, plan, A, 2)
+
+
+def condition(status: GangStatus, kind: ConditionType) -> tuple[bool, Reason] | None:
+    return next(((is_true, why) for name, is_true, why in status.conditions if name == kind), None)
+
+
+def test_a_gang_that_gathers() -> None:
+    book = make_book(make_pods("a", 3, A), [make_pod_group(A, 4).total(6).build()])
+    status = observe(book, A, now=100.0)
+    assert status.phase is Phase.PENDING
+    assert status.members == MemberCounts(6, 3, 3, 0, 0, 0, 0, 0, 0)
+    assert status.conditions == (
+        (ConditionType.QUORUM_REACHED, False, MissingMembers((GangCount(A, 3, 4),))),
+        (ConditionType.SPEC_VALID, True, SpecValid()),
+        (ConditionType.DEGRADED, False, AtStrength()),
+        (ConditionType.TIMEOUT, False, WithinTime(600)),
+    )
+    assert (status.timeout_at, status.schedule_start, status.incarnation) == (None, None, "")
+
+
+def test_a_complete_gang_that_finds_no_place_times_out_and_says_when() -> None:
+    book = make_book(make_pods("a", 4, A), [make_pod_group(A, 4).wait(60).build()])
+    status = observe(book, A, now=62.0)
+    assert status.phase is Phase.PRE_SCHEDULING
+    assert status.timeout_at == 63.0, "the fourth member came at 3"
+    assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(60))
+    status = observe(book, A, now=73.5)
+    assert condition(status, ConditionType.TIMEOUT) == (True, ScheduleTimeout(70, 60))
+    assert condition(status, ConditionType.PLACED) is None
+
+
+def test_a_gang_on_its_way_to_nodes() -> None:
+    pods = [
+        make_member("a-0", node="n1").build(),
+        make_member("a-1", node="n2").bound("n2").build(),
+    ]
+    status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=9.0)
+    assert status.phase is Phase.SCHEDULING
+    assert status.schedule_start == 9.0
+    assert (status.members.planned, status.members.bound, status.members.held) == (1, 1, 0)
+    assert condition(status, ConditionType.PLACED) == (True, Planned(2, 2, "plan-1"))
+    assert condition(status, ConditionType.BOUND) == (False, PartiallyBound(1, 2))
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength())
+    assert (status.incarnation, status.nodes) == ("plan-1", ("n1", "n2"))
+
+
+def test_a_bound_gang() -> None:
+    pods = [make_member(f"a-{i}").running("n1").build() for i in range(2)]
+    group = make_pod_group(A, 2).phase(Phase.SCHEDULED).schedule_start(5).build()
+    status = observe(make_book(pods, [group]), A, now=9.0)
+    assert (status.phase, status.schedule_start) == (Phase.RUNNING, 5)
+    assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
+
+
+def test_a_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None:
+    pods = [
+        make_member("a-0").running("n1").created(1).build(),
+        make_member("a-1", plan="plan-2").running("n1").created(5).build(),
+    ]
+    group = make_pod_group(A, 3).phase(Phase.RUNNING).build()
+    status = observe(make_book(pods, [group]), A, now=9.0)
+    assert status.phase is Phase.SCHEDULING
+    assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(2, 3))
+    assert condition(status, ConditionType.BOUND) == (False, PartiallyBound(2, 3))
+    assert (status.incarnation, status.plan_id) == ("plan-1", "plan-2")
+
+
+def test_a_finished_gang_is_neither_degraded_nor_late() -> None:
+    pods = [make_member(f"a-{i}").bound("n1").phase(PodPhase.SUCCEEDED).build() for i in range(2)]
+    group = make_pod_group(A, 2).phase(Phase.RUNNING).build()
+    status = observe(make_book(pods, [group]), A, now=9999.0)
+    assert status.phase is Phase.FINISHED
+    assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength())
+    assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(600))
+
+
+def test_settings_that_cannot_be_used() -> None:
+    bad = BadValue("k", "v", "default", "is odd")
+    group = make_pod_group(A, 1)._set_spec(bad_values=(bad,)).build()
+    status = observe(make_book((), [group]), A, now=0.0)
+    assert condition(status, ConditionType.SPEC_VALID) == (False, InvalidAnnotation((bad,)))
+
+
+def test_a_one_sided_listing_is_a_matter_of_the_settings_not_of_the_quorum() -> None:
+    groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 1).build()]
+    book = make_book(make_pods("a", 1, A), groups)
+    status = observe(book, A, now=0.0)
+    assert condition(status, ConditionType.SPEC_VALID) == (False, InconsistentGroup(A, (B,)))
+    assert condition(status, ConditionType.QUORUM_REACHED) == (
+        True,
+        Reached((GangCount(A, 1, 1),)),
+    )
+    assert condition(observe(book, B, now=0.0), ConditionType.SPEC_VALID) == (True, SpecValid())
+
+
+def test_owners_are_taken_from_the_oldest_pod_when_the_quorum_is_reached() -> None:
+    pods = [
+        make_pod("young").gang(A).created(2).owners("job-y").build(),
+        make_pod("old").gang(A).created(1).owners("job-x", "job-w").build(),
+    ]
+    group = make_pod_group(A, 2).phase(Phase.PENDING).occupied_by("before")
+    assert observe(make_book(pods, [group.build()]), A, 0.0).occupied_by == (
+        "default/job-w,default/job-x"
+    )
+    assert observe(make_book(pods[:1], [group.build()]), A, 0.0).occupied_by == "before"
+    orphans = make_pods("a", 2, A)
+    assert observe(make_book(orphans, [group.build()]), A, 0.0).occupied_by == "before"
+
+
+def test_members_released_together_are_recorded_and_kept() -> None:
+    pods = make_pods("a", 3, A)
+    uids = {pod.uid for pod in pods[:2]}
+    assert make_bind_record(pods[0], A, uids) == BindRecord(A, 2)
+    assert make_bind_record(pods[2], A, uids) is None
+    assert make_bind_record(pods[0], A, {pods[0].uid}) is None
+    assert make_bind_record(pods[0], "", uids) is None
+    again = make_pod("a-0").gang(A).released("n1", "plan", A, 4).build()
+    assert make_bind_record(again, A, {again.uid}) == BindRecord(A, 4)
+    assert make_bind_record(again, f"{A},{B}", {again.uid}) is None
+
+
+@given(st.permutations([make_member(f"a-{i}", f"plan-{i}").bound(f"n{i}").build() for i in "123"]))
+def test_the_status_does_not_depend_on_the_order_of_arrival(pods: list[Pod]) -> None:
+    group = make_pod_group(A, 4).build()
+    in_order = sorted(pods, key=lambda pod: pod.uid)
+    assert observe(make_book(pods, [group]), A, 7.0) == observe(
+        make_book(in_order, [group]), A, 7.0
+    )
