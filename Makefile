@@ -35,7 +35,7 @@ clean: ## remove what was installed or made in this folder
 
 .tools/ready: tools/uv.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"Python 3.11 or newer is needed, $(PYTHON) is {v[0]}.{v[1]}; name another: make PYTHON=python3.13 …")'
-	@$(PYTHON) -m venv .tools && .tools/bin/pip install --disable-pip-version-check --require-hashes --only-binary :all: -r $< && touch $@
+	@$(PYTHON) -m venv .tools/venv && .tools/venv/bin/pip install --disable-pip-version-check --require-hashes --only-binary :all: -r $< && touch $@
 
 .venv/ready: .tools/ready pyproject.toml uv.lock
-	@.tools/bin/uv sync --frozen --python $(PYTHON) && touch $@
+	@.tools/venv/bin/uv sync --frozen --python $(PYTHON) && touch $@
