@@ -11,6 +11,7 @@ from koord.sandbox.binaries import find_binaries
 from koord.sandbox.progress import ConsoleReporter
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses the shared sandbox."""
     for item in items:
