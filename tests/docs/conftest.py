@@ -1,23 +1,16 @@
 """A cluster with the operators running, for readers who follow the documentation."""
 
 import os
-import socket
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.operators import KOORD, run_operators
 
 from koord.sandbox import Sandbox
 from koord.sandbox.binaries import KUBECTL
-
-BIN = Path(sys.executable).parent
-READY_WITHIN = 60.0  # seconds
 
 
 @pytest.fixture(scope="session")
@@ -31,56 +24,11 @@ def cluster() -> Iterator[Sandbox]:
 @pytest.fixture(scope="session")
 def operators(cluster, tmp_path_factory) -> Iterator[None]:
     """All operators, run as the documentation says, until the end."""
-    if subprocess.run(
-        [BIN / "koord", "run", "--help"], capture_output=True, check=False
-    ).returncode:
+    if subprocess.run([KOORD, "run", "--help"], capture_output=True, check=False).returncode:
         pytest.skip("this version has no `koord run`")
     cluster.apply(Path(__file__).parents[2] / "crds")
-    directory = tmp_path_factory.mktemp("operators")
-    address = f"127.0.0.1:{find_free_port()}"
-    config = directory / "config.yaml"
-    config.write_text(
-        "apiVersion: operators.koordinator.sh/v1alpha1\n"
-        f"kind: OperatorConfiguration\nhttpAddress: {address}\n",
-        encoding="utf-8",
-    )
-    log = directory / "log"
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            [BIN / "koord", "run", "--config", config],
-            env=os.environ | {"KUBECONFIG": str(cluster.kubeconfig)},
-            stdout=output,
-            stderr=output,
-        ) as process,
-    ):
-        try:
-            wait_until_ready(process, address, log)
-            yield
-        finally:
-            process.terminate()
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until_ready(process, address, log) -> None:
-    end = time.monotonic() + READY_WITHIN
-    while not is_ready(address):
-        if process.poll() is not None or time.monotonic() > end:
-            pytest.fail(f"the operators did not get ready:\n{log.read_text(encoding='utf-8')}")
-        time.sleep(0.1)
-
-
-def is_ready(address) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{address}/readyz", timeout=5):
-            return True
-    except (urllib.error.URLError, ConnectionError):
-        return False
+    with run_operators(cluster.kubeconfig, tmp_path_factory.mktemp("operators")):
+        yield
 
 
 @pytest.fixture
@@ -105,7 +53,7 @@ class Reader:
         self._environment = os.environ | {
             "HOME": str(home),
             "KUBECONFIG": str(self._write_kubeconfig(cluster, home)),
-            "PATH": os.pathsep.join([str(kubectl.parent), str(BIN), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(kubectl.parent), str(KOORD.parent), os.environ["PATH"]]),
             "XDG_CACHE_HOME": cache,
         }
 
