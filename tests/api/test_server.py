@@ -53,16 +53,19 @@ def test_server_takes_the_samples(server: Sandbox, path: Path) -> None:
 @pytest.mark.parametrize(
     "path", sorted((SAMPLES / "invalid").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_server_refuses_the_invalid_samples(server: Sandbox, path: Path) -> None:
+def test_server_says_what_the_invalid_samples_expect(server: Sandbox, path: Path) -> None:
     lines = path.read_text().splitlines()
     expected = next(
         line.removeprefix("# server: ") for line in lines if line.startswith("# server: ")
     )
 
-    with pytest.raises(KubectlFailed) as refusal:
+    try:
         server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(path))
+        answer = "accepted"
+    except KubectlFailed as refusal:
+        answer = str(refusal)
 
-    assert expected in str(refusal.value)
+    assert expected in answer
 
 
 def test_server_fills_in_the_defaults_of_koordinator(server: Sandbox) -> None:

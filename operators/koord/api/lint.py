@@ -1,17 +1,21 @@
 """Checks YAML against the models, as strictly as the API server and with more to say.
 
-Our own kinds are checked in full; of all other objects only the metadata is, because labels and
-annotations are where gangs, quotas and devices are asked for.
+Our own kinds are checked in full. Of all other objects only labels and annotations are, also those
+of pod templates, because that is where gangs, quotas and devices are asked for.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from koord.api import gang
+from koord.api.annotations import JSON_ANNOTATIONS
 from koord.api.documents import read_documents
+from koord.api.keys.gang import LEGACY_MIN_AVAILABLE
 from koord.api.kinds import RESOURCE_BY_KIND
 from koord.api.model import Model
-from koord.api.parse import Invalid, Problem, parse
+from koord.api.parse import Invalid, Problem, format_field, parse
+from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
 
 
@@ -24,8 +28,8 @@ class Checked:
     problems: tuple[Problem, ...]
 
 
-class _AnyObject(Model):
-    """An object of somebody else."""
+class _Metadata(Model):
+    """An object of somebody else, or its pod template."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -34,20 +38,61 @@ def lint(text: str) -> Iterator[Checked]:
     """Check every document of a YAML text; raises `UnreadableError` if it is none."""
     for number, document in enumerate(read_documents(text), start=1):
         if isinstance(document, Mapping):
-            yield Checked(_make_title(document, number), _check(document))
+            yield Checked(_make_title(document, number), tuple(_check(document)))
         else:
             problem = Problem("", "", "is no Kubernetes object: a mapping is expected")
             yield Checked(f"document {number}", (problem,))
 
 
-def _check(document: Mapping[Any, Any]) -> tuple[Problem, ...]:
+def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
     resource = RESOURCE_BY_KIND.get(str(document.get("kind")))
-    found: Model | Invalid
     if resource is None or not _is_ours(resource.names.group, document):
-        found = parse(_AnyObject, document)
+        yield from _check_pods(document)
+        return
+    found = parse(resource, document, unknown_fields="forbid")
+    if isinstance(found, Invalid):
+        yield from found.problems
+        return
+    yield from _check_json(found.metadata)
+    if isinstance(found, PodGroup):
+        meta, spec = found.metadata, found.spec
+        _, bad = gang.parse_pod_group_settings(
+            f"{meta.namespace}/{meta.name}",
+            spec.min_member,
+            spec.schedule_timeout_seconds,
+            meta.annotations,
+        )
+        yield from map(_make_problem, bad)
+
+
+def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
+    """Check the metadata of an object and of the pod template in it."""
+    found = parse(_Metadata, document)
+    if isinstance(found, Invalid):
+        problems: tuple[Problem, ...] = found.problems
     else:
-        found = parse(resource, document, unknown_fields="forbid")
-    return found.problems if isinstance(found, Invalid) else ()
+        meta = found.metadata
+        pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
+        problems = (*_check_json(meta), *map(_make_problem, pod.bad if pod else ()))
+    for problem in problems:
+        yield Problem(at + problem.field, problem.value, problem.message)
+    spec = document.get("spec")
+    template = spec.get("template") if isinstance(spec, Mapping) else None
+    if isinstance(template, Mapping):
+        yield from _check_pods(template, f"{at}spec.template.")
+
+
+def _check_json(meta: ObjectMeta) -> Iterator[Problem]:
+    for annotation in JSON_ANNOTATIONS:
+        found = annotation.read(meta.annotations, unknown_fields="forbid")
+        if isinstance(found, Invalid):
+            yield from found.problems
+
+
+def _make_problem(bad: gang.BadSetting) -> Problem:
+    where = "labels" if bad.key == LEGACY_MIN_AVAILABLE else "annotations"
+    field = format_field(("metadata", where, bad.key))
+    return Problem(field, bad.value, f"{bad.problem}; in force is {bad.in_force}")
 
 
 def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:

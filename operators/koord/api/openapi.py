@@ -7,16 +7,19 @@ and titles go, keywords change their form.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koord.api.model import KEEP_DEFAULT, VALIDATIONS, Model
+from pydantic import TypeAdapter
+
+from koord.api.model import KEEP_DEFAULT, VALIDATIONS
 
 JsonSchema = dict[str, Any]
 
 _KEEP_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
-def make_schema(model: type[Model]) -> JsonSchema:
-    """Make the structural schema of a model."""
-    raw = model.model_json_schema(by_alias=True)
+def make_schema(kind: Any) -> JsonSchema:
+    """Make the structural schema of a model, or of any type that is made of models."""
+    adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
+    raw = adapter.json_schema(by_alias=True)
     return _convert(raw, raw.get("$defs", {}))
 
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from koord.api.model import Model
@@ -25,7 +25,9 @@ _MAX_VALUE_TEXT: Final = 80
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
 Location = tuple[int | str, ...]
+UnknownFields = Literal["ignore", "forbid"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,25 @@ class Invalid:
 
 
 def parse(
-    model: type[M],
-    body: Mapping[str, Any],
-    *,
-    unknown_fields: Literal["ignore", "forbid"] = "ignore",
+    model: type[M], body: Mapping[str, Any], *, unknown_fields: UnknownFields = "ignore"
 ) -> M | Invalid:
     """Read an object as the API server delivers it, or say what is wrong with it."""
+    return parse_value(_adapter(model), dict(body), unknown_fields=unknown_fields)
+
+
+def parse_value(
+    adapter: TypeAdapter[T],
+    value: Any,
+    *,
+    unknown_fields: UnknownFields = "ignore",
+    at: Location = (),
+) -> T | Invalid:
+    """Read a value that stands at some place of an object."""
     try:
-        return model.model_validate(dict(body), extra=unknown_fields)
+        return adapter.validate_python(value, extra=unknown_fields)
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        return Invalid(tuple(_make_problem(model, d) for d in details[:MAX_PROBLEMS]))
+        details = error.errors(include_url=False)[:MAX_PROBLEMS]
+        return Invalid(tuple(_make_problem(adapter, detail, at) for detail in details))
 
 
 def format_field(location: Sequence[int | str]) -> str:
@@ -75,8 +85,13 @@ def format_field(location: Sequence[int | str]) -> str:
     return text
 
 
-def _make_problem(model: type[Model], detail: ErrorDetails) -> Problem:
-    location, value = detail["loc"], detail["input"]
+def cut(text: str) -> str:
+    """Shorten a value for a message."""
+    return text if len(text) <= _MAX_VALUE_TEXT else f"{text[:_MAX_VALUE_TEXT]}…"
+
+
+def _make_problem(adapter: TypeAdapter[Any], detail: ErrorDetails, at: Location) -> Problem:
+    location, value = (*at, *detail["loc"]), detail["input"]
     path: Location = detail.get("ctx", {}).get("path", ())
     for step in path:
         value = value[step] if isinstance(value, Mapping) and step in value else None
@@ -84,13 +99,12 @@ def _make_problem(model: type[Model], detail: ErrorDetails) -> Problem:
     return Problem(
         field=format_field((*location, *path)),
         value="" if missing else _format_value(value),
-        message=_explain(model, detail),
+        message=_explain(adapter, detail),
     )
 
 
 def _format_value(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_TEXT else f"{text[:_MAX_VALUE_TEXT]}…"
+    return cut(json.dumps(value, default=str, ensure_ascii=False))
 
 
 _EXPLANATIONS: Final = {
@@ -107,15 +121,14 @@ _EXPLANATIONS: Final = {
 }
 
 
-def _explain(model: type[Model], detail: ErrorDetails) -> str:
+def _explain(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
     context = detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            return _explain_unknown(model, detail["loc"])
+            return _explain_unknown(adapter, detail["loc"])
         case "string_type":
             # A list or mapping where a text belongs is JSON that somebody forgot to quote.
-            as_text = json.dumps(detail["input"], default=str, ensure_ascii=False)
-            return f"must be a text; write it in quotes: '{_cut(as_text)}'"
+            return f"must be a text; write it in quotes: '{_format_value(detail['input'])}'"
         case "literal_error":
             return f"must be {context['expected']}"
         case "string_pattern_mismatch":
@@ -126,21 +139,17 @@ def _explain(model: type[Model], detail: ErrorDetails) -> str:
             return _EXPLANATIONS.get(kind, detail["msg"])
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_VALUE_TEXT else f"{text[:_MAX_VALUE_TEXT]}…"
-
-
-def _explain_unknown(model: type[Model], location: Location) -> str:
+def _explain_unknown(adapter: TypeAdapter[Any], location: Location) -> str:
     *above, name = location
-    known = _known_fields(model, tuple(above))
+    known = _known_fields(adapter, tuple(above))
     close = get_close_matches(str(name), known, n=1)
     if close:
         return f"is not a field here; did you mean {close[0]}?"
     return f"is not a field here; fields are {', '.join(known)}"
 
 
-def _known_fields(model: type[Model], location: Location) -> list[str]:
-    schema: Any = _schema(model)
+def _known_fields(adapter: TypeAdapter[Any], location: Location) -> list[str]:
+    schema: Any = _schema(adapter)
     for step in location:
         if isinstance(step, int):
             schema = schema.get("items", {})
@@ -151,5 +160,10 @@ def _known_fields(model: type[Model], location: Location) -> list[str]:
 
 
 @cache
-def _schema(model: type[Model]) -> JsonSchema:
-    return make_schema(model)
+def _schema(adapter: TypeAdapter[Any]) -> JsonSchema:
+    return make_schema(adapter)
+
+
+@cache
+def _adapter(model: type[M]) -> TypeAdapter[M]:
+    return TypeAdapter(model)
