@@ -1,8 +1,9 @@
 """A client on the sandbox, and pods as users would make them."""
 
+import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,3 +86,10 @@ def place(*assignments: tuple[Pod, str], group: str = "", plan_id: str = "plan-1
     demand = Demand("", tuple(pod for pod, _ in assignments), len(assignments))
     placed = tuple(Assignment(pod, node) for pod, node in assignments)
     return Placement(Unit("unit", (demand,), group), plan_id, group, placed)
+
+
+async def until(is_reached: Callable[[], bool]) -> None:
+    """Wait for what another task brings about."""
+    async with asyncio.timeout(30):
+        while not is_reached():  # noqa: ASYNC110 - counters of the code under test, not events
+            await asyncio.sleep(0.02)

@@ -123,9 +123,11 @@ class PodGroupTranslator:
         self._defaults = defaults
         self._statuses: dict[str, bytes] = {}
 
-    def status_of(self, uid: str) -> dict[str, Any]:
-        """Return the status that was last seen on an object."""
+    def status_of(self, uid: str) -> dict[str, Any] | None:
+        """Return the status that was last seen on an object; None if there is no such object."""
         raw = self._statuses.get(uid)
+        if raw is None:
+            return None
         return (msgspec.json.decode(raw) or {}) if raw else {}
 
     def forget(self, pod_group: PodGroup) -> None:

@@ -6,7 +6,9 @@ uid, for as long as the pod waits for us.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import own
@@ -51,6 +53,11 @@ class PodTranslator:
     def form_of(self, uid: str) -> PodForm | None:
         """Return the last seen form of a waiting pod of ours."""
         return self._forms.get(uid)
+
+    def status_of(self, uid: str) -> dict[str, Any]:
+        """Return those conditions of a waiting pod of ours that we may have written."""
+        form = self._forms.get(uid)
+        return {"conditions": msgspec.to_builtins(form.conditions)} if form else {}
 
     def forget(self, pod: Pod) -> None:
         """Drop what is remembered of a pod that is gone."""

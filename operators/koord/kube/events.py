@@ -1,0 +1,143 @@
+"""Events: tells users about transitions, once each, and never floods the API server.
+
+An event is emitted when the reason for one action on one object differs from the last one; what is
+said again is not repeated. Events are a courtesy: they are dropped when there are too many, when
+the server does not take them, and when the process ends.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from koord.kube.client import Client
+from koord.kube.errors import KubeError
+from koord.kube.objects import ObjectRef
+
+MAX_NOTE: Final = 1024
+"""The API server refuses longer notes."""
+MAX_QUEUED: Final = 1024
+MAX_REMEMBERED: Final = 1 << 16
+PER_SECOND: Final = 10.0
+BURST: Final = 50.0
+
+
+class EventType(StrEnum):
+    """Whether somebody should look at it."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(slots=True)
+class EventStats:
+    """Counters since the start."""
+
+    emitted: int = 0
+    repeated: int = 0
+    dropped: int = 0
+    refused: int = 0
+
+
+class EventRecorder:
+    """Emits events of one ``component``. Run ``run`` in a task group.
+
+    ``instance`` tells replicas apart; ``wall_clock`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        instance: str,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stats = EventStats()
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._wall_clock = wall_clock
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUED)
+        self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """Object uid and action -> the reason that was told last."""
+
+    def record(
+        self, ref: ObjectRef, kind: EventType, *, action: str, reason: str, note: str
+    ) -> None:
+        """Emit an event if it is news: ``action`` was tried, ``reason`` is what came of it."""
+        key = (ref.uid, action)
+        if self._last.get(key) == reason:
+            self.stats.repeated += 1
+            return
+        self._last[key] = reason
+        self._last.move_to_end(key)
+        if len(self._last) > MAX_REMEMBERED:
+            self._last.popitem(last=False)
+        body = self._make(ref, kind, action, reason, note)
+        try:
+            self._queue.put_nowait(body)
+        except asyncio.QueueFull:
+            self.stats.dropped += 1
+
+    async def run(self) -> None:
+        """Send until cancelled, at most ``PER_SECOND`` on average."""
+        tokens, filled_at = BURST, time.monotonic()
+        while True:
+            body = await self._queue.get()
+            now = time.monotonic()
+            tokens = min(BURST, tokens + (now - filled_at) * PER_SECOND)
+            filled_at = now
+            if tokens < 1:
+                self.stats.dropped += 1
+                continue
+            tokens -= 1
+            await self._send(body)
+
+    async def _send(self, body: dict[str, Any]) -> None:
+        namespace = body["metadata"]["namespace"]
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        try:
+            await self._client.post(path, body)
+        except KubeError:
+            self.stats.refused += 1
+        else:
+            self.stats.emitted += 1
+
+    def _make(
+        self, ref: ObjectRef, kind: EventType, action: str, reason: str, note: str
+    ) -> dict[str, Any]:
+        namespace = ref.namespace or "default"
+        when = datetime.fromtimestamp(self._wall_clock(), UTC)
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{ref.name}.{secrets.token_hex(8)}", "namespace": namespace},
+            "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._component,
+            "reportingInstance": self._instance,
+            "type": str(kind),
+            "action": action,
+            "reason": reason,
+            "note": _cut(note),
+            "regarding": {
+                "apiVersion": ref.api_version,
+                "kind": ref.kind,
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "uid": ref.uid,
+            },
+        }
+
+
+def _cut(note: str) -> str:
+    """Cut a text to what the server takes, which counts bytes."""
+    raw = note.encode()
+    if len(raw) <= MAX_NOTE:
+        return note
+    return raw[: MAX_NOTE - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,187 @@
+"""Writes status: only what is new, not too often, and never for an object that is another by now.
+
+Statements about one object are collected until none has come for a moment, the latest wins, and
+what stands in the object already is not written. After a restart nothing is written anew: what the
+object showed last is what a statement is compared with, until this writer has written it itself.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from koord.kube.client import Client, Media
+from koord.kube.errors import KubeError, NotFound
+from koord.kube.objects import ObjectRef
+from koord.kube.retry import Backoff, is_transient
+from koord.kube.statement import Statement, is_said, render
+
+QUIET_SECONDS: Final = 0.3
+PATIENCE_SECONDS: Final = 1.5
+"""Seconds after which a statement is written, however often it changes."""
+MAX_IN_FLIGHT: Final = 16
+MAX_REMEMBERED: Final = 1 << 16
+_TICK: Final = 0.05
+
+Present: TypeAlias = Callable[[ObjectRef], Mapping[str, Any] | None]
+"""Returns the status that an object was last seen with; None if it is known to be gone.
+
+The server does not compare uids when a status is applied to a custom resource, so this is what
+keeps a recreated object from getting the status of the one before.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a status is written: the media type, and parameters of the request."""
+
+    media: Media
+    params: Mapping[str, str]
+
+
+def applied_by(manager: str) -> Form:
+    """Server-side apply: the manager owns what it says, and takes back what it no longer says."""
+    return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"})
+
+
+MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
+"""For pods: conditions are merged by type, those of others stay."""
+
+
+@dataclass(slots=True)
+class StatusStats:
+    """Counters since the start."""
+
+    written: int = 0
+    unchanged: int = 0
+    gone: int = 0
+    refused: int = 0
+    retried: int = 0
+    last_refusal: str = ""
+
+
+@dataclass(slots=True)
+class _Pending:
+    ref: ObjectRef
+    statement: Statement
+    last: float
+    """Write at the latest then."""
+    due: float
+    attempt: int = 0
+
+
+class StatusWriter:
+    """Writes statements about objects of any kind in one form. Run ``run`` in a task group.
+
+    ``has_subresource`` is False only for custom resources whose definition has no ``status``
+    subresource. ``wall_clock`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        form: Form,
+        present: Present,
+        *,
+        has_subresource: bool = True,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stats = StatusStats()
+        self._client = client
+        self._form = form
+        self._present = present
+        self._suffix = "/status" if has_subresource else ""
+        self._wall_clock = wall_clock
+        self._backoff = Backoff(cap=30.0)
+        self._pending: dict[str, _Pending] = {}
+        """Object uid -> what is to be said about it."""
+        self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        """Object uid -> the status that was written last; the longest untouched are dropped."""
+        self._flying: set[str] = set()
+        self._woken = asyncio.Event()
+
+    def say(self, ref: ObjectRef, statement: Statement) -> None:
+        """Have a statement written soon; it replaces an earlier one about the same object."""
+        now = time.monotonic()
+        earlier = self._pending.get(ref.uid)
+        last = now + PATIENCE_SECONDS if earlier is None else earlier.last
+        due = min(now + QUIET_SECONDS, last)
+        if earlier is not None and earlier.attempt:
+            # What was refused for now is not to be tried sooner because it changed.
+            due, last = earlier.due, earlier.last
+        attempt = 0 if earlier is None else earlier.attempt
+        self._pending[ref.uid] = _Pending(ref, statement, last, due, attempt)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._woken.wait()
+                now = time.monotonic()
+                for uid in [u for u, p in self._pending.items() if p.due <= now]:
+                    if uid not in self._flying:
+                        self._flying.add(uid)
+                        group.create_task(self._settle(self._pending.pop(uid), slots))
+                if not self._pending:
+                    self._woken.clear()
+                await asyncio.sleep(_TICK)
+
+    async def _settle(self, pending: _Pending, slots: asyncio.Semaphore) -> None:
+        """Write one statement; put it back if that may work later and nothing newer is there."""
+        uid = pending.ref.uid
+        try:
+            async with slots:
+                await self._write(pending.ref, pending.statement)
+        except NotFound:
+            self.stats.gone += 1
+        except KubeError as error:
+            self._judge(pending, error)
+        finally:
+            self._flying.discard(uid)
+
+    async def _write(self, ref: ObjectRef, statement: Statement) -> None:
+        written = self._written.get(ref.uid)
+        present = self._present(ref)
+        if present is None:
+            self.stats.gone += 1
+            return
+        present = present if written is None else written
+        status = render(statement, present, self._wall_clock())
+        # What we wrote before and no longer say has to be taken back: only equality will do.
+        if status == written or (written is None and status and is_said(status, present)):
+            self.stats.unchanged += 1
+            return
+        body = {
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "metadata": {"name": ref.name, "uid": ref.uid},
+            "status": status,
+        }
+        path = ref.path + self._suffix
+        await self._client.patch(path, body, self._form.media, self._form.params)
+        self.stats.written += 1
+        self._remember(ref.uid, status)
+
+    def _remember(self, uid: str, status: Mapping[str, Any]) -> None:
+        self._written[uid] = status
+        self._written.move_to_end(uid)
+        if len(self._written) > MAX_REMEMBERED:
+            self._written.popitem(last=False)
+
+    def _judge(self, pending: _Pending, error: KubeError) -> None:
+        if not is_transient(error):
+            # Another object of that name by now, or nothing that trying again would mend.
+            self.stats.refused += 1
+            self.stats.last_refusal = str(error)
+            return
+        self.stats.retried += 1
+        delay = self._backoff.delay(pending.attempt, error)
+        newer = self._pending.get(pending.ref.uid, pending)
+        newer.attempt = pending.attempt + 1
+        newer.due = newer.last = time.monotonic() + delay
+        self._pending[pending.ref.uid] = newer
+        self._woken.set()

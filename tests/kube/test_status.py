@@ -1,0 +1,206 @@
+"""Statuses on a real API server: what is written, what is not, and who keeps what."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube.conftest import Pods, until
+
+from koord.api.keys import own
+from koord.kube.client import Client
+from koord.kube.errors import ServerUnavailable
+from koord.kube.objects import ObjectRef, ref_of_pod
+from koord.kube.statement import Condition, Statement
+from koord.kube.status import MERGED, StatusWriter, applied_by
+from koord.sandbox import Sandbox
+
+GROUPS = "scheduling.sigs.k8s.io/v1alpha1"
+NOBODY: dict[str, Any] = {}
+
+
+@pytest.fixture(scope="module")
+def pod_groups(sandbox: Sandbox) -> None:
+    sandbox.apply("crds/scheduling.sigs.k8s.io_podgroups.yaml")
+
+
+@pytest.fixture
+async def group(pod_groups: None, client: Client, namespace: str) -> ObjectRef:
+    name = f"group-{secrets.token_hex(4)}"
+    body = {
+        "apiVersion": GROUPS,
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": 2},
+    }
+    raw = await client.post(f"/apis/{GROUPS}/namespaces/{namespace}/podgroups", body)
+    uid = msgspec.json.decode(raw)["metadata"]["uid"]
+    return ObjectRef(GROUPS, "PodGroup", "podgroups", name, uid, namespace)
+
+
+def placed(status: bool = False, message: str = "no room", generation: int | None = 1) -> Condition:  # noqa: FBT001, FBT002
+    reason = "Planned" if status else "InsufficientNodes"
+    return Condition("Placed", status, reason, message, generation)
+
+
+async def status_of(client: Client, ref: ObjectRef) -> dict[str, Any]:
+    found: dict[str, Any] = await client.get(ref.path, dict)
+    return found.get("status", {})
+
+
+@asynccontextmanager
+async def running(writer: StatusWriter) -> AsyncIterator[StatusWriter]:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(writer.run())
+        yield writer
+        task.cancel()
+
+
+async def test_latest_of_a_burst_is_written_once(client: Client, group: ObjectRef) -> None:
+    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
+        for n in range(20):
+            writer.say(group, Statement((placed(message=f"try {n}"),), {"attempts": n}))
+            await asyncio.sleep(0.005)
+        await until(lambda: writer.stats.written == 1)
+    status = await status_of(client, group)
+    assert status["attempts"] == 19
+    (condition,) = status["conditions"]
+    assert condition.pop("lastTransitionTime")
+    assert condition == {
+        "type": "Placed",
+        "status": "False",
+        "reason": "InsufficientNodes",
+        "message": "try 19",
+        "observedGeneration": 1,
+    }
+
+
+async def test_endless_changes_are_written_now_and_then(client: Client, group: ObjectRef) -> None:
+    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
+        async with asyncio.timeout(20):
+            n = 0
+            while not writer.stats.written:
+                writer.say(group, Statement(fields={"attempts": (n := n + 1)}))
+                await asyncio.sleep(0.1)
+
+
+async def test_what_was_written_is_not_written_again(client: Client, group: ObjectRef) -> None:
+    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
+        writer.say(group, Statement((placed(),), {"phase": "Pending"}))
+        await until(lambda: writer.stats.written == 1)
+        writer.say(group, Statement((placed(),), {"phase": "Pending"}))
+        await until(lambda: writer.stats.unchanged == 1)
+        assert writer.stats.written == 1
+
+
+async def test_nothing_is_written_anew_after_a_restart(client: Client, group: ObjectRef) -> None:
+    first = StatusWriter(client, applied_by("me"), lambda _: NOBODY, wall_clock=lambda: 1e9)
+    async with running(first):
+        first.say(group, Statement((placed(),), {"phase": "Pending"}))
+        await until(lambda: first.stats.written == 1)
+    seen = await status_of(client, group)
+    second = StatusWriter(client, applied_by("me"), lambda _: seen, wall_clock=lambda: 2e9)
+    async with running(second):
+        second.say(group, Statement((placed(),), {"phase": "Pending"}))
+        await until(lambda: second.stats.unchanged == 1)
+        assert second.stats.written == 0
+        # Another message is a change, but no transition.
+        second.say(group, Statement((placed(message="less room"),), {"phase": "Pending"}))
+        await until(lambda: second.stats.written == 1)
+        (condition,) = (await status_of(client, group))["conditions"]
+        assert condition["lastTransitionTime"] == "2001-09-09T01:46:40Z"
+        second.say(group, Statement((placed(status=True),), {"phase": "Pending"}))
+        await until(lambda: second.stats.written == 2)
+    (condition,) = (await status_of(client, group))["conditions"]
+    assert condition["lastTransitionTime"] == "2033-05-18T03:33:20Z"
+
+
+async def test_managers_own_their_own_conditions(client: Client, group: ObjectRef) -> None:
+    mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
+    other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
+    async with running(mine), running(other):
+        mine.say(group, Statement((placed(),)))
+        bound = Condition("Bound", status=False, reason="PartiallyBound", message="1 of 2")
+        other.say(group, Statement((bound,), {"phase": "Scheduling"}))
+        await until(lambda: bool(mine.stats.written and other.stats.written))
+        status = await status_of(client, group)
+        assert {c["type"] for c in status["conditions"]} == {"Placed", "Bound"}
+        mine.say(group, Statement())
+        await until(lambda: mine.stats.written == 2)
+    status = await status_of(client, group)
+    assert [c["type"] for c in status["conditions"]] == ["Bound"]
+    assert status["phase"] == "Scheduling"
+
+
+async def test_an_object_that_is_gone_is_left_alone(client: Client, group: ObjectRef) -> None:
+    never = ObjectRef(GROUPS, "PodGroup", "podgroups", "never", "some-uid", group.namespace)
+    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
+        writer.say(never, Statement((placed(),)))
+        await until(lambda: writer.stats.gone == 1)
+    async with running(StatusWriter(client, applied_by("me"), lambda _: None)) as writer:
+        writer.say(group, Statement((placed(),)))
+        await until(lambda: writer.stats.gone == 1)
+    assert await status_of(client, group) == {}
+
+
+async def test_a_recreated_pod_is_left_alone(pods: Pods) -> None:
+    pod = await pods.create()
+    await pods.delete(pod)
+    after = await pods.create(meta={"name": pod.name})
+    waits = Condition(own.PLACED, status=False, reason="MissingMembers", message="1 of 2")
+    async with running(StatusWriter(pods.client, MERGED, lambda _: NOBODY)) as writer:
+        writer.say(ref_of_pod(pod), Statement((waits,)))
+        await until(lambda: writer.stats.refused == 1)
+    assert (await pods.translate(after.name)).wait_reason == ""
+
+
+class Failing(Client):
+    def __init__(self, inner: Client, failures: int) -> None:
+        super().__init__(inner.credentials)
+        self._inner = inner
+        self.failures = failures
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise ServerUnavailable(503, "ServiceUnavailable", "later")
+        return await self._inner.request(method, path, **options)
+
+
+async def test_transient_failures_are_tried_again(client: Client, group: ObjectRef) -> None:
+    failing = Failing(client, 2)
+    async with running(StatusWriter(failing, applied_by("me"), lambda _: NOBODY)) as writer:
+        writer.say(group, Statement((placed(),)))
+        await until(lambda: writer.stats.written == 1)
+        assert writer.stats.retried == 2
+    assert (await status_of(client, group))["conditions"]
+
+
+async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> None:
+    pod = await pods.create()
+    client, ref = pods.client, ref_of_pod(pod)
+    before = await status_of(client, ref)
+    assert [c["type"] for c in before["conditions"]] == ["PodScheduled"]
+    waits = Condition(own.PLACED, status=False, reason="MissingMembers", message="1 of 2")
+    async with running(StatusWriter(client, MERGED, lambda _: NOBODY)) as writer:
+        writer.say(ref, Statement((waits,)))
+        await until(lambda: writer.stats.written == 1)
+    after = await status_of(client, ref)
+    assert {c["type"]: c["reason"] for c in after["conditions"]} == {
+        "PodScheduled": "SchedulingGated",
+        own.PLACED: "MissingMembers",
+    }
+    assert (await pods.translate(pod.name)).wait_reason == "MissingMembers"
+    form = pods.translator.form_of(pod.uid)
+    assert form is not None
+    assert {c.type for c in form.conditions} == {"PodScheduled", own.PLACED}
+
+    def present(ref: ObjectRef) -> dict[str, Any]:
+        return pods.translator.status_of(ref.uid)
+
+    async with running(StatusWriter(client, MERGED, present)) as restarted:
+        restarted.say(ref, Statement((waits,)))
+        await until(lambda: restarted.stats.unchanged == 1)
