@@ -10,7 +10,7 @@ import pytest
 from koord.sandbox import Component
 from koord.sandbox.binaries import KUBECTL, Source, find_binaries
 from koord.sandbox.build import build_missing, find_cache
-from koord.sandbox.errors import BinariesUnavailable, BuildFailed
+from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.progress import ConsoleReporter
 from koord.sandbox.toolchain import find_go, read_required_version
 
@@ -86,7 +86,7 @@ def test_the_api_server_is_told_its_version(log):
 
 def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):
     _write_program(tmp_path / "bin" / "go", _BROKEN_GO)
-    with pytest.raises(BuildFailed, match="this does not compile"):
+    with pytest.raises(BuildError, match="this does not compile"):
         build_missing(find_cache(), ["etcd"], ConsoleReporter())
     assert find_cache().find_missing(["etcd"]) == ["etcd"]
 
@@ -102,7 +102,7 @@ def test_an_old_go_is_passed_over(tmp_path, log, monkeypatch):
 
 def test_without_the_source_checkout_the_way_out_is_told(log, monkeypatch):
     monkeypatch.setattr("koord.sandbox.build.controlplane_module", lambda: None)
-    with pytest.raises(BinariesUnavailable, match=r"source checkout.*KUBEBUILDER_ASSETS"):
+    with pytest.raises(BinariesError, match=r"source checkout.*KUBEBUILDER_ASSETS"):
         find_binaries(Component, ConsoleReporter())
 
 

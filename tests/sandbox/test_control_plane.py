@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.sandbox.errors import ApiError, KubectlFailed
+from koord.sandbox.errors import ApiError, KubectlError
 from koord.sandbox.nodes import load_shape
 
 
@@ -84,7 +84,7 @@ def test_writes_of_a_service_account_are_counted(sandbox, namespace):
 
     sandbox.kubectl("create", "configmap", "map", *as_writer)
     sandbox.kubectl("get", "configmaps", *as_writer)
-    with pytest.raises(KubectlFailed, match="forbidden"):
+    with pytest.raises(KubectlError, match="forbidden"):
         sandbox.kubectl("create", "namespace", "more", *as_writer)
 
     writes = sandbox.writes(f"system:serviceaccount:{namespace}:writer")

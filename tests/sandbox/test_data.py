@@ -6,7 +6,7 @@ import pytest
 
 from koord.sandbox import Write, list_shapes, load_shape, make_node
 from koord.sandbox.audit import read_writes
-from koord.sandbox.errors import UnknownShape
+from koord.sandbox.errors import UnknownShapeError
 
 
 @pytest.mark.parametrize("name", list_shapes())
@@ -20,7 +20,7 @@ def test_a_shape_has_what_schedulers_look_at(name):
 
 
 def test_an_unknown_shape_is_refused():
-    with pytest.raises(UnknownShape, match="a100x8, cpu16, h100x8"):
+    with pytest.raises(UnknownShapeError, match="a100x8, cpu16, h100x8"):
         load_shape("../shapes/a100x8")
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from koord.sandbox import Component, Sandbox, SandboxError
-from koord.sandbox.errors import NameTaken, StartFailed
+from koord.sandbox.errors import NameTakenError, StartError
 from koord.sandbox.record import list_names, read_record
 from koord.sandbox.status import State, read_status
 
@@ -95,14 +95,14 @@ def test_a_component_that_ends_takes_the_rest_along_and_is_named(trace, wait_for
 
 def test_a_failed_start_names_the_component_and_leaves_nothing():
     arguments = {Component.APISERVER: ["--no-such-flag"]}
-    with pytest.raises(StartFailed, match=r"(?s)kube-apiserver ended.*no-such-flag"):
+    with pytest.raises(StartError, match=r"(?s)kube-apiserver ended.*no-such-flag"):
         Sandbox(components=[], arguments=arguments)
     assert list_names() == []
 
 
 def test_a_name_is_taken_once(state_home):
     (state_home / "koord-operators" / "sandboxes" / "mine").mkdir(parents=True)
-    with pytest.raises(NameTaken, match="koord sandbox down --name mine"):
+    with pytest.raises(NameTakenError, match="koord sandbox down --name mine"):
         Sandbox("mine", components=[])
     assert list_names() == ["mine"]
 

@@ -51,7 +51,7 @@ class ControlPlane:
 
     @classmethod
     def open(cls, name: str) -> "ControlPlane":
-        """Find a sandbox that runs already; raise `UnknownSandbox` when it does not."""
+        """Find a sandbox that runs already; raise `UnknownSandboxError` when it does not."""
         record = read_living_record(name)
         return ControlPlane(record, record.supervisor.end)
 
@@ -59,10 +59,10 @@ class ControlPlane:
         """Take it down and remove everything that belongs to it."""
         self.client.close()
         self._end()
-        remove(self.name)
+        remove(self.directory)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator; return its output, raise `KubectlFailed`."""
+        """Run kubectl as the administrator; return its output, raise `KubectlError`."""
         return self._kubectl.run(*arguments, stdin=stdin)
 
     def apply(self, path: Path | str, *, server_side: bool = True) -> None:
@@ -125,11 +125,11 @@ class Sandbox(ControlPlane):
 
     Raises
     ------
-    BinariesUnavailable
+    BinariesError
         When the binaries were not found and cannot be built.
-    StartFailed
+    StartError
         When a component ended early, or nothing was ready in time.
-    NameTaken
+    NameTakenError
         When there is a sandbox of that name.
 
     """

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord.sandbox.errors import BinariesUnavailable, BuildFailed
+from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.paths import cache_directory, controlplane_module
 from koord.sandbox.progress import Reporter
 from koord.sandbox.toolchain import find_go, make_go_environment
@@ -65,7 +65,7 @@ class Cache:
         text = (self.module / "go.mod").read_text()
         found = re.search(rf"^\s+{module} (v\S+)", text, re.MULTILINE)
         if found is None:
-            raise BinariesUnavailable(f"{self.module / 'go.mod'} does not pin {name}")
+            raise BinariesError(f"{self.module / 'go.mod'} does not pin {name}")
         return found[1]
 
 
@@ -73,7 +73,7 @@ def find_cache() -> Cache:
     """Return the cache of the module as it is now."""
     module = controlplane_module()
     if module is None:
-        raise BinariesUnavailable(
+        raise BinariesError(
             "The sandbox builds its control plane from tools/controlplane, which is part of the "
             "source checkout and not of the installed package. Run from a checkout, or set "
             "KUBEBUILDER_ASSETS to a directory that holds the binaries."
@@ -117,7 +117,7 @@ def _build(cache: Cache, name: str, go: Path) -> None:
         )
     if done.returncode != 0:
         partial.unlink(missing_ok=True)
-        raise BuildFailed(f"{name} could not be built; the end of {log}:\n{_read_tail(log)}")
+        raise BuildError(f"{name} could not be built; the end of {log}:\n{_read_tail(log)}")
     partial.rename(cache.path(name))
 
 

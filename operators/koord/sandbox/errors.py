@@ -1,13 +1,13 @@
 """What can go wrong with a sandbox, in one tree.
 
     SandboxError
-    ├── BinariesUnavailable   no suitable binaries, and none could be built
-    │   └── BuildFailed       the Go compiler refused; carries the end of its log
-    ├── StartFailed           a component ended before the API server was ready
-    ├── UnknownSandbox        no sandbox of that name
-    ├── NameTaken             a sandbox of that name exists
-    ├── UnknownShape          no node shape of that name
-    ├── KubectlFailed         kubectl ended with an error
+    ├── BinariesError         no suitable binaries, and none could be built
+    │   └── BuildError        the Go compiler refused; carries the end of its log
+    ├── StartError            a component ended before the API server was ready
+    ├── UnknownSandboxError   no sandbox of that name
+    ├── NameTakenError        a sandbox of that name exists
+    ├── UnknownShapeError     no node shape of that name
+    ├── KubectlError          kubectl ended with an error
     └── ApiError              the API server answered with an error status
 
 Every message is written for the person at the terminal and says what to do next; the command
@@ -19,31 +19,31 @@ class SandboxError(Exception):
     """Base of all errors of this package."""
 
 
-class BinariesUnavailable(SandboxError):  # noqa: N818 - a state, read as such by those who catch it
+class BinariesError(SandboxError):
     """The components' binaries were not found and cannot be built here."""
 
 
-class BuildFailed(BinariesUnavailable):
+class BuildError(BinariesError):
     """The Go compiler refused."""
 
 
-class StartFailed(SandboxError):  # noqa: N818 - same
+class StartError(SandboxError):
     """A component ended, or the API server did not become ready in time."""
 
 
-class UnknownSandbox(SandboxError):  # noqa: N818 - same
+class UnknownSandboxError(SandboxError):
     """There is no sandbox of that name."""
 
 
-class NameTaken(SandboxError):  # noqa: N818 - same
+class NameTakenError(SandboxError):
     """There is a sandbox of that name already."""
 
 
-class UnknownShape(SandboxError):  # noqa: N818 - same
+class UnknownShapeError(SandboxError):
     """There is no node shape of that name."""
 
 
-class KubectlFailed(SandboxError):  # noqa: N818 - same
+class KubectlError(SandboxError):
     """The command kubectl ended with an error."""
 
 

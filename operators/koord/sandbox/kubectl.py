@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from koord.sandbox.errors import KubectlFailed
+from koord.sandbox.errors import KubectlError
 
 _CRD_PREFIX = "customresourcedefinition.apiextensions.k8s.io/"
 
@@ -17,7 +17,7 @@ class Kubectl:
         self._home = home
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl and return its output; raise `KubectlFailed` with its complaint."""
+        """Run kubectl and return its output; raise `KubectlError` with its complaint."""
         done = subprocess.run(
             [*self._command, *arguments],
             input=stdin,
@@ -28,7 +28,7 @@ class Kubectl:
             check=False,
         )
         if done.returncode != 0:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def apply(self, path: Path, *, server_side: bool) -> list[str]:

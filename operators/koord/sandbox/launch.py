@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,16 +19,14 @@ from koord.sandbox.binaries import Binaries
 from koord.sandbox.certificates import USERS, Credential, write_pki
 from koord.sandbox.client import AdminClient
 from koord.sandbox.components import ALWAYS, Component, Layout, make_command
-from koord.sandbox.errors import ApiError, StartFailed
+from koord.sandbox.errors import ApiError, StartError
 from koord.sandbox.kubeconfig import Cluster, write_certificate_kubeconfig
 from koord.sandbox.ports import hold_ports
 from koord.sandbox.process import describe_process
 from koord.sandbox.record import (
     ProgramRecord,
     Record,
-    directory_of,
     now,
-    read_failure,
     remove,
     take_name,
     write_record,
@@ -62,8 +61,9 @@ class Launched:
         """Say a word to the supervisor; see there for what it understands."""
         pipe = self.supervisor.stdin
         if pipe is not None:
-            pipe.write(f"{word}\n".encode())
-            pipe.flush()
+            # Should the supervisor be gone, whoever waits for the effect finds out why.
+            with suppress(BrokenPipeError):
+                pipe.write(f"{word}\n".encode())
 
     def end(self) -> None:
         """Take the sandbox down; return when all its processes are gone."""
@@ -108,7 +108,7 @@ def launch(order: Order) -> Launched:
             _write_plan(order, layout)
             return _start(order, layout)
     except BaseException:
-        remove(order.name)
+        remove(directory)
         raise
 
 
@@ -158,6 +158,7 @@ def _spawn_supervisor(directory: Path) -> "subprocess.Popen[bytes]":
     with (directory / "supervisor.log").open("wb") as log:
         return subprocess.Popen(
             command,
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -168,6 +169,7 @@ def _spawn_supervisor(directory: Path) -> "subprocess.Popen[bytes]":
 def _make_record(order: Order, layout: Layout, supervisor: int) -> Record:
     return Record(
         name=order.name,
+        directory=str(layout.directory),
         server_port=layout.server_port,
         etcd_port=layout.etcd_port,
         etcd_peer_port=layout.etcd_peer_port,
@@ -197,7 +199,9 @@ def has_service_account(client: AdminClient, namespace: str) -> bool:
     """Whether pods can be created: they need the service account named default."""
     try:
         client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    except ApiError:
+    except ApiError as error:
+        if error.status != 404:
+            raise
         return False
     return True
 
@@ -206,17 +210,16 @@ def _wait_for(is_reached: Callable[[], bool], launched: Launched) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not is_reached():
         if launched.supervisor.poll() is not None:
-            raise StartFailed(explain_failure(launched.record.name))
+            raise StartError(_explain_failure(launched.record))
         if time.monotonic() > deadline:
-            raise StartFailed(f"the control plane was not ready after {_PATIENCE:.0f} s")
+            raise StartError(f"the control plane was not ready after {_PATIENCE:.0f} s")
         time.sleep(_INTERVAL)
 
 
-def explain_failure(name: str) -> str:
-    """Return which component took the sandbox down, and the end of its log."""
-    failure = read_failure(name)
+def _explain_failure(record: Record) -> str:
+    failure = record.read_failure()
     component = "supervisor" if failure is None else failure.component
     status = "" if failure is None else f" with status {failure.status}"
-    log = directory_of(name) / f"{component}.log"
+    log = record.layout.directory / f"{component}.log"
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
     return f"{component} ended{status}; the end of its log:\n{tail}"

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from koord.sandbox.client import AdminClient
-from koord.sandbox.errors import UnknownShape
+from koord.sandbox.errors import UnknownShapeError
 
 SHAPE_LABEL = "operators.koordinator.sh/sandbox-shape"
 _SHAPES = Path(__file__).parent / "shapes"
@@ -52,7 +52,7 @@ def list_shapes() -> list[str]:
 def load_shape(name: str) -> Shape:
     """Return the shape of that name."""
     if name not in list_shapes():
-        raise UnknownShape(
+        raise UnknownShapeError(
             f"there is no node shape {name!r}; there are: {', '.join(list_shapes())}"
         )
     return msgspec.yaml.decode((_SHAPES / f"{name}.yaml").read_bytes(), type=Shape)

