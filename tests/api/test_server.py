@@ -10,7 +10,7 @@ from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
 from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
 from koord.api.resource import Condition
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError, KubectlFailed
+from koord.sandbox.errors import ApiError, KubectlError
 
 pytestmark = pytest.mark.sandbox
 
@@ -62,7 +62,7 @@ def test_server_says_what_the_invalid_samples_expect(server: Sandbox, path: Path
     try:
         server.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(path))
         answer = "accepted"
-    except KubectlFailed as refusal:
+    except KubectlError as refusal:
         answer = str(refusal)
 
     assert expected in answer
