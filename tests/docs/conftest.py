@@ -1,6 +1,8 @@
 """A cluster with the operators running, for readers who follow the documentation."""
 
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,8 @@ from tests.support.operators import KOORD, run_operators
 
 from koord.sandbox import Sandbox
 from koord.sandbox.binaries import KUBECTL
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -26,15 +30,28 @@ def operators(cluster, tmp_path_factory) -> Iterator[None]:
     """All operators, run as the documentation says, until the end."""
     if subprocess.run([KOORD, "run", "--help"], capture_output=True, check=False).returncode:
         pytest.skip("this version has no `koord run`")
-    cluster.apply(Path(__file__).parents[2] / "crds")
+    cluster.apply(ROOT / "crds")
     with run_operators(cluster.kubeconfig, tmp_path_factory.mktemp("operators")):
         yield
 
 
 @pytest.fixture
-def reader(cluster, tmp_path) -> "Reader":
+def reader(cluster, tmp_path) -> Iterator["Reader"]:
     """Somebody with a checkout, a kubeconfig and a namespace of their own."""
-    return Reader(cluster, tmp_path)
+    one = Reader(cluster, tmp_path)
+    yield one
+    one.run(["koord sandbox down --all"])
+
+
+def copy_checkout(target: Path) -> None:
+    """Copy what git knows or would take; what is installed is only linked to."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in (one for one in names.split("\0") if (ROOT / one).is_file()):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name)
+    for installed in (".venv", ".tools"):
+        (target / installed).symlink_to(ROOT / installed)
 
 
 class Reader:
@@ -42,10 +59,7 @@ class Reader:
 
     def __init__(self, cluster: Sandbox, home: Path) -> None:
         self.folder = home / "checkout"
-        self.folder.mkdir()
-        for entry in Path(__file__).parents[2].iterdir():
-            if entry.name != ".git":
-                (self.folder / entry.name).symlink_to(entry)
+        copy_checkout(self.folder)
         self._namespace = f"reader-{home.name.replace('_', '-')}"[:63].strip("-").lower()
         cluster.create_namespace(self._namespace)
         kubectl = Path(cluster.record.programs[KUBECTL].path)
@@ -55,26 +69,27 @@ class Reader:
             "KUBECONFIG": str(self._write_kubeconfig(cluster, home)),
             "PATH": os.pathsep.join([str(kubectl.parent), str(KOORD.parent), os.environ["PATH"]]),
             "XDG_CACHE_HOME": cache,
+            "XDG_STATE_HOME": str(home / "state"),
         }
 
     def write_file(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
 
-    def run(self, command: str, text: str | None = None) -> str:
-        """Run a command line as typed; return its output, fail with all that it said."""
+    def run(self, commands: list[str], text: str = "") -> None:
+        """Type these commands into one shell; fail with all that was said if one fails."""
+        shown = (f"printf '%s\\n' {shlex.quote('$ ' + one)}\n{one}" for one in commands)
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
+            ["bash", "-euo", "pipefail", "-c", "\n".join(shown)],
             cwd=self.folder,
             env=self._environment,
-            input=text or "",
+            input=text,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
         )
         if done.returncode:
-            pytest.fail(f"$ {command}\n{done.stdout}\nended with {done.returncode}", pytrace=False)
-        return done.stdout
+            pytest.fail(f"{done.stdout}\nended with {done.returncode}", pytrace=False)
 
     def _write_kubeconfig(self, cluster: Sandbox, home: Path) -> Path:
         config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 """Reads pages of documentation as a list of steps that a reader would take.
 
-A step is a fenced block. ``console`` blocks hold commands after ``$ ``; ``yaml`` blocks hold
-objects, or a file when a name follows the language. A comment right above a block says when it does
-not run:
+A step is a fenced block. ``console`` blocks hold commands after ``$ ``, ``yaml`` blocks objects, or
+a file when a name follows the language, ``python`` blocks a program. A comment right above a block
+says when it does not run:
 
     <!-- run: on demand -->
     <!-- run: no, REASON -->

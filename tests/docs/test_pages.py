@@ -11,8 +11,8 @@ from koord.runtime.settings import Settings, parse_settings
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
 BLOCKS = [block for page in PAGES for block in parse_page(ROOT / page, page)]
-RUN_BY_THE_TESTS = {"console", "yaml"}
-READ_ONLY = {"text", "json", "python", "mermaid"}
+RUN_BY_THE_TESTS = {"console", "python", "yaml"}
+READ_ONLY = {"text", "json", "mermaid"}
 
 each_page = pytest.mark.parametrize("page", PAGES)
 
@@ -83,10 +83,12 @@ def test_a_step_on_demand(block, request):
 
 
 def check_step(block: Block, reader) -> None:
-    if block.language == "console":
-        for command in block.commands:
-            reader.run(command)
-    elif block.language == "yaml" and block.title:
-        reader.write_file(block.title, block.text)
-    elif block.language == "yaml" and "kind: OperatorConfiguration" not in block.text:
-        reader.run("kubectl apply --server-side --dry-run=server --filename=-", block.text)
+    match block.language:
+        case "console":
+            reader.run(block.commands)
+        case "python":
+            reader.run(["python -"], block.text)
+        case "yaml" if block.title:
+            reader.write_file(block.title, block.text)
+        case "yaml" if "kind: OperatorConfiguration" not in block.text:
+            reader.run(["kubectl apply --server-side --dry-run=server -f -"], block.text)
