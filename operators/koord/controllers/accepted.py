@@ -4,7 +4,7 @@ Each looks at every object of its kind and says in the condition ``Accepted`` wh
 be used, naming the fields that stand against it. What the resources *do* is decided elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,10 +30,13 @@ RESOURCE_OF_OPERATOR: Final[Mapping[str, type[Resource]]] = {
 
 
 class AcceptedSink(Protocol):
-    """Where verdicts go; may be called from any thread."""
+    """Where verdicts go."""
 
-    def accept(self, resource: type[Resource], meta: Mapping[str, Any], verdict: "Verdict") -> None:
+    def accept(self, resource: type[Resource], body: Mapping[str, Any], verdict: "Verdict") -> None:
         """Write the condition of one object, if it differs from what is there."""
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of an object that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,20 @@ def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
 
 
 class AcceptedController:
-    """The Kopf operator of one kind: parse, judge, hand over."""
+    """The Kopf operator of one kind: parse, judge, hand over.
 
-    def __init__(self, resource: type[Resource], sink: AcceptedSink) -> None:
+    ``hand_over`` calls a function in the event loop that the sink lives in.
+    """
+
+    def __init__(
+        self,
+        resource: type[Resource],
+        sink: AcceptedSink,
+        hand_over: Callable[..., object],
+    ) -> None:
         self._resource = resource
         self._sink = sink
+        self._hand_over = hand_over
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add the handler to a registry."""
@@ -80,10 +92,11 @@ class AcceptedController:
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         """Judge an object whenever it is seen, unless it is gone or already says so."""
         if event["type"] == "DELETED":
+            self._hand_over(self._sink.forget, body["metadata"]["uid"])
             return
         verdict = judge(self._resource, body)
         if not _is_said(body, verdict):
-            self._sink.accept(self._resource, body["metadata"], verdict)
+            self._hand_over(self._sink.accept, self._resource, dict(body), verdict)
 
 
 def _is_said(body: Mapping[str, Any], verdict: Verdict) -> bool:

@@ -51,8 +51,8 @@ class WaitReporter(Protocol):
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Look at these gangs and single pods (uids) again, soon."""
 
-    def placed(self, unit: Unit, outcome: Commit, seconds: float) -> None:
-        """Learn what became of a unit, ``seconds`` after it was complete."""
+    def placed(self, unit: Unit, outcome: Commit) -> None:
+        """Learn what became of a unit."""
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class PlacementController:
         waited = self.wall_clock() - unit.since
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
-        self.reporter.placed(unit, outcome, waited)
+        self.reporter.placed(unit, outcome)
         self.wake()
 
     def _drop_stale_failures(self) -> None:

@@ -3,7 +3,7 @@
 Said within a second of the cause, and not sooner: what is placed at once is never said to wait, and
 members that arrive one after the other do not each rewrite the conditions of all the others.
 Conditions of pods are written again when the reason changes; when only its numbers do, after a
-pause. This module decides nothing, it asks ``reason_for``.
+pause. This module decides nothing, it asks.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ class Announcer(Protocol):
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         """Set our condition on a pod, and ``PodScheduled`` where autoscalers look for it."""
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
-        """Set ``Placed=False`` on a PodGroup, or (None) leave that condition to others."""
+    def announce_gang(self, pod_group: PodGroup, reason: Reason) -> None:
+        """Set ``Placed=False`` on a PodGroup."""
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup."""
@@ -57,7 +57,6 @@ class WaitReports:
     """Collects who to look at, and reports on each once its time has come."""
 
     state: ClusterState
-    reason_for: Callable[[Pod], Reason | None]
     announcer: Announcer
     clock: Callable[[], float]
     _gangs_due: dict[GangKey, float] = field(default_factory=dict)
@@ -66,6 +65,7 @@ class WaitReports:
     _said_of_gangs: dict[GangKey, Reason] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
     _forget_at: float = 0.0
+    _reason_for: Callable[[Pod], Reason | None] = lambda _: None
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Look at these again, ``SAY_AFTER_SECONDS`` after they were first noted."""
@@ -77,7 +77,7 @@ class WaitReports:
         if gangs or singles:
             self._noted.set()
 
-    def placed(self, unit: Unit, outcome: Commit, seconds: float) -> None:
+    def placed(self, unit: Unit, outcome: Commit) -> None:
         """Emit one event per gang of a unit that was placed as a whole."""
         if unit.key != unit.group or not outcome.bound:
             return
@@ -87,11 +87,12 @@ class WaitReports:
             if pod_group is None or not placed:
                 continue
             nodes = {self.state.pods[pod.uid].node for pod in placed if pod.uid in self.state.pods}
-            note = f"{len(placed)} members placed on {len(nodes)} nodes in {seconds:.2f} s"
+            note = f"{len(placed)} members placed on {len(nodes)} nodes"
             self.announcer.announce_event(pod_group, Planned(len(placed), len(nodes)), note)
 
-    async def run(self) -> None:
-        """Report until cancelled."""
+    async def run(self, reason_for: Callable[[Pod], Reason | None]) -> None:
+        """Report until cancelled; ``reason_for`` knows why a waiting pod waits."""
+        self._reason_for = reason_for
         while True:
             due = [*self._gangs_due.values(), *self._singles_due.values()]
             if not due:
@@ -123,7 +124,7 @@ class WaitReports:
         if not pod.is_waiting:
             self._report_no_longer_waiting(pod)
             return
-        reason = self.reason_for(pod)
+        reason = self._reason_for(pod)
         if reason is None:
             return
         said = self._said_of_pods.get(pod.uid)
@@ -158,17 +159,17 @@ class WaitReports:
             return
         if reason is None:
             del self._said_of_gangs[gang]
-        else:
-            self._said_of_gangs[gang] = reason
-            if said is None or said.code is not reason.code:
-                self.announcer.announce_event(pod_group, reason, "")
+            return
+        self._said_of_gangs[gang] = reason
+        if said is None or said.code is not reason.code:
+            self.announcer.announce_event(pod_group, reason, "")
         self.announcer.announce_gang(pod_group, reason)
 
     def _obstacle_of(self, gang: GangKey) -> Reason | None:
         """Return what keeps a complete gang from being placed; quorum is reported elsewhere."""
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
-        reason = None if pod is None else self.reason_for(pod)
+        reason = None if pod is None else self._reason_for(pod)
         return reason if isinstance(reason, _OBSTACLES) else None
 
 

@@ -65,16 +65,13 @@ class ClusterReader:
 
     def _make_reflector(self, kind: str) -> Reflector[Any, Any]:
         reject = self._rejecter(kind)
-        match kind:
-            case "pods":
-                source = pod_source(self._pods, reject)
-                return Reflector(self._client, source, self._take_pods)
-            case "nodes":
-                return Reflector(self._client, node_source(reject), self._take_nodes)
-            case "podgroups":
-                groups = pod_group_source(self._pod_groups, reject)
-                return Reflector(self._client, groups, self._take_pod_groups)
-        raise ValueError(kind)
+        if kind == PODS:
+            source = pod_source(self._pods, reject)
+            return Reflector(self._client, source, self._take_pods)
+        if kind == NODES:
+            return Reflector(self._client, node_source(reject), self._take_nodes)
+        groups = pod_group_source(self._pod_groups, reject)
+        return Reflector(self._client, groups, self._take_pod_groups)
 
     def _rejecter(self, kind: str) -> Callable[[str, str], None]:
         def reject(key: str, problem: str) -> None:

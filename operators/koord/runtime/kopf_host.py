@@ -17,6 +17,8 @@ from koord.api.keys import own
 from koord.kube.retry import Backoff
 
 log = logging.getLogger(__name__)
+# A line per event that was handled well is of no use to anybody.
+logging.getLogger("kopf").setLevel(logging.WARNING)
 
 _BACKOFF = Backoff(base=0.5, cap=5.0)
 _STOP_SECONDS = 10.0

@@ -1,0 +1,70 @@
+"""``koord run``: starts the operators. Knows how to ask for them, not what they are made of."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from koord.kube.config import find_credentials
+from koord.kube.errors import KubeError
+from koord.runtime.app import NotInstalled, Options, run_operators
+from koord.runtime.logs import configure_logging
+from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
+from koord.runtime.wiring import OPERATORS
+
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+
+
+def run(
+    operator: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Run only this one; may be repeated. There are {', '.join(OPERATORS)}.",
+            show_default="all in one process",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Configuration file (kind: OperatorConfiguration)."),
+    ] = None,
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            help="Where the cluster is; in a pod its ServiceAccount is used.", envvar="KUBECONFIG"
+        ),
+    ] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+) -> None:
+    """Run the operators until SIGTERM or Ctrl-C.
+
+    Everything in one process: koord run. One alone, with its own rights: koord run --operator
+    podgroup --config operators.yaml.
+    """
+    chosen = operator or list(OPERATORS)
+    unknown = sorted(set(chosen) - set(OPERATORS))
+    if unknown:
+        _fail(f"no operator is called {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
+    try:
+        settings = load_settings(config) if config else Settings()
+        credentials = find_credentials(kubeconfig, context)
+    except (InvalidConfiguration, KubeError) as error:
+        _fail(str(error))
+    configure_logging(settings.log_format)
+    if kubeconfig:
+        # Kopf logs in by itself, and looks where kubectl would.
+        os.environ["KUBECONFIG"] = kubeconfig
+    try:
+        asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
+    except NotInstalled as error:
+        _fail(str(error))
+    except KubeError as error:
+        _fail(f"the cluster cannot be used: {error}", EXIT_UNREACHABLE)
+
+
+def _fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
+    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+    sys.exit(status)

@@ -1,0 +1,132 @@
+"""From reasons to what stands in the API: conditions and events, worded once, here.
+
+Three writers, because server-side apply tells writers apart by name: pods get merged conditions,
+PodGroups and the other resources applied ones, each operator under a field manager of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koord.api.keys import own
+from koord.api.resource import Resource
+from koord.controllers.accepted import ACCEPTED, Verdict
+from koord.core.gang.model import PodGroup
+from koord.core.gang.status import ConditionType
+from koord.core.messages import render, render_for_pod
+from koord.core.pods import Pod
+from koord.core.reasons import (
+    InsufficientNodes,
+    NeedsKubeScheduler,
+    PinnedNodeUnfit,
+    Planned,
+    Reason,
+)
+from koord.kube.events import EventRecorder, EventType
+from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group
+from koord.kube.statement import Condition, Statement
+from koord.kube.status import StatusWriter
+
+POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
+PLACING: Final = "Placing"
+"""The action that events are about."""
+
+_CAPACITY_REASONS = (InsufficientNodes, NeedsKubeScheduler, PinnedNodeUnfit)
+"""What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementAnnouncer:
+    """Says what the placement operator knows: why pods and complete gangs have no place."""
+
+    pods: StatusWriter
+    pod_groups: StatusWriter
+    events: EventRecorder
+
+    def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
+        """Set our condition on a pod.
+
+        A pod without gate is expected to carry ``PodScheduled=False`` while it waits for room; on
+        a gated one that condition is the API server's.
+        """
+        text = render_for_pod(reason, pod.key)
+        conditions = [Condition(own.PLACED, is_placed, str(reason.code), text)]
+        if not is_placed and not pod.is_gated and isinstance(reason, _CAPACITY_REASONS):
+            conditions.append(Condition(POD_SCHEDULED, False, UNSCHEDULABLE, text))
+        self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
+
+    def announce_gang(self, pod_group: PodGroup, reason: Reason) -> None:
+        """Set ``Placed=False`` on a PodGroup; its own operator takes over once it is placed."""
+        condition = Condition(
+            ConditionType.PLACED,
+            False,
+            str(reason.code),
+            render(reason),
+            pod_group.generation,
+        )
+        self.pod_groups.say(ref_of_pod_group(pod_group), Statement((condition,)))
+
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+        """Emit one event on a PodGroup: a warning, unless it was placed."""
+        kind = EventType.NORMAL if isinstance(reason, Planned) else EventType.WARNING
+        ref = ref_of_pod_group(pod_group)
+        text = note or render(reason)
+        self.events.record(ref, kind, action=PLACING, reason=str(reason.code), note=text)
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupAnnouncer:
+    """Says what the podgroup operator observes."""
+
+    writer: StatusWriter
+
+    def write_status(
+        self,
+        pod_group: PodGroup,
+        fields: Mapping[str, Any],
+        conditions: tuple[Condition, ...],
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+        statement = Statement(conditions, {**fields, "observedGeneration": pod_group.generation})
+        self.writer.say(ref_of_pod_group(pod_group), statement)
+
+
+@dataclass(slots=True)
+class AcceptedAnnouncer:
+    """Says whether objects of the other kinds can be used."""
+
+    writer: StatusWriter
+    seen: dict[str, Mapping[str, Any]]
+    """Object uid -> the status that it was last seen with; the writer compares with it."""
+
+    def accept(
+        self,
+        resource: type[Resource],
+        body: Mapping[str, Any],
+        verdict: Verdict,
+    ) -> None:
+        """Write the condition of one object, if it differs from what is there."""
+        meta = body["metadata"]
+        names = resource.names
+        ref = ObjectRef(
+            names.api_version,
+            names.kind,
+            names.plural,
+            meta["name"],
+            meta["uid"],
+            meta.get("namespace", ""),
+        )
+        self.seen[ref.uid] = body.get("status") or {}
+        condition = Condition(
+            ACCEPTED,
+            not verdict.problems,
+            verdict.reason,
+            verdict.message,
+            meta.get("generation"),
+        )
+        self.writer.say(ref, Statement((condition,)))
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of an object that is gone."""
+        self.seen.pop(uid, None)

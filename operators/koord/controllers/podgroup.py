@@ -1,0 +1,221 @@
+"""The operator ``podgroup``: keeps the status of every PodGroup in line with its members.
+
+It derives all of it from objects, so it may run alone. Why a complete gang has no place is the one
+thing it cannot know: the placement operator writes that into the condition ``Placed``, and this
+operator leaves the condition out for as long as there is nothing of its own to say about it.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import kopf
+
+from koord.api.parse import Invalid, Problem, parse
+from koord.api.podgroup import PodGroup as PodGroupResource
+from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.messages import render
+from koord.core.reasons import InconsistentGroup, Reason
+from koord.core.state import ClusterState
+from koord.kube.statement import Condition
+
+QUIET_SECONDS = 0.3
+"""A gang that changes is looked at when it has been quiet for this long …"""
+LONGEST_SECONDS = 1.2
+"""… or this long after its first change, whichever comes first."""
+
+
+class StatusSink(Protocol):
+    """Where a status goes; writes only what differs from what is there."""
+
+    def write_status(
+        self,
+        pod_group: PodGroup,
+        fields: Mapping[str, Any],
+        conditions: tuple[Condition, ...],
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+
+
+@dataclass(slots=True)
+class _Due:
+    first: float
+    last: float
+
+    @property
+    def at(self) -> float:
+        return min(self.last + QUIET_SECONDS, self.first + LONGEST_SECONDS)
+
+
+@dataclass(slots=True)
+class PodGroupController:
+    """Observes gangs that changed, and those whose wait time runs out.
+
+    ``clock`` gives seconds that never go back, ``wall_clock`` seconds since the epoch.
+    """
+
+    state: ClusterState
+    sink: StatusSink
+    clock: Callable[[], float]
+    wall_clock: Callable[[], float]
+    _due: dict[GangKey, _Due] = field(default_factory=dict)
+    _timeouts: list[tuple[float, GangKey]] = field(default_factory=list)
+    _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def register(self, registry: kopf.OperatorRegistry, hand_over: Callable[..., object]) -> None:
+        """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
+
+        async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
+            key = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+            parsed = None if event["type"] == "DELETED" else parse(PodGroupResource, body)
+            problems = parsed.problems if isinstance(parsed, Invalid) else ()
+            hand_over(self.note_problems, key, problems)
+
+        names = PodGroupResource.names
+        kopf.on.event(
+            names.group,
+            names.version,
+            names.plural,
+            registry=registry,
+            id=names.plural,
+        )(on_event)
+
+    def note_problems(self, key: GangKey, problems: tuple[Problem, ...]) -> None:
+        """Learn what is wrong with an object, as far as validation can tell."""
+        if self._problems.get(key, ()) == problems:
+            return
+        self._problems[key] = problems
+        if not problems:
+            del self._problems[key]
+        self._touch({key})
+        self.wake()
+
+    def wake(self) -> None:
+        """Say that the state has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Observe until cancelled."""
+        feed = self.state.feed()
+        while True:
+            self._touch(feed.drain().gangs)
+            self._flush()
+            await self._rest()
+
+    def _touch(self, gangs: set[GangKey]) -> None:
+        now = self.clock()
+        for gang in gangs:
+            due = self._due.get(gang)
+            if due is None:
+                self._due[gang] = _Due(now, now)
+            else:
+                due.last = now
+
+    def _flush(self) -> None:
+        now = self.clock()
+        while self._timeouts and self._timeouts[0][0] <= self.wall_clock():
+            self._touch({heapq.heappop(self._timeouts)[1]})
+        for gang in [gang for gang, due in self._due.items() if due.at <= now]:
+            if self._is_in_flight(gang) and now < self._due[gang].first + 4 * LONGEST_SECONDS:
+                self._due[gang].last = now
+                continue
+            del self._due[gang]
+            self._observe(gang)
+
+    def _is_in_flight(self, gang: GangKey) -> bool:
+        """Whether members are being bound: the next moment will know better."""
+        assumed = self.state.assumed
+        return bool(assumed) and any(uid in assumed for uid in self.state.book.members(gang))
+
+    def _observe(self, gang: GangKey) -> None:
+        pod_group = self.state.book.pod_group(gang)
+        if pod_group is None:
+            return
+        now = self.wall_clock()
+        status = observe(self.state.book, gang, now)
+        if status.timeout_at is not None and status.timeout_at > now:
+            heapq.heappush(self._timeouts, (status.timeout_at, gang))
+        problems = self._problems.get(gang, ())
+        self.sink.write_status(pod_group, _fields(status), _conditions(status, problems))
+
+    async def _rest(self) -> None:
+        if not self._due:
+            until = self._timeouts[0][0] - self.wall_clock() if self._timeouts else None
+        else:
+            until = min(due.at for due in self._due.values()) - self.clock()
+        try:
+            async with asyncio.timeout(None if until is None else max(until, 0.02)):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+        # Members come in bursts: what arrives in the next moment is taken in one go.
+        await asyncio.sleep(0.05)
+
+
+def _fields(status: GangStatus) -> dict[str, Any]:
+    """Return the status without its conditions, named as in the API."""
+    members = status.members
+    fields: dict[str, Any] = {
+        "phase": str(status.phase),
+        "scheduled": members.bound,
+        "running": members.running,
+        "succeeded": members.succeeded,
+        "failed": members.failed,
+        "members": {
+            "total": members.total,
+            "present": members.present,
+            "held": members.held,
+            "planned": members.planned,
+            "bound": members.bound,
+            "running": members.running,
+            "succeeded": members.succeeded,
+            "failed": members.failed,
+            "terminating": members.terminating,
+        },
+    }
+    if status.occupied_by:
+        fields["occupiedBy"] = status.occupied_by
+    if status.schedule_start is not None:
+        start = datetime.fromtimestamp(status.schedule_start, UTC)
+        fields["scheduleStartTime"] = start.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if status.plan_id:
+        fields["planID"] = status.plan_id
+        fields["incarnation"] = status.incarnation
+    if status.nodes:
+        fields["placement"] = {"nodes": len(status.nodes)}
+    return fields
+
+
+def _conditions(
+    status: GangStatus,
+    problems: tuple[Problem, ...],
+) -> tuple[Condition, ...]:
+    conditions = {
+        kind: Condition(kind, is_true, str(reason.code), render(reason))
+        for kind, is_true, reason in status.conditions
+    }
+    if problems:
+        message = "; ".join(map(str, problems))
+        kind = ConditionType.SPEC_VALID
+        conditions[kind] = Condition(kind, status=False, reason="Invalid", message=message)
+    obstacle = _obstacle(status)
+    if ConditionType.PLACED not in conditions and obstacle is not None:
+        kind = ConditionType.PLACED
+        conditions[kind] = Condition(kind, False, str(obstacle.code), render(obstacle))
+    return tuple(conditions.values())
+
+
+def _obstacle(status: GangStatus) -> Reason | None:
+    """Return what keeps the gang from being planned at all, if anything does."""
+    for kind, is_true, reason in status.conditions:
+        if is_true:
+            continue
+        if kind is ConditionType.QUORUM_REACHED or isinstance(reason, InconsistentGroup):
+            return reason
+    return None

@@ -1,0 +1,191 @@
+"""Makes the operators of one process and hands them what they need: the composition root.
+
+Which operators run decides what is read and what is written, and so which rights are needed. Parts
+know each other only through what is handed to them here.
+"""
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Final
+
+import kopf
+import msgspec
+
+from koord.api.gang import GangDefaults
+from koord.api.podgroup import PodGroup
+from koord.api.resource import Names
+from koord.controllers.accepted import RESOURCE_OF_OPERATOR, AcceptedController
+from koord.controllers.announce import AcceptedAnnouncer, PlacementAnnouncer, PodGroupAnnouncer
+from koord.controllers.placement import PlacementController
+from koord.controllers.podgroup import PodGroupController
+from koord.controllers.waiting import WaitReports
+from koord.kube.binder import Binder
+from koord.kube.client import Client
+from koord.kube.events import EventRecorder
+from koord.kube.objects import ObjectRef
+from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
+from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.pods import PodTranslator
+from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.runtime.metrics import Metrics
+from koord.runtime.settings import Settings
+
+PLACEMENT: Final = "placement"
+POD_GROUP: Final = "podgroup"
+OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
+
+
+def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
+    """Return what is reflected for these operators."""
+    if PLACEMENT in operators:
+        return PODS, NODES, POD_GROUPS
+    return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
+
+
+def resources_of(operators: Collection[str]) -> list[Names]:
+    """Return the custom resources that must be installed for these operators."""
+    names = [one.names for name, one in RESOURCE_OF_OPERATOR.items() if name in operators]
+    return [PodGroup.names, *names] if kinds_of(operators) else names
+
+
+class Parts:
+    """Everything that one process is made of.
+
+    ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
+    synced. ``has_subresource`` tells whether PodGroups have a status subresource here.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        operators: Collection[str],
+        *,
+        has_subresource: bool,
+    ) -> None:
+        defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
+        self.metrics = Metrics()
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._client = client
+        self._settings = settings
+        self._has_subresource = has_subresource
+        self._loop = asyncio.get_running_loop()
+        self._pods = PodTranslator(settings.scheduler_name, defaults)
+        self._groups = PodGroupTranslator(defaults)
+        self.reader = ClusterReader(client, self._pods, self._groups, kinds_of(operators))
+        self.placement = self._make_placement() if PLACEMENT in operators else None
+        self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
+        self._accepted = [
+            self._make_accepted(name) for name in RESOURCE_OF_OPERATOR if name in operators
+        ]
+        self.metrics.watch_assumed(lambda: len(self.reader.state.assumed))
+        self.metrics.watch_reflectors(self.reader.reflectors)
+
+    def make_registry(self) -> kopf.OperatorRegistry:
+        """Return a new Kopf registry with the handlers of all operators."""
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(kopf.login_via_async_client)
+        if self._pod_group is not None:
+            self._pod_group.register(registry, self._hand_over)
+        for controller in self._accepted:
+            controller.register(registry)
+        return registry
+
+    def describe(self) -> dict[str, object]:
+        """Return the inner state for the debug page."""
+        state = self.reader.state
+        description: dict[str, object] = {
+            "pods": len(state.pods),
+            "nodes": len(state.table),
+            "gangs": len(state.book.keys()),
+            "assumed": state.assumed,
+            "reflectors": {kind: one.stats for kind, one in self.reader.reflectors.items()},
+        }
+        if self.placement is not None:
+            queue = self.placement.queue
+            description["ready"] = len(queue)
+            description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
+            description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
+        return description
+
+    def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the main event loop; Kopf's handlers live in another one."""
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _make_placement(self) -> PlacementController:
+        events = EventRecorder(self._client, "koord-placement", socket.gethostname())
+        reports = WaitReports(
+            state=self.reader.state,
+            announcer=PlacementAnnouncer(
+                pods=self._make_writer(MERGED, self._status_of_pod),
+                pod_groups=self._make_group_writer("koord-placement"),
+                events=events,
+            ),
+            clock=time.monotonic,
+        )
+        binder = Binder(
+            self._client,
+            self._pods.form_of,
+            in_flight=self._settings.bind_concurrency,
+        )
+        placement = PlacementController(
+            state=self.reader.state,
+            binder=binder,
+            scoring=self._settings.make_scoring(),
+            observer=self.metrics,
+            reporter=reports,
+            clock=time.monotonic,
+            wall_clock=time.time,
+        )
+        self.background += [events.run, lambda: reports.run(placement.reason_for)]
+        self.reader.listeners.append(placement.wake)
+        self.metrics.watch_pending(lambda: _count_by_reason(placement))
+        return placement
+
+    def _make_pod_group(self) -> PodGroupController:
+        controller = PodGroupController(
+            state=self.reader.state,
+            sink=PodGroupAnnouncer(self._make_group_writer("koord-podgroup")),
+            clock=time.monotonic,
+            wall_clock=time.time,
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
+        return controller
+
+    def _make_accepted(self, name: str) -> AcceptedController:
+        seen: dict[str, Mapping[str, Any]] = {}
+        form = applied_by(f"koord-{name}")
+        writer = self._make_writer(form, lambda ref: seen.get(ref.uid, {}))
+        sink = AcceptedAnnouncer(writer, seen)
+        return AcceptedController(RESOURCE_OF_OPERATOR[name], sink, self._hand_over)
+
+    def _make_writer(self, form: Form, present: Present) -> StatusWriter:
+        writer = StatusWriter(self._client, form, present)
+        self.background.append(writer.run)
+        return writer
+
+    def _make_group_writer(self, manager: str) -> StatusWriter:
+        writer = StatusWriter(
+            self._client,
+            applied_by(manager),
+            lambda ref: self._groups.status_of(ref.uid),
+            has_subresource=self._has_subresource,
+        )
+        self.background.append(writer.run)
+        return writer
+
+    def _status_of_pod(self, ref: ObjectRef) -> dict[str, Any]:
+        form = self._pods.form_of(ref.uid)
+        conditions = form.conditions if form is not None else ()
+        return {"conditions": [msgspec.to_builtins(condition) for condition in conditions]}
+
+
+def _count_by_reason(placement: PlacementController) -> dict[str, int]:
+    queue = placement.queue
+    counts = Counter(str(blocked.reason.code) for blocked in queue.blocked.values())
+    counts.update(str(reason.code) for reason in queue.waiting.values())
+    return dict(counts)
