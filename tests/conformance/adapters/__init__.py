@@ -1,0 +1,17 @@
+"""Adapters translate a case to our own functions and their answer back; they hold no rule.
+
+One module per area, each with ``ADAPTERS``: kind -> function from the input of a case to the fields
+of its answer. Everything runs as ``compat: koordinator``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from tests.conformance.adapters import gang
+
+Adapter: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+AREAS: Mapping[str, Mapping[str, Adapter]] = {
+    "gang": gang.ADAPTERS,
+}
+"""Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""
