@@ -1,0 +1,99 @@
+"""Our CRDs take the place of Koordinator's without making stored objects unusable."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.api.cases import make_object
+from tests.api.conftest import CRDS
+
+from koord.api.crdgen import make_crd
+from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
+from koord.sandbox import Sandbox
+from koord.sandbox.errors import ApiError
+
+pytestmark = pytest.mark.sandbox
+
+CHECKS = {
+    "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "pattern",
+    "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties", "enum",
+}  # fmt: skip
+REQUIRED_BY_OURS = {"spec", "minMember", "type"}
+DEVICE = {"type": "gpu", "minor": 0, "health": True}
+STORED = [
+    ("PodGroup", {"minMember": 0}, {"minMember": 2}),
+    ("PodGroup", {"minMember": None}, {"minMember": 2}),
+    ("ElasticQuota", {"min": {"cpu": 4}, "max": {"cpu": 2}}, {"max": {"cpu": 4}}),
+    ("ElasticQuota", {"max": {"cpu": "-1"}, "min": None}, {"max": {"cpu": "1"}}),
+    ("Device", {"devices": [DEVICE, DEVICE]}, {"devices": [DEVICE]}),
+    ("Reservation", {"ttl": "1h", "expires": "2030-01-01T00:00:00Z"}, {"expires": None}),
+    (
+        "ClusterNetworkTopology",
+        {"networkTopologySpec": [{"topologyLayer": "BlockLayer"}]},
+        {"networkTopologySpec": [{"topologyLayer": "NodeTopologyLayer"}]},
+    ),
+]
+
+
+def without_checks(schema: Any) -> Any:
+    """Take away what only ours checks, as if somebody else had written the CRD."""
+    if isinstance(schema, list):
+        return [without_checks(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: without_checks(value) for key, value in schema.items() if key not in CHECKS}
+    if isinstance(made.get("required"), list):
+        made["required"] = [name for name in made["required"] if name not in REQUIRED_BY_OURS]
+    return made
+
+
+@pytest.fixture(scope="module")
+def upgraded() -> Iterator[Sandbox]:
+    """A server with objects that were stored under another CRD, which ours replaced."""
+    with Sandbox(components=[]) as box:
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for resource in RESOURCES:
+            crd = without_checks(make_crd(resource))
+            del crd["spec"]["versions"][0]["subresources"]
+            box.client.create(crds, crd)
+        box.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
+        for number, (kind, spec, _) in enumerate(STORED):
+            box.client.create(path_of(kind), make_object(kind, name=f"stored-{number}", **spec))
+        box.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+        for kind, spec, _ in STORED:
+            wait_until_refused(box, make_object(kind, name="new", **spec))
+        yield box
+
+
+def wait_until_refused(server: Sandbox, body: dict[str, Any]) -> None:
+    """Give the server the moment that it needs to use the schema of a replaced CRD."""
+    for _ in range(100):
+        try:
+            server.client.create(f"{path_of(body['kind'])}?dryRun=All", body)
+        except ApiError:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{body} is still accepted")
+
+
+def path_of(kind: str, name: str = "") -> str:
+    names = RESOURCE_BY_KIND[kind].names
+    namespace = "namespaces/default/" if names.namespaced else ""
+    return f"/apis/{names.api_version}/{namespace}{names.plural}" + (f"/{name}" if name else "")
+
+
+@pytest.mark.parametrize("number", range(len(STORED)), ids=lambda n: f"{n}-{STORED[n][0]}")
+def test_a_stored_object_that_breaks_a_rule_can_be_reported_and_mended(
+    upgraded: Sandbox, number: int
+) -> None:
+    kind, _, mended = STORED[number]
+    path = path_of(kind, f"stored-{number}")
+
+    upgraded.client.patch(f"{path}/status", {"status": {"observedGeneration": 1}})
+    upgraded.client.patch(path, {"metadata": {"labels": {"touched": "true"}}})
+    upgraded.client.patch(path, {"spec": mended})
+
+    found = upgraded.client.get(path)
+    assert found["status"]["observedGeneration"] == 1
+    assert found["metadata"]["labels"] == {"touched": "true"}
