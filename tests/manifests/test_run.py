@@ -1,19 +1,11 @@
 """The operators run with the shipped roles and nothing else."""
 
-import subprocess
-
 import pytest
-from tests.support.operators import KOORD, run_operators
+from tests.support.operators import run_operators
 
 pytestmark = pytest.mark.sandbox
 
 OPERATORS = ("placement", "podgroup", "elasticquota", "reservation", "networktopology", "device")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _command():
-    if subprocess.run([KOORD, "run", "--help"], capture_output=True, check=False).returncode:
-        pytest.skip("this version has no `koord run`")
 
 
 @pytest.mark.parametrize(
