@@ -6,6 +6,10 @@ import pytest
 
 from koord.api.documents import MAX_FILE_BYTES, UnreadableError, read_documents
 
+BOMB = "a0: &a0 [x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30)
+)
+
 
 @pytest.mark.parametrize(
     ("text", "value"),
@@ -49,6 +53,9 @@ def test_merges_and_anchors_are_read() -> None:
         ("[" * 5000, "YAML"),
         ("a: " + "x" * MAX_FILE_BYTES, "is larger than"),
         ("a: \x00", "not allowed"),
+        ("{[1]: 2}", "line 1"),
+        ("&a [*a]", "stand for too much"),
+        (BOMB, "stand for too much"),
     ],
 )
 def test_what_kubectl_refuses_is_refused_with_the_line(text: str, message: str) -> None:

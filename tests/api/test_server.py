@@ -7,6 +7,7 @@ import pytest
 from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Refusal, make_object
 
 from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
+from koord.api.parse import Invalid, parse
 from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
 from koord.api.resource import Condition
 from koord.sandbox import Sandbox
@@ -66,6 +67,19 @@ def test_server_says_what_the_invalid_samples_expect(server: Sandbox, path: Path
         answer = str(refusal)
 
     assert expected in answer
+
+
+def test_a_podgroup_must_fit_into_a_label(server: Sandbox) -> None:
+    create(server, make_object("PodGroup", name="x" * 63))
+    too_long = make_object("PodGroup", name="x" * 64)
+
+    found = parse(PodGroup, too_long)
+    with pytest.raises(ApiError, match=r"metadata\.name must be at most 63 characters"):
+        create(server, too_long)
+
+    assert isinstance(found, Invalid)
+    assert found.problems[0].field == "metadata.name"
+    assert found.problems[0].message == "must be at most 63 characters"
 
 
 def test_server_fills_in_the_defaults_of_koordinator(server: Sandbox) -> None:

@@ -185,7 +185,8 @@ class Device(Resource):
             Column("Shared", ".status.summary.gpu.shared", "integer", "GPUs in use in part."),
             Column("RDMA", ".status.summary.rdma.healthy", "integer", priority=1),
             Column("Frag", ".status.fragmentation.index", priority=1),
-            reason_column("Ready"),
+            reason_column("Accepted"),
+            reason_column("Ready", priority=1),
             AGE,
         ),
     )

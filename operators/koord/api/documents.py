@@ -7,12 +7,15 @@ that, so neither may we.
 
 import re
 from collections.abc import Hashable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import yaml
 from typing_extensions import override
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+MAX_NODES: Final = 1_000_000
+"""Values in one document, aliases written out."""
 
 _INT: Final = re.compile(r"^[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 _FLOAT: Final = re.compile(
@@ -50,6 +53,22 @@ def _describe(error: yaml.YAMLError) -> str:
     return str(error)
 
 
+def _measure(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Count the nodes with every alias written out; refuse what a few lines can blow up."""
+    if id(node) not in sizes:
+        sizes[id(node)] = MAX_NODES  # what an alias to itself would be
+        children: Any = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            children = chain.from_iterable(children)
+        size = 1 + sum(_measure(child, sizes) for child in children)
+        if size > MAX_NODES:
+            raise yaml.constructor.ConstructorError(
+                problem="the aliases in it stand for too much", problem_mark=node.start_mark
+            )
+        sizes[id(node)] = size
+    return sizes[id(node)]
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {  # noqa: RUF012 - the shape that yaml asks for
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
@@ -57,9 +76,16 @@ class _Loader(yaml.SafeLoader):
     }
 
     @override
+    def get_data(self) -> Any:
+        node = self.get_node()
+        if node is not None:
+            _measure(node, {})
+        return self.construct_document(node)
+
+    @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
-        for key, _ in node.value:
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"the key {key.value!r} stands here twice", problem_mark=key.start_mark

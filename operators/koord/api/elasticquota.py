@@ -98,7 +98,7 @@ class ElasticQuotaStatus(Model):
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """What is the matter with the quota, Valid among them."""
+    """What is the matter with the quota, Accepted among them."""
     last_valid_spec: KeptSpec | None = None
     """The settings in force while the current ones are invalid."""
 
@@ -120,7 +120,7 @@ class ElasticQuota(Resource):
             Column("CPU-Used", ".status.used.cpu"),
             Column("Memory-Max", ".spec.max.memory", priority=1),
             Column("Memory-Used", ".status.used.memory", priority=1),
-            reason_column("Valid"),
+            reason_column("Accepted"),
             AGE,
         ),
     )

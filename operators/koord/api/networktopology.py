@@ -191,7 +191,8 @@ class ClusterNetworkTopology(Resource):
         short=("cnt",),
         namespaced=False,
         columns=(
-            reason_column("Ready"),
+            reason_column("Accepted"),
+            reason_column("Ready", priority=1),
             Column("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
             Column("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
             AGE,

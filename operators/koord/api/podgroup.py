@@ -25,6 +25,8 @@ from koord.api.resource import (
 
 SIGS_GROUP: Final = "scheduling.sigs.k8s.io"
 SIGS_APPROVAL: Final = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/52"
+MAX_LABEL: Final = 63
+"""The longest value that a label takes."""
 MAX_MEMBERS: Final = 100_000
 """More pods than the largest supported cluster runs."""
 
@@ -143,12 +145,19 @@ class PodGroupStatus(Model):
 class PodGroup(Resource):
     """A group of pods that are placed all together or not at all."""
 
+    rules = (
+        Rule(
+            f"self.metadata.name.size() <= {MAX_LABEL}",
+            f"metadata.name must be at most {MAX_LABEL} characters: pods name it in a label",
+        ),
+    )
     names: ClassVar = Names(
         group=SIGS_GROUP,
         kind="PodGroup",
         plural="podgroups",
         short=("pg",),
         namespaced=True,
+        max_name=MAX_LABEL,
         approval=SIGS_APPROVAL,
         columns=(
             Column("Phase", ".status.phase"),

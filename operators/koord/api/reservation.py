@@ -166,6 +166,7 @@ class Reservation(Resource):
             Column("Node", ".status.nodeName"),
             Column("TTL", ".spec.ttl"),
             Column("Expires", ".spec.expires"),
+            reason_column("Accepted"),
             reason_column("Ready", priority=1),
         ),
     )

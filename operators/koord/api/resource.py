@@ -24,7 +24,6 @@ from koord.api.duration import MAX_TEXT as MAX_DURATION_TEXT
 from koord.api.model import ATOMIC, ListMap, Marker, Model, Rule, refuse
 from koord.api.quantity import MAX_TEXT, Quantity, parse_quantity
 
-_MAX_NAME: Final = 253
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 MAX_RESOURCES: Final = 64
@@ -238,6 +237,8 @@ class Names:
     namespaced: bool
     columns: tuple[Column, ...]
     version: str = "v1alpha1"
+    max_name: int = 253
+    """Longest name of an object; less where others have to name it in a label."""
     approval: str = ""
     """Where a group below k8s.io was approved; the API server asks for it."""
 
@@ -271,6 +272,8 @@ class Resource(Model):
     @field_validator("metadata")
     @classmethod
     def _check_name(cls, value: ObjectMeta) -> ObjectMeta:
-        if value.name and not (len(value.name) <= _MAX_NAME and _NAME.fullmatch(value.name)):
+        if value.name and not _NAME.fullmatch(value.name):
             raise refuse("must be lower case letters, digits, '-' and '.'", "name")
+        if len(value.name) > cls.names.max_name:
+            raise refuse(f"must be at most {cls.names.max_name} characters", "name")
         return value
