@@ -16,6 +16,7 @@ import kopf
 
 from koord.api.parse import Invalid, Problem, parse
 from koord.api.podgroup import PodGroup as PodGroupResource
+from koord.controllers.debounce import Due, Pause
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
@@ -23,10 +24,11 @@ from koord.core.reasons import InconsistentGroup, Reason
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
 
-QUIET_SECONDS = 0.3
+QUIET_SECONDS = 0.8
 """A gang that changes is looked at when it has been quiet for this long …"""
-LONGEST_SECONDS = 1.2
+LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
+_PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 
 
 class StatusSink(Protocol):
@@ -42,16 +44,6 @@ class StatusSink(Protocol):
 
 
 @dataclass(slots=True)
-class _Due:
-    first: float
-    last: float
-
-    @property
-    def at(self) -> float:
-        return min(self.last + QUIET_SECONDS, self.first + LONGEST_SECONDS)
-
-
-@dataclass(slots=True)
 class PodGroupController:
     """Observes gangs that changed, and those whose wait time runs out.
 
@@ -62,7 +54,7 @@ class PodGroupController:
     sink: StatusSink
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    _due: dict[GangKey, _Due] = field(default_factory=dict)
+    _due: dict[GangKey, Due] = field(default_factory=dict)
     _timeouts: list[tuple[float, GangKey]] = field(default_factory=list)
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,21 +102,17 @@ class PodGroupController:
     def _touch(self, gangs: set[GangKey]) -> None:
         now = self.clock()
         for gang in gangs:
-            due = self._due.get(gang)
-            if due is None:
-                self._due[gang] = _Due(now, now)
-            else:
-                due.last = now
+            self._due.setdefault(gang, Due(now, _PAUSE)).put_off(now)
 
     def _flush(self) -> None:
         now = self.clock()
         while self._timeouts and self._timeouts[0][0] <= self.wall_clock():
             self._touch({heapq.heappop(self._timeouts)[1]})
         for gang in [gang for gang, due in self._due.items() if due.at <= now]:
-            if self._is_in_flight(gang) and now < self._due[gang].first + 4 * LONGEST_SECONDS:
-                self._due[gang].last = now
-                continue
             del self._due[gang]
+            if self._is_in_flight(gang):
+                self._due[gang] = Due(now, _PAUSE)
+                continue
             self._observe(gang)
 
     def _is_in_flight(self, gang: GangKey) -> bool:

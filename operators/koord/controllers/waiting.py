@@ -1,7 +1,7 @@
 """Tells users why things wait, while they wait: conditions on pods and PodGroups, events.
 
-Said within a second of the cause, and not sooner: what is placed at once is never said to wait, and
-members that arrive one after the other do not each rewrite the conditions of all the others.
+Said within two seconds of the cause, and not at once: what is placed soon is never said to wait,
+and members that arrive one after the other do not each rewrite the conditions of all the others.
 Conditions of pods are written again when the reason changes; when only its numbers do, after a
 pause. This module decides nothing, it asks.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koord.controllers.commit import Commit
+from koord.controllers.debounce import Due, Pause
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
@@ -26,10 +27,14 @@ from koord.core.reasons import (
 )
 from koord.core.state import ClusterState
 
-SAY_AFTER_SECONDS = 0.7
+QUIET_SECONDS = 0.7
+"""A gang or pod that waits is spoken of when nothing of it has changed for this long …"""
+LONGEST_SECONDS = 1.5
+"""… or this long after its first change, whichever comes first."""
 SAY_AGAIN_AFTER_SECONDS = 10.0
 FORGET_EVERY_SECONDS = 60.0
 
+_PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _OURS = frozenset(Handling) - {Handling.NOT_OURS}
 
 
@@ -59,8 +64,8 @@ class WaitReports:
     state: ClusterState
     announcer: Announcer
     clock: Callable[[], float]
-    _gangs_due: dict[GangKey, float] = field(default_factory=dict)
-    _singles_due: dict[str, float] = field(default_factory=dict)
+    _gangs_due: dict[GangKey, Due] = field(default_factory=dict)
+    _singles_due: dict[str, Due] = field(default_factory=dict)
     _said_of_pods: dict[str, _Said] = field(default_factory=dict)
     _said_of_gangs: dict[GangKey, Reason] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,12 +73,12 @@ class WaitReports:
     _reason_for: Callable[[Pod], Reason | None] = lambda _: None
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
-        """Look at these again, ``SAY_AFTER_SECONDS`` after they were first noted."""
-        due = self.clock() + SAY_AFTER_SECONDS
+        """Look at these again once they have been quiet for a moment."""
+        now = self.clock()
         for gang in gangs:
-            self._gangs_due.setdefault(gang, due)
+            self._gangs_due.setdefault(gang, Due(now, _PAUSE)).put_off(now)
         for uid in singles:
-            self._singles_due.setdefault(uid, due)
+            self._singles_due.setdefault(uid, Due(now, _PAUSE)).put_off(now)
         if gangs or singles:
             self._noted.set()
 
@@ -99,16 +104,16 @@ class WaitReports:
                 self._noted.clear()
                 await self._noted.wait()
                 continue
-            await asyncio.sleep(max(min(due) - self.clock(), 0.05))
+            await asyncio.sleep(max(min(one.at for one in due) - self.clock(), 0.05))
             self._report(self.clock())
 
     def _report(self, now: float) -> None:
-        for gang in [gang for gang, due in self._gangs_due.items() if due <= now]:
+        for gang in [gang for gang, due in self._gangs_due.items() if due.at <= now]:
             del self._gangs_due[gang]
             for pod in self.state.book.members(gang).values():
                 self._report_pod(pod, now)
             self._report_gang(gang)
-        for uid in [uid for uid, due in self._singles_due.items() if due <= now]:
+        for uid in [uid for uid, due in self._singles_due.items() if due.at <= now]:
             del self._singles_due[uid]
             single = self.state.pods.get(uid)
             if single is not None:
@@ -142,7 +147,8 @@ class WaitReports:
         if was_said and pod.is_alive and pod.uid not in self.state.assumed:
             self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
 
-    def _note_again(self, pod: Pod, due: float) -> None:
+    def _note_again(self, pod: Pod, at: float) -> None:
+        due = Due(at, Pause(0.0, 0.0))
         if pod.gang is None:
             self._singles_due.setdefault(pod.uid, due)
         else:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final
 
 import kopf
-import msgspec
 
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
@@ -25,7 +24,6 @@ from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
-from koord.kube.objects import ObjectRef
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -120,7 +118,7 @@ class Parts:
         reports = WaitReports(
             state=self.reader.state,
             announcer=PlacementAnnouncer(
-                pods=self._make_writer(MERGED, self._status_of_pod),
+                pods=self._make_writer(MERGED, lambda ref: self._pods.status_of(ref.uid)),
                 pod_groups=self._make_group_writer("koord-placement"),
                 events=events,
             ),
@@ -177,11 +175,6 @@ class Parts:
         )
         self.background.append(writer.run)
         return writer
-
-    def _status_of_pod(self, ref: ObjectRef) -> dict[str, Any]:
-        form = self._pods.form_of(ref.uid)
-        conditions = form.conditions if form is not None else ()
-        return {"conditions": [msgspec.to_builtins(condition) for condition in conditions]}
 
 
 def _count_by_reason(placement: PlacementController) -> dict[str, int]:

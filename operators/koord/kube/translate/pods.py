@@ -12,7 +12,7 @@ import msgspec
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import own
-from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.core.pods import Handling, Pod, PodPhase, PodShape, RecordedPlan
 from koord.kube.plannote import decode_plan
 from koord.kube.translate.affinity import AffinityForm
 from koord.kube.translate.gangs import ClaimBook
@@ -68,13 +68,15 @@ class PodTranslator:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         shaped = self._shapes.look_up(wire)
         gates = [gate.name for gate in spec.scheduling_gates or ()]
-        recorded = _recorded(meta)
+        # A plan beside a gate is a copy: the release writes the one and removes the other.
+        recorded = None if gates else _recorded(meta)
+        pinned = recorded is not None and shaped.pinned_to == recorded.node
         pod = Pod(
             uid=meta.uid,
             namespace=self._word(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
-            handling=self._handling(spec, gates),
+            handling=self._handling(spec, gates, shaped.shape, pinned=pinned),
             gang=self._claims.look_up(meta),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
@@ -84,7 +86,7 @@ class PodTranslator:
             owners=self._owners(meta),
             foreign_gates=tuple(sorted(g for g in gates if g != own.PLACEMENT_GATE)),
             recorded=recorded,
-            pinned=recorded is not None and shaped.pinned_to == recorded.node,
+            pinned=pinned,
             is_gated=bool(gates),
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -92,14 +94,24 @@ class PodTranslator:
         self._remember(pod, wire, shaped.form)
         return pod
 
-    def _handling(self, spec: PodSpec, gates: list[str]) -> Handling:
+    def _handling(
+        self,
+        spec: PodSpec,
+        gates: list[str],
+        shape: PodShape,
+        *,
+        pinned: bool,
+    ) -> Handling:
         is_named = spec.scheduler_name == self._scheduler_name
         if own.PLACEMENT_GATE in gates:
             if len(gates) > 1:
                 return Handling.FOREIGN_GATE
             return Handling.RELEASE_AND_BIND if is_named else Handling.RELEASE_PINNED
         if not is_named:
-            return Handling.NOT_OURS
+            # Released by us for a node that kube-scheduler may bind it to just as well; what only
+            # kube-scheduler can do is left to it.
+            is_left = bool(shape.needs_kube_scheduler)
+            return Handling.BIND if pinned and not is_left else Handling.NOT_OURS
         return Handling.FOREIGN_GATE if gates else Handling.BIND
 
     def _remember(self, pod: Pod, wire: WirePod, form: AffinityForm) -> None:
