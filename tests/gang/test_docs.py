@@ -1,0 +1,45 @@
+"""The page on gangs says what the code does."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from koord.api.keys import gang as keys
+from koord.core.gang.model import Phase
+from koord.core.gang.phase import TABLE
+from koord.core.gang.status import ConditionType
+from koord.core.reasons import ReasonCode
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gangs.md").read_text(encoding="utf-8")
+
+OTHER_PAGES = {keys.NETWORK_TOPOLOGY_SPEC, keys.NETWORK_TOPOLOGY_INDEX}
+UNUSED = {keys.TIMEOUT, keys.SCHEDULING_HINT, keys.SCHEDULING_HINT_DEPRECATED, keys.PREFIX}
+WITHOUT_INTERNAL = {keys.BIND_GROUP_ID_DEPRECATED, keys.BIND_MEMBER_COUNT_DEPRECATED}
+
+
+def write_phases() -> list[str]:
+    """Write the table of phases as the page holds it."""
+    return [f"| {name_phases(row.origins)} | {row.when} | `{row.target.value}` |" for row in TABLE]
+
+
+def name_phases(phases: frozenset[Phase]) -> str:
+    names = (f"`{phase.value}`" if phase.value else "none" for phase in Phase if phase in phases)
+    return ", ".join(names)
+
+
+def test_the_page_holds_the_table_of_phases() -> None:
+    _, rest = PAGE.split("<!-- phases: made from the table in core/gang/phase.py -->\n")
+    _, lines = next(groupby(rest.splitlines(), key=lambda line: line.startswith("|")))
+    assert list(lines)[2:] == write_phases()
+
+
+def test_the_page_names_every_key() -> None:
+    known = {value for name, value in vars(keys).items() if name.isupper()}
+    missing = {key for key in known - OTHER_PAGES - UNUSED - WITHOUT_INTERNAL if key not in PAGE}
+    assert not missing
+
+
+def test_the_page_names_every_condition_and_reason() -> None:
+    assert [kind for kind in ConditionType if f"| `{kind}` |" not in PAGE] == []
+    assert [code for code in ReasonCode if f"| `{code}` |" not in PAGE] == []
