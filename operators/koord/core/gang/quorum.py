@@ -119,6 +119,12 @@ def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reach
     return _count_quorum(_muster(book, key, compat=compat))
 
 
+def count_members(book: GangBook, key: GangKey, *, compat: bool = False) -> tuple[GangCount, ...]:
+    """Count the members of every gang of the group, as the quorum counts them."""
+    muster = _muster(book, key, compat=compat)
+    return tuple(_count(muster, gang) for gang in muster.group.gangs)
+
+
 def demands(book: GangBook, key: GangKey, *, compat: bool = False) -> Ready | Reason:
     """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
     muster = _muster(book, key, compat=compat)
