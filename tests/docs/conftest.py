@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def cluster() -> Iterator[Sandbox]:
     """A cluster of its own: the operators of these tests see all of it."""
     with Sandbox() as box:
-        box.add_nodes(4, "a100x8")
+        box.add_nodes(16, "a100x8")
         yield box
 
 
@@ -39,6 +39,7 @@ def reader(cluster, tmp_path) -> Iterator["Reader"]:
     one = Reader(cluster, tmp_path)
     yield one
     one.run(["koord sandbox down --all"])
+    cluster.client.delete(f"/api/v1/namespaces/{one.namespace}")
 
 
 def copy_checkout(target: Path) -> None:
@@ -58,8 +59,8 @@ class Reader:
     def __init__(self, cluster: Sandbox, home: Path) -> None:
         self.folder = home / "checkout"
         copy_checkout(self.folder)
-        self._namespace = f"reader-{home.name.replace('_', '-')}"[:63].strip("-").lower()
-        cluster.create_namespace(self._namespace)
+        self.namespace = f"reader-{home.name.replace('_', '-')}"[:63].strip("-").lower()
+        cluster.create_namespace(self.namespace)
         kubectl = Path(cluster.record.programs[KUBECTL].path)
         cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         self._environment = os.environ | {
@@ -92,7 +93,7 @@ class Reader:
     def _write_kubeconfig(self, cluster: Sandbox, home: Path) -> Path:
         config = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))
         for context in config["contexts"]:
-            context["context"]["namespace"] = self._namespace
+            context["context"]["namespace"] = self.namespace
         path = home / "kubeconfig"
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
