@@ -20,7 +20,7 @@ test: .venv/ready ## every test, those against a real API server included (ARGS=
 	@$(BIN)/pytest $(ARGS)
 
 check: .venv/ready ## what is known without a cluster: style, types, layers, generated files, pure tests
-	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
 	@$(BIN)/coverage run -m pytest -m "not sandbox" && $(BIN)/coverage report --include="$(PURE)"
 
