@@ -10,6 +10,7 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import MatchPolicy, PodGroup
+from koord.core.gang.quorum import completed_at, count_quorum, demands
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 
 A, B, C = "default/a", "default/b", "default/c"
@@ -180,9 +181,25 @@ def observe(book: GangBook) -> dict[str, object]:
             dict(book.members(key)),
             book.tally(key),
             book.group(key),
+            demands(book, key),
+            demands(book, key, compat=True),
+            count_quorum(book, key),
+            completed_at(book, key),
         )
         for key in GANGS
     }
+
+
+def test_an_answer_is_found_once_until_something_changes() -> None:
+    book = GangBook()
+    book.upsert_pod_group(make_pod_group(A).group(A, B).build())
+    book.upsert_pod_group(make_pod_group(B).group(A, B).build())
+    assert demands(book, A) is demands(book, B)
+    before = demands(book, A)
+    book.upsert_pod(make_pod("p").gang(C).build())
+    assert demands(book, A) is before
+    book.upsert_pod(make_pod("p").gang(B).build())
+    assert demands(book, A) != before
 
 
 @settings(max_examples=150)
@@ -205,10 +222,12 @@ def test_nothing_is_kept_of_what_is_gone(changes: list[Pod | PodGroup | str]) ->
     for change in changes:
         apply(world, book, change)
         book.touched()
+        observe(book)
     for uid in world.pods:
         book.remove_pod(uid)
     for key in world.pod_groups:
         book.remove_pod_group(key)
     book.touched()
+    observe(book)
     leftovers = [name for name, value in vars(book).items() if value]
     assert leftovers == []

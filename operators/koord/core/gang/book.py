@@ -9,13 +9,15 @@ It knows no rule about quorums or phases, and nothing of nodes.
 """
 
 import heapq
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar, cast
 
-from koord.core.gang.group import Group, close_group
+from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.model import GangKey, GangSource, GangSpec, PodGroup
 from koord.core.gang.tally import Tally
 from koord.core.pods import Pod
+
+Answer = TypeVar("Answer")
 
 _Order: TypeAlias = tuple[float, str, str]
 """Creation time, name, uid: the order in which members count as first."""
@@ -106,6 +108,8 @@ class GangBook:
         """Gang -> the gangs whose list names it, known or not."""
         self._groups: dict[GangKey, Group] = {}
         """Gang -> its group, for as long as nothing that decides on it has changed."""
+        self._answers: dict[GroupId, dict[object, object]] = {}
+        """Group -> question -> answer, for as long as nothing in the group has changed."""
         self._dirty: set[GangKey] = set()
 
     # Changes
@@ -123,6 +127,8 @@ class GangBook:
         gang.put(pod)
         if is_news:
             self._settle(key, gang)
+        else:
+            self._forget_answers(key)
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod; unknown ones are no error."""
@@ -152,19 +158,23 @@ class GangBook:
         gang = self._gangs.get(key)
         if gang is None:
             gang = self._gangs[key] = _Gang()
-            self._dirty |= self._listed_by.get(key, set())
         return gang
 
     def _settle(self, key: GangKey, gang: _Gang) -> None:
         """Bring everything that follows from a gang up to date."""
         self._dirty.add(key)
+        self._forget_answers(key)
         before = gang.listing
         if gang.refresh():
             self._relist(key, before or frozenset(), gang.listing or frozenset())
+        if gang.spec is None:
+            # Why it has no settings is what those hear that wait for it.
+            for lister in self._listed_by.get(key, ()):
+                self._dirty.add(lister)
+                self._forget_answers(lister)
         if gang.is_empty:
             del self._gangs[key]
             self._groups.pop(key, None)
-            self._dirty |= self._listed_by.get(key, set())
 
     def _relist(self, key: GangKey, old: frozenset[GangKey], new: frozenset[GangKey]) -> None:
         for gang in old - new:
@@ -178,10 +188,16 @@ class GangBook:
 
     def _drop_group(self, key: GangKey) -> None:
         """Forget the group of a gang; all of its gangs learn of it."""
+        self._forget_answers(key)
         group = self._groups.get(key)
         for gang in group.gangs if group is not None else (key,):
             self._groups.pop(gang, None)
             self._dirty.add(gang)
+
+    def _forget_answers(self, key: GangKey) -> None:
+        group = self._groups.get(key)
+        if group is not None:
+            self._answers.pop(group.id, None)
 
     # Answers
 
@@ -228,4 +244,22 @@ class GangBook:
     def touched(self) -> set[GangKey]:
         """Hand out the gangs that changed since last asked, with all of their groups."""
         dirty, self._dirty = self._dirty, set()
-        return dirty.union(*(self.group(key).gangs for key in dirty))
+        touched: set[GangKey] = set()
+        for key in dirty:
+            if key not in touched:
+                touched.add(key)
+                touched.update(self.group(key).gangs)
+        return touched
+
+    def recall(self, key: GangKey, question: Callable[["GangBook", GangKey], Answer]) -> Answer:
+        """Ask something about the group of a gang, once until something in the group changes.
+
+        The answer must depend on the group alone, not on which of its gangs is named.
+        """
+        group = self.group(key)
+        if key not in self._gangs:
+            return question(self, key)
+        answers = self._answers.setdefault(group.id, {})
+        if question not in answers:
+            answers[question] = question(self, key)
+        return cast("Answer", answers[question])

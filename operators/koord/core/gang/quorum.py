@@ -1,6 +1,6 @@
 """What of a gang's group is to be planned now, as which units, or what is in the way.
 
-Three steps, each for the group as a whole so that all of its gangs get the same answer:
+Three steps, for the group as a whole, so that all of its gangs get the same answer:
 
 1. *How the gangs stand*: minimum, policy, members that could start now, members that run.
 2. *Permit*: the rule of ``permit`` over all gangs. If it says no, the first obstacle is the answer.
@@ -14,11 +14,11 @@ recreated under the same PodGroup starts there member by member.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from koord.core.gang.book import GangBook, order_of
-from koord.core.gang.group import Group
-from koord.core.gang.model import GangKey, GangSpec, MatchPolicy
+from koord.core.gang.model import GangKey, MatchPolicy
 from koord.core.gang.permit import Permit, Standing, permit_member
 from koord.core.gang.tally import is_present
 from koord.core.plan import Demand, Unit
@@ -54,138 +54,191 @@ NotReady: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+def is_satisfied(book: GangBook, key: GangKey, *, compat: bool = False) -> bool:
+    """Whether the group of a gang has started and lives; upstream asks for any node at all."""
+    return _muster(book, key, compat=compat).is_satisfied
+
+
+def find_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | NotReady:
+    """Tell whether every gang of the group has the members it needs, placed or not."""
+    return _muster(book, key, compat=compat).quorum
+
+
+def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | MissingMembers:
+    """Count members as ``find_quorum`` does, whatever else stands in the way."""
+    return _muster(book, key, compat=compat).count
+
+
+def completed_at(book: GangBook, key: GangKey) -> float:
+    """Tell when the member that completed the group was created: the same after a restart."""
+    return _muster(book, key, compat=False).completed_at
+
+
+def demands(book: GangBook, key: GangKey, *, compat: bool = False) -> Ready | Reason:
+    """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
+    return _muster(book, key, compat=compat).demands
+
+
+def _muster(book: GangBook, key: GangKey, *, compat: bool) -> "_Muster":
+    """Look at a group; asked about again, it is looked at anew only if something has changed."""
+    return book.recall(key, _muster_compat if compat else _muster_ours)
+
+
+def _muster_ours(book: GangBook, key: GangKey) -> "_Muster":
+    return _Muster(book, key, compat=False)
+
+
+def _muster_compat(book: GangBook, key: GangKey) -> "_Muster":
+    return _Muster(book, key, compat=True)
+
+
 class _Muster:
-    """The group of one gang at one moment, as the rules look at it."""
+    """One group at one moment, as the rules look at it; each answer is found once."""
 
-    book: GangBook
-    key: GangKey
-    group: Group
-    satisfied: bool
-    compat: bool
+    def __init__(self, book: GangBook, key: GangKey, *, compat: bool) -> None:
+        self._book = book
+        self._key = key
+        self._group = book.group(key)
+        self._compat = compat
+        tallies = [book.tally(gang) for gang in self._group.gangs]
+        self._is_idle = not any(tally.waiting for tally in tallies)
+        self.is_satisfied = any(
+            tally.bound_alive if compat else tally.released for tally in tallies
+        )
 
-    def standing(self, gang: GangKey, waiting: int, *, idle: bool = False) -> Standing | None:
+    @cached_property
+    def demands(self) -> Ready | Reason:
+        """See the function of this name."""
+        if not isinstance(self.quorum, Reached):
+            return self.quorum
+        tallies = map(self._book.tally, self._group.gangs)
+        behind = _sort_members(pod for tally in tallies for pod in tally.foreign.values())
+        if not self._is_permitted(self._plannable):
+            return _blame_gates(behind)
+        return Ready(units=self._make_units(), behind_gates=tuple(behind))
+
+    @cached_property
+    def quorum(self) -> Reached | NotReady:
+        """See ``find_quorum``."""
+        return self._find_obstacle() or self.count
+
+    @cached_property
+    def count(self) -> Reached | MissingMembers:
+        """See ``count_quorum``."""
+        counts = [self._count(gang) for gang in self._group.gangs]
+        if self._is_permitted(self._present):
+            return Reached(tuple(counts))
+        return MissingMembers(tuple(count for count in counts if count.present < count.min_member))
+
+    @cached_property
+    def completed_at(self) -> float:
+        """See the function of this name."""
+        return max(_completed_at(self._book, gang) for gang in self._group.gangs)
+
+    def _present(self, gang: GangKey) -> Standing | None:
+        """How a gang stands with every waiting member of ours, behind gates or not."""
+        return self._standing(gang, self._book.tally(gang).waiting)
+
+    def _plannable(self, gang: GangKey) -> Standing | None:
+        """How a gang stands with the waiting members that can be planned now."""
+        return self._standing(gang, len(self._book.tally(gang).plannable))
+
+    def _standing(self, gang: GangKey, waiting: int) -> Standing | None:
         """How a gang stands with ``waiting`` members that could start; None without settings.
 
         In an idle group nobody waits, so there is nothing that only-waiting could hold back: what
         runs is what counts.
         """
-        spec = self.book.spec(gang)
+        spec = self._book.spec(gang)
         if spec is None:
             return None
         policy = spec.match_policy
-        if idle and policy is MatchPolicy.ONLY_WAITING:
+        if self._is_idle and policy is MatchPolicy.ONLY_WAITING:
             policy = MatchPolicy.WAITING_AND_RUNNING
-        bound = self.book.tally(gang).placed
+        bound = self._book.tally(gang).placed
         return Standing(min_member=spec.min_member, policy=policy, waiting=waiting, bound=bound)
 
-    def present(self, gang: GangKey) -> Standing | None:
-        """How a gang stands with every waiting member of ours, behind gates or not."""
-        return self.standing(gang, self.book.tally(gang).waiting, idle=self.is_idle)
-
-    def plannable(self, gang: GangKey) -> Standing | None:
-        """How a gang stands with the waiting members that can be planned now."""
-        return self.standing(gang, len(self.book.tally(gang).plannable), idle=self.is_idle)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no member of the group waits."""
-        return not any(self.book.tally(gang).waiting for gang in self.group.gangs)
-
-    def permits(self, standing: Callable[[GangKey], Standing | None]) -> Permit:
+    def _is_permitted(self, standing: Callable[[GangKey], Standing | None]) -> bool:
         """Ask the rule about the whole group, every gang of it seen as ``standing`` says."""
-        group = map(standing, self.group.gangs)
-        own = standing(self.key)
-        return permit_member(own, group, satisfied=self.satisfied, compat=self.compat)
+        permit = permit_member(
+            standing(self._key),
+            map(standing, self._group.gangs),
+            satisfied=self.is_satisfied,
+            compat=self._compat,
+        )
+        return permit is Permit.GO
 
-    def required(self, gang: GangKey) -> int:
-        standing = self.plannable(gang) or _NO_STANDING
-        return standing.required(satisfied=self.satisfied, compat=self.compat)
+    def _find_obstacle(self) -> NotReady | None:
+        """Name what no number of members can mend: missing or unusable settings, one-sided lists.
 
-
-def is_satisfied(book: GangBook, key: GangKey, *, compat: bool = False) -> bool:
-    """Whether the group of a gang has started and lives; upstream asks for any node at all."""
-    tallies = [book.tally(gang) for gang in book.group(key).gangs]
-    return any(tally.bound_alive if compat else tally.released for tally in tallies)
-
-
-def find_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | NotReady:
-    """Tell whether every gang of the group has the members it needs, placed or not."""
-    return _find_quorum(_muster(book, key, compat=compat))
-
-
-def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | MissingMembers:
-    """Count members as ``find_quorum`` does, whatever else stands in the way."""
-    return _count_quorum(_muster(book, key, compat=compat))
-
-
-def count_members(book: GangBook, key: GangKey, *, compat: bool = False) -> tuple[GangCount, ...]:
-    """Count the members of every gang of the group, as the quorum counts them."""
-    muster = _muster(book, key, compat=compat)
-    return tuple(_count(muster, gang) for gang in muster.group.gangs)
-
-
-def demands(book: GangBook, key: GangKey, *, compat: bool = False) -> Ready | Reason:
-    """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
-    muster = _muster(book, key, compat=compat)
-    reached = _find_quorum(muster)
-    if not isinstance(reached, Reached):
-        return reached
-    gangs = muster.group.gangs
-    behind = _sort_members(pod for gang in gangs for pod in book.tally(gang).foreign.values())
-    if muster.permits(muster.plannable) is not Permit.GO:
-        return _blame_gates(behind)
-    return Ready(units=_make_units(muster), behind_gates=tuple(behind))
-
-
-def _muster(book: GangBook, key: GangKey, *, compat: bool) -> _Muster:
-    satisfied = is_satisfied(book, key, compat=compat)
-    return _Muster(book, key, book.group(key), satisfied=satisfied, compat=compat)
-
-
-def _find_quorum(muster: _Muster) -> Reached | NotReady:
-    return _find_obstacle(muster) or _count_quorum(muster)
-
-
-def _count_quorum(muster: _Muster) -> Reached | MissingMembers:
-    counts = [_count(muster, gang) for gang in muster.group.gangs]
-    if muster.permits(muster.present) is Permit.GO:
-        return Reached(tuple(counts))
-    return MissingMembers(tuple(count for count in counts if count.present < count.min_member))
-
-
-def _find_obstacle(muster: _Muster) -> NotReady | None:
-    """Name what no number of members can mend: missing or unusable settings, one-sided lists.
-
-    A group that has started awaits nobody: a sibling may be gone for good. Upstream still does.
-    """
-    book, group = muster.book, muster.group
-    if book.spec(muster.key) is None:
-        return _explain_no_settings(book, muster.key)
-    if muster.satisfied and not muster.compat:
+        A group that has started awaits nobody: a sibling may be gone for good. Upstream still does.
+        """
+        if self._book.spec(self._key) is None:
+            return self._explain_no_settings(self._key)
+        if self.is_satisfied and not self._compat:
+            return None
+        for lister, silent in self._group.unreturned:
+            return InconsistentGroup(lister, silent)
+        for lister, absent in self._group.absent:
+            if missing := tuple(gang for gang in absent if gang not in self._book):
+                return MissingGang(lister, missing)
+            return self._explain_no_settings(absent[0])
         return None
-    for lister, silent in group.unreturned:
-        return InconsistentGroup(lister, silent)
-    for lister, absent in group.absent:
-        if missing := tuple(gang for gang in absent if gang not in book):
-            return MissingGang(lister, missing)
-        return _explain_no_settings(book, absent[0])
-    return None
 
+    def _explain_no_settings(self, gang: GangKey) -> MissingPodGroup | InvalidAnnotation:
+        """Say why a gang with members has none: no PodGroup, or nobody brought a minimum."""
+        members = self._book.members(gang)
+        if self._book.tally(gang).label_claims or not members:
+            return MissingPodGroup(gang)
+        first = min(members.values(), key=order_of)
+        return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
 
-def _explain_no_settings(book: GangBook, key: GangKey) -> MissingPodGroup | InvalidAnnotation:
-    """Say why a gang with members has no settings: no PodGroup, or nobody brought a minimum."""
-    if book.tally(key).label_claims or not book.members(key):
-        return MissingPodGroup(key)
-    first = min(book.members(key).values(), key=order_of)
-    return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
+    def _count(self, gang: GangKey) -> GangCount:
+        standing = self._present(gang) or _NO_STANDING
+        waiting_only = standing.policy is MatchPolicy.ONLY_WAITING
+        present = standing.waiting + (0 if waiting_only else standing.bound)
+        return GangCount(gang, present, standing.min_member, waiting_only=waiting_only)
 
+    def _make_units(self) -> tuple[Unit, ...]:
+        made = [self._make_demand(gang) for gang in self._group.gangs]
+        made = [demand for demand in made if demand.pods]
+        if not any(demand.required for demand in made):
+            return tuple(self._make_single(demand, pod) for demand in made for pod in demand.pods)
+        return (
+            Unit(
+                key=self._group.id,
+                demands=tuple(made),
+                group=self._group.id,
+                priority=max(pod.priority for demand in made for pod in demand.pods),
+                since=self.completed_at,
+                is_repair=any(map(self._needs_repair, self._group.gangs)),
+            ),
+        )
 
-def _count(muster: _Muster, gang: GangKey) -> GangCount:
-    standing = muster.present(gang) or _NO_STANDING
-    waiting_only = standing.policy is MatchPolicy.ONLY_WAITING
-    present = standing.waiting + (0 if waiting_only else standing.bound)
-    return GangCount(gang, present, standing.min_member, waiting_only=waiting_only)
+    def _make_demand(self, gang: GangKey) -> Demand:
+        standing = self._plannable(gang) or _NO_STANDING
+        required = standing.required(satisfied=self.is_satisfied, compat=self._compat)
+        pods = _sort_members(self._book.tally(gang).plannable.values())
+        return Demand(gang=gang, pods=tuple(pods), required=required)
+
+    def _make_single(self, demand: Demand, pod: Pod) -> Unit:
+        return Unit(
+            key=pod.uid,
+            demands=(replace(demand, pods=(pod,), required=1),),
+            group=self._group.id,
+            priority=pod.priority,
+            since=pod.created,
+            is_repair=self._needs_repair(demand.gang),
+        )
+
+    def _needs_repair(self, gang: GangKey) -> bool:
+        """Tell whether a started gang is below its minimum; who succeeded is not lost."""
+        tally, spec = self._book.tally(gang), self._book.spec(gang)
+        return (
+            self.is_satisfied
+            and spec is not None
+            and tally.placed + tally.succeeded < spec.min_member
+        )
 
 
 def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:
@@ -194,55 +247,12 @@ def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:
     return WaitingForForeignGate(pod=behind[0].key, gates=tuple(gates), pods=len(behind))
 
 
-def _make_units(muster: _Muster) -> tuple[Unit, ...]:
-    made = [_make_demand(muster, gang) for gang in muster.group.gangs]
-    made = [demand for demand in made if demand.pods]
-    if not any(demand.required for demand in made):
-        return tuple(_make_single(muster, demand, pod) for demand in made for pod in demand.pods)
-    return (
-        Unit(
-            key=muster.group.id,
-            demands=tuple(made),
-            group=muster.group.id,
-            priority=max(pod.priority for demand in made for pod in demand.pods),
-            since=max(completed_at(muster.book, gang) for gang in muster.group.gangs),
-            is_repair=any(_needs_repair(muster, gang) for gang in muster.group.gangs),
-        ),
-    )
-
-
-def _make_demand(muster: _Muster, gang: GangKey) -> Demand:
-    pods = _sort_members(muster.book.tally(gang).plannable.values())
-    return Demand(gang=gang, pods=tuple(pods), required=muster.required(gang))
-
-
-def _make_single(muster: _Muster, demand: Demand, pod: Pod) -> Unit:
-    return Unit(
-        key=pod.uid,
-        demands=(replace(demand, pods=(pod,), required=1),),
-        group=muster.group.id,
-        priority=pod.priority,
-        since=pod.created,
-        is_repair=_needs_repair(muster, demand.gang),
-    )
-
-
 def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))
 
 
-def _needs_repair(muster: _Muster, gang: GangKey) -> bool:
-    """Tell whether a started gang is below its minimum; who succeeded is not lost."""
-    tally = muster.book.tally(gang)
-    spec = muster.book.spec(gang)
-    return (
-        muster.satisfied and spec is not None and tally.placed + tally.succeeded < spec.min_member
-    )
-
-
-def completed_at(book: GangBook, gang: GangKey) -> float:
-    """When the member that completed the quorum was created: the same after a restart."""
-    spec: GangSpec | None = book.spec(gang)
+def _completed_at(book: GangBook, gang: GangKey) -> float:
+    spec = book.spec(gang)
     created = sorted(pod.created for pod in book.members(gang).values() if is_present(pod))
     if spec is None or not created:
         return 0.0

@@ -236,6 +236,4 @@ def _timeout(view: _View, *, awaits_place: bool) -> Condition:
 
 def _timeout_at(view: _View) -> float:
     """When the group has been complete for as long as this gang says it may wait."""
-    gangs = view.book.group(view.key).gangs
-    complete = max(completed_at(view.book, gang) for gang in gangs)
-    return complete + view.spec.wait_seconds
+    return completed_at(view.book, view.key) + view.spec.wait_seconds
