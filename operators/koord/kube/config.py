@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from yaml import YAMLError
+
 from koord.kube.errors import ConfigError
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_BROKEN: Final = (AssertionError, AttributeError, TypeError, ValueError)
+
 TOKEN_MAX_AGE: Final = 60.0
 """Seconds after which a service account's token file is read again; the kubelet rotates it."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -35,6 +39,9 @@ class Access:
     server_name: str = ""
     proxy: str = field(default="", repr=False)
     namespace: str = DEFAULT_NAMESPACE
+    ca_file: str = ""
+    client_files: tuple[str, str] | None = field(default=None, repr=False)
+    """Certificate and key; with ``ca_file`` the parts of ``tls``, for those who make their own."""
     max_age: float = float("inf")
     """Seconds after which it should be loaded again."""
 
@@ -46,7 +53,7 @@ class Credentials:
     """
 
     def __init__(self, load: Callable[[], Access]) -> None:
-        self._load = load
+        self.load = load
         self._access: Access | None = None
         self._loaded_at = 0.0
         self._lock = asyncio.Lock()
@@ -62,7 +69,7 @@ class Credentials:
         """Load again, unless another request has replaced ``refused`` meanwhile."""
         async with self._lock:
             if self._access is None or self._access is refused:
-                self._access = await asyncio.to_thread(self._load)
+                self._access = await asyncio.to_thread(self.load)
                 self._loaded_at = time.monotonic()
             return self._access
 
@@ -133,9 +140,13 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
             server_name=settings.tls_server_name or "",
             proxy=settings.proxy or "",
             namespace=chosen.get("namespace") or DEFAULT_NAMESPACE,
+            ca_file=settings.ssl_ca_cert or "",
+            client_files=(
+                (settings.cert_file, settings.key_file or "") if settings.cert_file else None
+            ),
         )
-    # The library subscripts what a broken file left empty.
-    except (ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
+    # The library subscripts what a broken file left empty, and asserts that it is complete.
+    except (ConfigException, YAMLError, OSError, LookupError, *_BROKEN) as error:
         raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
 
 

@@ -1,0 +1,403 @@
+"""Reflectors on a real API server, through a proxy that misbehaves."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.kube.conftest import until
+from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
+
+from koord.kube import reflector as module
+from koord.kube.client import Client, Media
+from koord.kube.config import find_credentials
+from koord.kube.reflector import Reflector, Source
+from koord.kube.store import Added, Change, Deleted, Modified
+from koord.kube.wire import WireNode
+from koord.sandbox import Sandbox
+
+GONE: dict[str, Any] = {"status": 410, "reason": "Expired"}
+EXPIRED = {
+    "type": "ERROR",
+    "object": {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "code": 410,
+        "reason": "Expired",
+        "message": "too old resource version: 1 (2)",
+    },
+}
+
+
+class Kind:
+    """ConfigMaps of one namespace: plain objects that anyone may change."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.path = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    async def create(self, *names: str) -> None:
+        for name in names:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+            await self.client.post(self.path, body)
+
+    async def touch(self, name: str, value: str) -> None:
+        body = {"metadata": {"labels": {"touched": value}}}
+        await self.client.patch(f"{self.path}/{name}", body, Media.MERGE_PATCH)
+
+    async def delete(self, name: str) -> None:
+        await self.client.delete(f"{self.path}/{name}")
+
+
+class Copy:
+    """Runs a reflector and keeps what it delivers: names, with the value of a label."""
+
+    def __init__(self, client: Client, path: str, **options: Any) -> None:
+        self.changes: list[Change[tuple[str, str]]] = []
+        self.batches: list[int] = []
+        self.rejected: list[tuple[str, str]] = []
+        self.forgotten: list[tuple[str, str]] = []
+        source = Source(
+            path,
+            # Any object has the metadata that this test looks at.
+            WireNode,
+            self._translate,
+            self.forgotten.append,
+            lambda key, problem: self.rejected.append((key, problem)),
+        )
+        self.reflector = Reflector(client, source, self._take, **options)
+
+    @staticmethod
+    def _translate(wire: WireNode) -> tuple[str, str]:
+        value = (wire.metadata.labels or {}).get("touched", "")
+        if value == "poison":
+            raise ValueError("poisoned")
+        return wire.metadata.name, value
+
+    def _take(self, changes: list[Change[tuple[str, str]]]) -> None:
+        self.batches.append(len(changes))
+        self.changes += changes
+
+    @property
+    def world(self) -> dict[str, str]:
+        """What somebody who applied every change knows."""
+        known: dict[str, str] = {}
+        for change in self.changes:
+            match change:
+                case Added((name, value)):
+                    assert name not in known
+                    known[name] = value
+                case Modified((old, before), (name, value)):
+                    assert known[name] == before
+                    assert old == name
+                    known[name] = value
+                case Deleted((name, _)):
+                    del known[name]
+        known.pop("kube-root-ca.crt", None)
+        return known
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.reflector.run())
+            async with asyncio.timeout(30):
+                await self.reflector.synced.wait()
+            yield
+            task.cancel()
+
+
+@pytest.fixture
+async def proxy(sandbox: Sandbox) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(find_credentials(str(sandbox.kubeconfig))) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def through(proxy: FaultProxy) -> AsyncIterator[Client]:
+    async with Client(proxy.credentials) as client:
+        yield client
+
+
+@pytest.fixture
+def kind(client: Client, namespace: str) -> Kind:
+    return Kind(client, namespace)
+
+
+@pytest.fixture
+def copy(through: Client, kind: Kind) -> Copy:
+    return Copy(through, kind.path)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_SIZE", 2)
+
+
+async def test_list_then_watch(copy: Copy, kind: Kind) -> None:
+    await kind.create("a", "b")
+    async with copy.running():
+        assert copy.world == {"a": "", "b": ""}
+        await kind.create("c")
+        await kind.touch("a", "1")
+        await kind.delete("b")
+        await until(lambda: copy.world == {"a": "1", "c": ""})
+    assert copy.reflector.stats.lists == 1
+    assert copy.reflector.stats.inferred_deletes == 0
+    assert copy.forgotten == [("b", "")]
+    assert copy.reflector.get(kind.path.split("/")[4], "a") == ("a", "1")
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_pages(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+    names = [f"n{i}" for i in range(7)]
+    await kind.create(*names)
+    async with copy.running():
+        assert sorted(copy.world) == names
+    assert sum("limit" in seen.query for seen in proxy.seen) == 4
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_an_expired_page_token_starts_the_list_again(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    names = [f"n{i}" for i in range(5)]
+    await kind.create(*names)
+    proxy.plan(is_page(2), Do.ANSWER, **GONE)
+    async with copy.running():
+        assert sorted(copy.world) == names
+        assert copy.reflector.stats.lists == 2
+
+
+async def test_deletes_missed_over_a_410_are_inferred(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    await kind.create("stays", "goes", "changes")
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        proxy.plan(is_watch, Do.ANSWER, **GONE)
+        proxy.silence_streams()
+        await kind.delete("goes")
+        await kind.touch("changes", "1")
+        await kind.create("comes")
+        proxy.drop_streams()
+        await until(lambda: copy.reflector.stats.lists == 2 and copy.reflector.synced.is_set())
+        assert copy.world == {"stays": "", "changes": "1", "comes": ""}
+    assert Deleted(("goes", ""), is_inferred=True) in copy.changes
+    assert copy.reflector.stats.inferred_deletes == 1
+    # What did not change is not told again.
+    assert sum(change == Added(("stays", "")) for change in copy.changes) == 1
+
+
+async def test_a_410_in_the_stream(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+    await kind.create("a")
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        await proxy.inject(EXPIRED)
+        await until(lambda: copy.reflector.stats.lists == 2 and copy.reflector.synced.is_set())
+        await kind.create("b")
+        await until(lambda: copy.world == {"a": "", "b": ""})
+    assert "too old resource version" in copy.reflector.stats.last_error
+
+
+async def test_not_synced_between_a_410_and_the_list(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        fault = proxy.plan(is_page(1), Do.ANSWER, times=2, status=503)
+        await proxy.inject(EXPIRED)
+        await until(lambda: fault.times == 1)
+        assert not copy.reflector.synced.is_set()
+        await until(copy.reflector.synced.is_set)
+
+
+async def test_a_broken_connection_goes_on_where_it_was(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        proxy.silence_streams()
+        await kind.create("missed")
+        proxy.drop_streams()
+        await until(lambda: copy.world == {"missed": ""})
+        assert copy.reflector.synced.is_set()
+    assert copy.reflector.stats.lists == 1
+
+
+async def test_silence_is_a_broken_connection(
+    copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        proxy.silence_streams()
+        await kind.create("missed")
+        await until(lambda: copy.world == {"missed": ""})
+    assert copy.reflector.stats.lists == 1
+
+
+async def test_an_orderly_end_goes_on_where_it_was(
+    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
+    copy = Copy(through, kind.path)
+    async with copy.running():
+        await until(lambda: copy.reflector.stats.watches >= 3)
+        await kind.create("a")
+        await until(lambda: copy.world == {"a": ""})
+    assert copy.reflector.stats.lists == 1
+    assert copy.reflector.stats.errors == 0
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_busy_server_is_asked_again(
+    copy: Copy, kind: Kind, proxy: FaultProxy, status: int
+) -> None:
+    proxy.plan(is_watch, Do.ANSWER, times=2, status=status, reason="Busy")
+    async with copy.running():
+        await kind.create("a")
+        await until(lambda: copy.world == {"a": ""})
+    assert copy.reflector.stats.lists == 1
+    assert copy.reflector.stats.errors == 2
+
+
+async def test_retry_after_is_honoured(copy: Copy, proxy: FaultProxy) -> None:
+    proxy.plan(is_page(1), Do.ANSWER, status=429, headers={"Retry-After": "1"})
+    began = time.monotonic()
+    async with copy.running():
+        assert time.monotonic() - began >= 1
+
+
+async def test_a_revision_from_the_future_is_listed_again(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    message = "Too large resource version: 99, current: 5"
+    proxy.plan(is_watch, Do.ANSWER, status=504, reason="Timeout", message=message)
+    proxy.plan(is_watch, Do.ANSWER, status=504, reason="Timeout")
+    async with copy.running():
+        await kind.create("a")
+        await until(lambda: copy.world == {"a": ""} and copy.reflector.synced.is_set())
+    assert copy.reflector.stats.errors == 2
+    assert copy.reflector.stats.lists == 2
+
+
+async def test_a_watch_from_the_future_is_noticed_by_its_silence(
+    copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        future = {"metadata": {"resourceVersion": "99999999999"}}
+        await proxy.inject({"type": "BOOKMARK", "object": future})
+        await until(lambda: copy.reflector.stats.bookmarks == 1)
+        proxy.drop_streams()
+        await kind.create("a")
+        await until(lambda: copy.world == {"a": ""})
+    assert copy.reflector.stats.lists >= 2
+    assert "99999999999" in [seen.query.get("resourceVersion") for seen in proxy.seen]
+
+
+async def test_long_without_contact_is_listed_again(
+    copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        fault = proxy.plan(lambda _: True, Do.DROP, times=1000)
+        proxy.drop_streams()
+        await until(lambda: not copy.reflector.synced.is_set())
+        fault.times = 0
+        await until(copy.reflector.synced.is_set)
+    assert copy.reflector.stats.lists >= 2
+
+
+async def test_a_recreated_object_is_another_one(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+    await kind.create("a")
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        proxy.plan(is_watch, Do.ANSWER, **GONE)
+        proxy.silence_streams()
+        await kind.delete("a")
+        await kind.create("a")
+        proxy.drop_streams()
+        await until(lambda: copy.reflector.stats.lists == 2 and copy.reflector.synced.is_set())
+    assert copy.changes[-2:] == [Deleted(("a", "")), Added(("a", ""))]
+
+
+async def test_poison_costs_nobody_else_anything(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+    await kind.create("good", "bad", "worse")
+    await kind.touch("worse", "poison")
+    async with copy.running():
+        assert copy.world == {"good": "", "bad": ""}
+        await kind.touch("bad", "poison")
+        await kind.touch("good", "1")
+        await until(lambda: copy.world == {"good": "1", "bad": ""})
+        namespace = kind.path.split("/")[4]
+        assert copy.rejected == [(f"{namespace}/{name}", "poisoned") for name in ("worse", "bad")]
+        # An object that is no object of its kind at all.
+        odd = {"metadata": {"name": "odd", "namespace": namespace, "labels": 7}}
+        await proxy.inject({"type": "ADDED", "object": odd})
+        await kind.touch("good", "2")
+        await until(lambda: copy.world == {"good": "2", "bad": ""})
+        assert copy.rejected[-1][0] == f"{namespace}/odd"
+        await kind.touch("bad", "2")
+        await until(lambda: copy.world == {"good": "2", "bad": "2"})
+    assert copy.reflector.stats.poison == 3
+
+
+async def test_garbage_in_the_stream_is_listed_again(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    async with copy.running():
+        await until(lambda: proxy.open_streams == 1)
+        await proxy.inject(b"<html>bad gateway</html>\n")
+        await until(lambda: copy.reflector.stats.lists == 2 and copy.reflector.synced.is_set())
+
+
+async def test_listing_now_and_then(
+    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
+    await kind.create("a")
+    copy = Copy(through, kind.path, relist_every=0.5)
+    async with copy.running():
+        await until(lambda: copy.reflector.stats.lists >= 3)
+        assert copy.reflector.synced.is_set()
+    assert copy.world == {"a": ""}
+
+
+async def test_events_that_come_together_are_delivered_together(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    def event(number: int) -> bytes:
+        meta = b'{"metadata":{"name":"x%d","uid":"%d","resourceVersion":"%d"}}'
+        return b'{"type":"ADDED","object":' + meta % (number, number, number) + b"}\n"
+
+    lines = b"".join(map(event, range(1, 51)))
+    namespace = kind.path.split("/")[4]
+    async with copy.running():
+        # The controller manager adds this by itself, and may not do so between the two halves.
+        await until(lambda: copy.reflector.get(namespace, "kube-root-ca.crt") is not None)
+        await until(lambda: proxy.open_streams == 1)
+        cut = len(lines) - 30  # in the middle of the last event
+        await proxy.inject(lines[:cut])
+        await until(lambda: len(copy.world) == 49)
+        await proxy.inject(lines[cut:])
+        await until(lambda: len(copy.world) == 50)
+    assert copy.batches[-2:] == [49, 1]
+
+
+async def test_a_kind_that_is_not_installed_is_waited_for(through: Client) -> None:
+    copy = Copy(through, "/apis/nobody.example/v1/things")
+    task = asyncio.ensure_future(copy.reflector.run())
+    await until(lambda: copy.reflector.stats.errors >= 2)
+    assert not copy.reflector.synced.is_set()
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

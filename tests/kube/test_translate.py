@@ -1,0 +1,507 @@
+"""From JSON to the values of the core, as table tests."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from koord.api.keys import gang, own
+from koord.core.gang.model import GangMode, GangSource, Phase
+from koord.core.nodes import Taint
+from koord.core.pods import (
+    Handling,
+    HostPort,
+    Operator,
+    PodPhase,
+    RecordedPlan,
+    Requirement,
+    SelectorTerm,
+    Toleration,
+)
+from koord.core.units import AMOUNT_LIMIT
+from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.nodes import translate_node
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.wire import WireNode, WirePod, WirePodGroup
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GATE = {"name": own.PLACEMENT_GATE}
+FOREIGN = {"name": "kueue.x-k8s.io/admission"}
+OURS = {"schedulerName": own.SCHEDULER_NAME}
+
+
+def wire(
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    **meta: Any,
+) -> WirePod:
+    body = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", **meta},
+        "spec": {"containers": [{"name": "main"}], "schedulerName": "default-scheduler"}
+        | (spec or {}),
+        "status": status or {},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=WirePod)
+
+
+def container(name: str = "main", **requests: str) -> dict[str, Any]:
+    named = {key.replace("_", "-"): text for key, text in requests.items()}
+    return {"name": name, "resources": {"requests": named}}
+
+
+@pytest.fixture
+def translator() -> PodTranslator:
+    return PodTranslator()
+
+
+def test_plain_fields(translator: PodTranslator) -> None:
+    pod = translator.translate(
+        wire(
+            {"priority": 7, "nodeName": "n1"},
+            {"phase": "Running"},
+            creationTimestamp="2025-01-01T00:00:00Z",
+            deletionTimestamp="2025-01-01T00:01:00Z",
+            resourceVersion="12",
+            ownerReferences=[
+                {"kind": "Job", "name": "b", "uid": "1"},
+                {"kind": "Job", "name": "a", "uid": "2"},
+            ],
+        )
+    )
+    assert (pod.key, pod.uid, pod.priority, pod.node) == ("ns/p", "u", 7, "n1")
+    assert (pod.phase, pod.is_terminating) == (PodPhase.RUNNING, True)
+    assert (pod.created, pod.resource_version) == (1735689600.0, "12")
+    assert pod.owners == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        ("", PodPhase.PENDING),
+        ("Succeeded", PodPhase.SUCCEEDED),
+        ("Unknown", PodPhase.UNKNOWN),
+        ("Novel", PodPhase.UNKNOWN),
+    ],
+)
+def test_phases(translator: PodTranslator, phase: str, expected: PodPhase) -> None:
+    assert translator.translate(wire(status={"phase": phase})).phase is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected", "foreign"),
+    [
+        (OURS | {"schedulingGates": [GATE]}, Handling.RELEASE_AND_BIND, ()),
+        ({"schedulingGates": [GATE]}, Handling.RELEASE_PINNED, ()),
+        (OURS, Handling.BIND, ()),
+        (OURS | {"schedulingGates": []}, Handling.BIND, ()),
+        (OURS | {"schedulingGates": [FOREIGN, GATE]}, Handling.FOREIGN_GATE, (FOREIGN["name"],)),
+        ({"schedulingGates": [GATE, FOREIGN]}, Handling.FOREIGN_GATE, (FOREIGN["name"],)),
+        (OURS | {"schedulingGates": [FOREIGN]}, Handling.FOREIGN_GATE, (FOREIGN["name"],)),
+        ({"schedulingGates": [FOREIGN]}, Handling.NOT_OURS, (FOREIGN["name"],)),
+        ({}, Handling.NOT_OURS, ()),
+    ],
+)
+def test_handling(
+    translator: PodTranslator, spec: dict[str, Any], expected: Handling, foreign: tuple[str, ...]
+) -> None:
+    pod = translator.translate(wire(spec))
+    assert (pod.handling, pod.foreign_gates) == (expected, foreign)
+    assert pod.is_gated is bool(spec.get("schedulingGates"))
+
+
+def test_another_scheduler_name() -> None:
+    pod = PodTranslator("mine").translate(wire({"schedulerName": "mine"}))
+    assert pod.handling is Handling.BIND
+
+
+REQUESTS = {
+    "nothing": ({}, {}),
+    "cpu in milli, rounded up": (
+        {"containers": [container(cpu="1.5", memory="1Gi"), container("b", cpu="100u")]},
+        {"cpu": 1501, "memory": 1 << 30},
+    ),
+    "limits do not count": (
+        {"containers": [{"name": "main", "resources": {"limits": {"cpu": "4"}}}]},
+        {},
+    ),
+    "sidecars and init containers": (
+        {
+            "containers": [container(cpu="1")],
+            "initContainers": [
+                container("side", cpu="2") | {"restartPolicy": "Always"},
+                container("init", cpu="5"),
+            ],
+        },
+        {"cpu": 7000},
+    ),
+    "overhead": ({"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}}, {"cpu": 1250}),
+    "pod level": (
+        {"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "3"}}},
+        {"cpu": 3000},
+    ),
+    "devices": (
+        {"containers": [{"name": "m", "resources": {"requests": {"nvidia.com/gpu": "8"}}}]},
+        {"nvidia.com/gpu": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests(translator: PodTranslator, name: str) -> None:
+    spec, expected = REQUESTS[name]
+    assert dict(translator.translate(wire(spec)).shape.requests) == expected | {"pods": 1}
+
+
+def resized(allocated: str, actual: str, **more: Any) -> dict[str, Any]:
+    return {
+        "containerStatuses": [
+            {
+                "name": "main",
+                "allocatedResources": {"cpu": allocated},
+                "resources": {"requests": {"cpu": actual}},
+            }
+        ],
+        **more,
+    }
+
+
+INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "cpu"),
+    [
+        ({"nodeName": "n"}, resized("2", "1"), 4000),
+        ({"nodeName": "n"}, resized("5", "1"), 5000),
+        ({"nodeName": "n"}, resized("2", "6"), 6000),
+        ({"nodeName": "n"}, resized("2", "1", conditions=INFEASIBLE), 2000),
+        ({}, resized("9", "9"), 4000),
+    ],
+)
+def test_resized_in_place(
+    translator: PodTranslator, spec: dict[str, Any], status: dict[str, Any], cpu: int
+) -> None:
+    pod = translator.translate(wire({"containers": [container(cpu="4")]} | spec, status))
+    assert dict(pod.shape.requests)["cpu"] == cpu
+
+
+def test_resized_at_pod_level(translator: PodTranslator) -> None:
+    spec = {"nodeName": "n", "resources": {"requests": {"cpu": "2"}}}
+    status = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}}
+    assert dict(translator.translate(wire(spec, status)).shape.requests)["cpu"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "amount"),
+    [
+        ("cpu", "1", 1000),
+        ("cpu", "0.1m", 1),
+        ("cpu", "-1", 0),
+        ("memory", "1.5", 2),
+        ("memory", "128Mi", 128 << 20),
+        ("memory", "9E", AMOUNT_LIMIT),
+        ("nvidia.com/gpu", "8", 8),
+        ("nvidia.com/gpu", 8, 8),
+        ("pods", "110", 110),
+    ],
+)
+def test_amounts(resource: str, text: str | int, amount: int) -> None:
+    assert parse_amount(resource, text) == amount
+
+
+def test_where_a_pod_may_go(translator: PodTranslator) -> None:
+    terms = [
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]},
+        {
+            "matchExpressions": [{"key": "b", "operator": "Gt", "values": ["5"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}],
+        },
+        {},
+    ]
+    shape = translator.translate(
+        wire(
+            {
+                "nodeSelector": {"z": "1", "a": "2"},
+                "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+                "tolerations": [
+                    {"key": "k", "operator": "Exists", "tolerationSeconds": 3},
+                    {"key": "a", "value": "v", "effect": "NoSchedule"},
+                    {"operator": "Exists"},
+                ],
+                "containers": [
+                    {"name": "m", "ports": [{"containerPort": 1}, {"hostPort": 80}]},
+                    {"name": "n", "ports": [{"hostPort": 53, "protocol": "UDP", "hostIP": "::1"}]},
+                ],
+                "initContainers": [
+                    {"name": "i", "ports": [{"hostPort": 1}]},
+                    {"name": "s", "ports": [{"hostPort": 2}], "restartPolicy": "Always"},
+                ],
+            }
+        )
+    ).shape
+    assert shape.node_selector == (("a", "2"), ("z", "1"))
+    assert shape.terms == (
+        SelectorTerm((Requirement("a", Operator.IN, ("1", "2")),)),
+        SelectorTerm(
+            (Requirement("b", Operator.GT, ("5",)),),
+            (Requirement("metadata.name", Operator.NOT_IN, ("x",)),),
+        ),
+        SelectorTerm(),
+    )
+    assert shape.tolerations == (
+        Toleration("", "Exists"),
+        Toleration("a", "Equal", "v", "NoSchedule"),
+        Toleration("k", "Exists"),
+    )
+    assert shape.host_ports == (HostPort(2), HostPort(53, "UDP", "::1"), HostPort(80))
+
+
+INTER = {REQUIRED: [{"topologyKey": "zone"}]}
+BEYOND = {
+    "nothing": ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
+    "claims of volumes": (
+        {
+            "volumes": [
+                {"name": "a", "emptyDir": {}},
+                {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "c", "ephemeral": {}},
+            ]
+        },
+        ("spec.volumes[1].persistentVolumeClaim", "spec.volumes[2].ephemeral"),
+    ),
+    "claims of resources": ({"resourceClaims": [{"name": "gpu"}]}, ("spec.resourceClaims",)),
+    "no claims": ({"resourceClaims": []}, ()),
+    "required affinity between pods": (
+        {"affinity": {"podAffinity": INTER, "podAntiAffinity": INTER}},
+        (f"spec.affinity.podAffinity.{REQUIRED}", f"spec.affinity.podAntiAffinity.{REQUIRED}"),
+    ),
+    "preferred affinity between pods": (
+        {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
+        (),
+    ),
+    "hard spread": (
+        {
+            "topologySpreadConstraints": [
+                {"whenUnsatisfiable": "ScheduleAnyway"},
+                {"whenUnsatisfiable": "DoNotSchedule"},
+            ]
+        },
+        ("spec.topologySpreadConstraints[1]",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_needs_kube_scheduler(translator: PodTranslator, name: str) -> None:
+    spec, expected = BEYOND[name]
+    assert translator.translate(wire(spec)).shape.needs_kube_scheduler == expected
+
+
+def pin(node: str, *more: dict[str, Any]) -> dict[str, Any]:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [{"matchFields": [field]}, {}, *more]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+NOTE = '{"node":"n1","plan":"x1","group":"ns/a","members":2}'
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "recorded", "pinned"),
+    [
+        (None, pin("n1"), None, False),
+        (NOTE, {}, RecordedPlan("n1", "x1", "ns/a", 2), False),
+        (NOTE, pin("n1"), RecordedPlan("n1", "x1", "ns/a", 2), True),
+        (NOTE, pin("n2"), RecordedPlan("n1", "x1", "ns/a", 2), False),
+        (
+            NOTE,
+            pin("n1", {"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+            RecordedPlan("n1", "x1", "ns/a", 2),
+            False,
+        ),
+        ("{}", {}, None, False),
+        ("not json", {}, None, False),
+        ('{"node":"n1","plan":"x1","members":0}', {}, None, False),
+        ('{"node":7,"plan":"x1"}', {}, None, False),
+    ],
+)
+def test_recorded_plans(
+    translator: PodTranslator,
+    text: str | None,
+    spec: dict[str, Any],
+    recorded: RecordedPlan | None,
+    pinned: bool,  # noqa: FBT001
+) -> None:
+    annotations = {} if text is None else {own.PLAN: text}
+    pod = translator.translate(wire(spec, annotations=annotations))
+    assert (pod.recorded, pod.pinned) == (recorded, pinned)
+
+
+def test_equal_shapes_are_one_object(translator: PodTranslator) -> None:
+    first = translator.translate(wire({"containers": [container("a", cpu="1")]}))
+    same = translator.translate(wire({"containers": [container("a", cpu="1")]}, name="q"))
+    other_name = translator.translate(wire({"containers": [container("b", cpu="1000m")]}))
+    other = translator.translate(wire({"containers": [container("a", cpu="2")]}))
+    assert first.shape is same.shape
+    assert first.shape is other_name.shape
+    assert first.shape is not other.shape
+
+
+def test_bound_pods_pinned_to_their_nodes_share_a_shape(translator: PodTranslator) -> None:
+    bound = [
+        translator.translate(wire(pin(node) | {"nodeName": node})).shape for node in ("n1", "n2")
+    ]
+    assert bound[0] is bound[1]
+    assert bound[0].terms is None
+    waiting = translator.translate(wire(pin("n1")))
+    assert waiting.shape.terms is not None
+
+
+def test_forms_are_kept_while_a_pod_waits_for_us(translator: PodTranslator) -> None:
+    ours = OURS | {"schedulingGates": [GATE]}
+    translator.translate(wire(ours))
+    form = translator.form_of("u")
+    assert form is not None
+    assert not form.has_annotations
+    translator.translate(wire(ours, annotations={"a": "b"}))
+    form = translator.form_of("u")
+    assert form is not None
+    assert form.has_annotations
+    translator.translate(wire(ours | {"nodeName": "n"}))
+    assert translator.form_of("u") is None
+    pod = translator.translate(wire(ours))
+    translator.forget(pod)
+    assert translator.form_of("u") is None
+    translator.translate(wire({}))
+    assert translator.form_of("u") is None
+
+
+def test_wait_reason(translator: PodTranslator) -> None:
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
+        {"type": own.PLACED, "status": "False", "reason": "MissingMembers"},
+    ]
+    assert translator.translate(wire(status={"conditions": conditions})).wait_reason == (
+        "MissingMembers"
+    )
+
+
+def test_gang_claims(translator: PodTranslator) -> None:
+    assert translator.translate(wire()).gang is None
+    by_label = translator.translate(wire(labels={gang.POD_GROUP: "g"})).gang
+    assert by_label is not None
+    assert (by_label.key, by_label.source) == ("ns/g", GangSource.POD_GROUP)
+    assert by_label.declared is None
+    annotations = {gang.NAME: "h", gang.MIN_AVAILABLE: "2", gang.MODE: "Odd"}
+    declared = translator.translate(wire(annotations=annotations)).gang
+    again = translator.translate(wire(annotations=annotations, name="q")).gang
+    assert declared is again
+    assert declared is not None
+    assert declared.source is GangSource.ANNOTATION
+    assert declared.declared is not None
+    assert (declared.declared.min_member, declared.declared.mode) == (2, GangMode.STRICT)
+    assert [bad.key for bad in declared.bad_values] == [gang.MODE]
+    unusable = translator.translate(wire(annotations={gang.NAME: "h"})).gang
+    assert unusable is not None
+    assert unusable.declared is None
+    assert [bad.key for bad in unusable.bad_values] == [gang.MIN_AVAILABLE]
+    elsewhere = translator.translate(wire(annotations=annotations, namespace="other")).gang
+    assert elsewhere is not None
+    assert elsewhere.key == "other/h"
+
+
+def test_nodes() -> None:
+    body = {
+        "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "resourceVersion": "3"},
+        "spec": {
+            "unschedulable": True,
+            "taints": [
+                {"key": "z", "effect": "NoExecute", "timeAdded": "2025-01-01T00:00:00Z"},
+                {"key": "a", "value": "v", "effect": "NoSchedule"},
+            ],
+        },
+        "status": {"allocatable": {"cpu": "7910m", "memory": "1Gi", "pods": "110"}},
+    }
+    node = translate_node(msgspec.json.decode(msgspec.json.encode(body), type=WireNode))
+    assert (node.name, node.uid, node.labels) == ("n", "u", {"a": "b"})
+    assert node.taints == (Taint("a", "v", "NoSchedule"), Taint("z", "", "NoExecute"))
+    assert (node.is_unschedulable, node.is_terminating) == (True, False)
+    assert node.allocatable == {"cpu": 7910, "memory": 1 << 30, "pods": 110}
+    bare = translate_node(msgspec.json.decode(b'{"metadata":{"name":"n"}}', type=WireNode))
+    assert (bare.taints, bare.allocatable, bare.is_unschedulable) == ((), {}, False)
+
+
+def wire_group(spec: dict[str, Any], status: Any = None, **meta: Any) -> WirePodGroup:
+    body = {
+        "metadata": {"name": "g", "namespace": "ns", "uid": "u", "generation": 4, **meta},
+        "spec": spec,
+        "status": status if status is not None else {},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=WirePodGroup)
+
+
+def test_pod_groups() -> None:
+    translator = PodGroupTranslator()
+    group = translator.translate(
+        wire_group(
+            {"minMember": 3, "scheduleTimeoutSeconds": 60},
+            {
+                "phase": "Scheduling",
+                "occupiedBy": "ns/job",
+                "scheduleStartTime": "2025-01-01T00:00:00Z",
+                "conditions": [{"type": "Placed"}],
+            },
+            annotations={gang.GROUPS: '["ns/g","ns/h"]', gang.TOTAL_NUMBER: "1"},
+        )
+    )
+    assert (group.key, group.uid, group.generation) == ("ns/g", "u", 4)
+    assert (group.spec.min_member, group.spec.wait_seconds, group.spec.total) == (3, 60, 3)
+    assert group.spec.group == ("ns/g", "ns/h")
+    assert [bad.key for bad in group.spec.bad_values] == [gang.TOTAL_NUMBER]
+    assert (group.phase, group.occupied_by) == (Phase.SCHEDULING, "ns/job")
+    assert group.schedule_start == 1735689600.0
+    status = translator.status_of("u")
+    assert status is not None
+    assert status["conditions"] == [{"type": "Placed"}]
+    translator.forget(group)
+    assert translator.status_of("u") is None
+
+
+@pytest.mark.parametrize("minimum", [0, -1, 2**31])
+def test_a_minimum_out_of_bounds_is_kept(minimum: int) -> None:
+    assert PodGroupTranslator().translate(wire_group({"minMember": minimum})).spec.min_member == (
+        minimum
+    )
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Novel"}, {"phase": 7}, "nonsense", None])
+def test_a_status_that_makes_no_sense_is_none(status: Any) -> None:
+    group = PodGroupTranslator().translate(wire_group({"minMember": 1}, status))
+    assert group.phase in {Phase.UNSET, Phase.UNKNOWN}
+    assert group.schedule_start is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [container(cpu="lots")]},
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": 3}]}}}},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "Resembles"}]}
+                        ]
+                    }
+                }
+            }
+        },
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_that_object(
+    translator: PodTranslator, spec: dict[str, Any]
+) -> None:
+    with pytest.raises((ValueError, msgspec.MsgspecError)):
+        translator.translate(wire(spec))

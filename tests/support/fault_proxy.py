@@ -1,0 +1,224 @@
+"""A reverse proxy in front of a real API server that misbehaves on demand.
+
+Everything passes unchanged until a fault is planned. The faults are those of networks and of busy
+servers: answers that are errors, replies that are lost after the request was carried out, streams
+that break, fall silent, or carry an error. Speaks plain HTTP on loopback; a request without
+credentials of its own goes on with those of the proxy.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from koord.kube.config import Access, Credentials
+
+_HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}
+
+
+class Do(Enum):
+    """What becomes of a request that a fault applies to."""
+
+    ANSWER = auto()
+    """Answer with the fault's status instead of passing it on."""
+    DROP = auto()
+    """Break the connection instead of passing it on."""
+    LOSE_REPLY = auto()
+    """Pass it on, then break the connection instead of answering."""
+    DELAY = auto()
+    """Pass it on after the fault's seconds."""
+
+
+@dataclass
+class Fault:
+    """What to do with the next ``times`` requests for which ``matches`` holds."""
+
+    matches: Callable[[web.Request], bool]
+    do: Do
+    times: int = 1
+    status: int = 500
+    reason: str = "InternalError"
+    message: str = "planned by the test"
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request that came."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch") == "true"
+
+
+@dataclass(eq=False)
+class _Stream:
+    request: web.Request
+    response: web.StreamResponse
+    flows: asyncio.Event
+
+
+class FaultProxy:
+    """Runs for as long as its context. ``access`` leads clients through it."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.seen: list[Seen] = []
+        self.faults: list[Fault] = []
+        self.server = ""
+        self._credentials = credentials
+        self._streams: set[_Stream] = set()
+
+    async def __aenter__(self) -> Self:
+        self._upstream = await self._credentials.current()
+        self._bare = ssl.create_default_context()
+        self._bare.check_hostname = False
+        self._bare.verify_mode = ssl.CERT_NONE
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+        )
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.server = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.drop_streams()
+        await self._runner.cleanup()
+        await self._session.close()
+
+    @property
+    def credentials(self) -> Credentials:
+        """What a client must use to come through here."""
+        return Credentials(lambda: Access(self.server))
+
+    def plan(self, matches: Callable[[web.Request], bool], do: Do, **how: Any) -> Fault:
+        """Plan a fault; it applies before those that were planned later."""
+        fault = Fault(matches, do, **how)
+        self.faults.append(fault)
+        return fault
+
+    @property
+    def open_streams(self) -> int:
+        """How many watches are open."""
+        return len(self._streams)
+
+    def drop_streams(self) -> None:
+        """Break every open watch, in the middle of whatever it was saying."""
+        for stream in self._streams:
+            stream.flows.set()
+            if stream.request.transport is not None:
+                stream.request.transport.abort()
+
+    def silence_streams(self) -> None:
+        """Hold everything back on the open watches; their connections stay."""
+        for stream in self._streams:
+            stream.flows.clear()
+
+    async def inject(self, event: dict[str, Any] | bytes) -> None:
+        """Say something on every open watch."""
+        line = event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
+        for stream in list(self._streams):
+            await stream.response.write(line)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(Seen(request.method, request.path, dict(request.query)))
+        fault = next((f for f in self.faults if f.times > 0 and f.matches(request)), None)
+        if fault is not None:
+            fault.times -= 1
+            if fault.do is Do.ANSWER:
+                return _refuse(fault)
+            if fault.do is Do.DROP:
+                return _break(request)
+            if fault.do is Do.DELAY:
+                await asyncio.sleep(fault.seconds)
+        lose = fault is not None and fault.do is Do.LOSE_REPLY
+        return await self._pass_on(request, lose=lose)
+
+    async def _pass_on(self, request: web.Request, *, lose: bool) -> web.StreamResponse:
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
+        tls = self._bare if "Authorization" in headers else self._upstream.tls
+        if "Authorization" not in headers and self._upstream.authorization:
+            headers["Authorization"] = self._upstream.authorization
+        async with self._session.request(
+            request.method,
+            f"{self._upstream.server}{request.raw_path}",
+            headers=headers,
+            data=await request.read(),
+            ssl=tls or True,
+        ) as answer:
+            kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
+            if request.query.get("watch") == "true" and answer.status == 200:
+                return await self._stream(request, answer, kept)
+            body = await answer.read()
+            if lose:
+                return _break(request)
+            return web.Response(status=answer.status, body=body, headers=kept)
+
+    async def _stream(
+        self, request: web.Request, answer: aiohttp.ClientResponse, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        stream = _Stream(request, response, asyncio.Event())
+        stream.flows.set()
+        self._streams.add(stream)
+        try:
+            while chunk := await answer.content.readany():
+                await stream.flows.wait()
+                await response.write(chunk)
+        except (ConnectionError, aiohttp.ClientError):
+            pass  # the client went away, or a fault broke the connection
+        finally:
+            self._streams.discard(stream)
+        return response
+
+
+def is_watch(request: web.Request) -> bool:
+    """Whether a request opens a watch."""
+    return request.query.get("watch") == "true"
+
+
+def is_page(number: int) -> Callable[[web.Request], bool]:
+    """Match the first (1) or a later (2) page of a list."""
+    return lambda r: (
+        "limit" in r.query and not is_watch(r) and ("continue" in r.query) == (number > 1)
+    )
+
+
+def is_method(method: str, ends: str = "") -> Callable[[web.Request], bool]:
+    """Match by method and by the end of the path."""
+    return lambda r: r.method == method and r.path.endswith(ends)
+
+
+def _refuse(fault: Fault) -> web.Response:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": fault.status,
+        "reason": fault.reason,
+        "message": fault.message,
+    }
+    return web.json_response(status, status=fault.status, headers=fault.headers)
+
+
+def _break(request: web.Request) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
