@@ -69,6 +69,11 @@ def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reach
     return _muster(book, key, compat=compat).count
 
 
+def count_members(book: GangBook, key: GangKey, *, compat: bool = False) -> tuple[GangCount, ...]:
+    """Count the members of every gang of the group, as the quorum counts them."""
+    return _muster(book, key, compat=compat).members
+
+
 def completed_at(book: GangBook, key: GangKey) -> float:
     """Tell when the member that completed the group was created: the same after a restart."""
     return _muster(book, key, compat=False).completed_at
@@ -125,10 +130,15 @@ class _Muster:
     @cached_property
     def count(self) -> Reached | MissingMembers:
         """See ``count_quorum``."""
-        counts = [self._count(gang) for gang in self._group.gangs]
         if self._is_permitted(self._present):
-            return Reached(tuple(counts))
-        return MissingMembers(tuple(count for count in counts if count.present < count.min_member))
+            return Reached(self.members)
+        short = (count for count in self.members if count.present < count.min_member)
+        return MissingMembers(tuple(short))
+
+    @cached_property
+    def members(self) -> tuple[GangCount, ...]:
+        """See ``count_members``."""
+        return tuple(self._count(gang) for gang in self._group.gangs)
 
     @cached_property
     def completed_at(self) -> float:
