@@ -1,7 +1,6 @@
 """``koord run``: starts the operators. Knows how to ask for them, not what they are made of."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -54,9 +53,6 @@ def run(
     except (InvalidConfiguration, KubeError) as error:
         _fail(str(error))
     configure_logging(settings.log_format)
-    if kubeconfig:
-        # Kopf logs in by itself, and looks where kubectl would.
-        os.environ["KUBECONFIG"] = kubeconfig
     try:
         asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
     except NotInstalled as error:

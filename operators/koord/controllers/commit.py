@@ -12,7 +12,7 @@ whoever comes after us: what it needs is recorded on the pods.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol
 
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Handling
@@ -52,22 +52,43 @@ class Commit:
     failures: dict[str, CommitFailure] = field(default_factory=dict)
 
 
-_Step: TypeAlias = Callable[[Assignment, Placement], Awaitable[Outcome]]
+class WriteObserver(Protocol):
+    """Who counts writes by their outcome: metrics."""
+
+    def count_release(self, outcome: str) -> None:
+        """Take one release."""
+
+    def count_bind(self, outcome: str) -> None:
+        """Take one binding."""
 
 
-async def commit(binder: Binder, unit: Unit, placement: Placement) -> Commit:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One write per member, and who counts what came of it."""
+
+    write: Callable[[Assignment, Placement], Awaitable[Outcome]]
+    count: Callable[[str], None]
+
+
+async def commit(
+    binder: Binder,
+    unit: Unit,
+    placement: Placement,
+    observer: WriteObserver,
+) -> Commit:
     """Carry out a placement. Returns when the fate of every member is known."""
     result = Commit()
     members = list(placement.assignments)
     gated = [one for one in members if one.pod.is_gated]
-    await _run(binder.release, gated, placement, result)
+    release = _Step(binder.release, observer.count_release)
+    await _run(release, gated, placement, result)
     members = [one for one in members if one.pod.uid not in result.not_bound]
     if not _has_quorum(unit, members):
         result.not_bound |= {one.pod.uid for one in members}
         return result
     mine = [one for one in members if not _is_left_to_others(one)]
     result.left_to_others = {one.pod.uid for one in members if _is_left_to_others(one)}
-    await _run(binder.bind, mine, placement, result)
+    await _run(_Step(binder.bind, observer.count_bind), mine, placement, result)
     result.bound = {one.pod.uid for one in mine if one.pod.uid not in result.not_bound}
     return result
 
@@ -90,11 +111,12 @@ async def _run(
 
 async def _settle(step: _Step, member: Assignment, placement: Placement) -> Outcome:
     """Repeat a step until its outcome is known: a place is given up on an answer, never by age."""
-    outcome = await step(member, placement)
-    while isinstance(outcome, Unknown):
+    while True:
+        outcome = await step.write(member, placement)
+        step.count(type(outcome).__name__)
+        if not isinstance(outcome, Unknown):
+            return outcome
         await asyncio.sleep(UNKNOWN_PAUSE_SECONDS)
-        outcome = await step(member, placement)
-    return outcome
 
 
 def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from koord.controllers.commit import Commit, CommitFailure, commit
+from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
@@ -32,7 +32,7 @@ MOST_PODS_PER_CYCLE = 256
 """A cycle decides about this many pods, then lets others have the event loop."""
 
 
-class PlacementObserver(Protocol):
+class PlacementObserver(WriteObserver, Protocol):
     """Who is told what happened: metrics."""
 
     def observe_cycle(self, seconds: float) -> None:
@@ -149,7 +149,7 @@ class PlacementController:
             self.state.assume(assignment.pod.uid, assignment.node)
 
     async def _commit(self, unit: Unit, placement: Placement) -> None:
-        outcome = await commit(self.binder, unit, placement)
+        outcome = await commit(self.binder, unit, placement, self.observer)
         self.queue.end(unit)
         for uid in outcome.not_bound:
             self.state.forget(uid)

@@ -8,12 +8,14 @@ loop through what the composition root gives them.
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 
 import kopf
 
 from koord.api.keys import own
+from koord.kube.config import Credentials
 from koord.kube.retry import Backoff
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,30 @@ def make_settings() -> kopf.OperatorSettings:
     # We are not the main thread: its default would kill the whole process ten minutes later.
     settings.process.ultimate_exiting_timeout = None
     return settings
+
+
+def make_registry(credentials: Credentials) -> kopf.OperatorRegistry:
+    """Return an empty registry that logs in as the rest of the process does."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**_: object) -> kopf.ConnectionInfo:
+        # Loaded anew, because credentials that are shared belong to the main event loop.
+        access = await asyncio.to_thread(credentials.load)
+        certificate, key = access.client_files or (None, None)
+        is_insecure = access.tls is not None and access.tls.verify_mode is ssl.CERT_NONE
+        return kopf.ConnectionInfo(
+            server=access.server,
+            ca_path=None if is_insecure else access.ca_file or None,
+            insecure=is_insecure,
+            token=access.authorization.removeprefix("Bearer ") or None,
+            certificate_path=certificate,
+            private_key_path=key,
+            proxy_url=access.proxy or None,
+            default_namespace=access.namespace,
+        )
+
+    return registry
 
 
 class KopfHost:

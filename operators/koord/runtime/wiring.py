@@ -28,6 +28,7 @@ from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
 
@@ -84,8 +85,7 @@ class Parts:
 
     def make_registry(self) -> kopf.OperatorRegistry:
         """Return a new Kopf registry with the handlers of all operators."""
-        registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry)(kopf.login_via_async_client)
+        registry = make_registry(self._client.credentials)
         if self._pod_group is not None:
             self._pod_group.register(registry, self._hand_over)
         for controller in self._accepted:

@@ -1,0 +1,143 @@
+"""Bad input costs nothing: it is refused or explained, and everything else goes on."""
+
+import json
+
+import pytest
+from tests.operators.conftest import Cluster
+
+from koord.sandbox.client import ApiError
+
+GANG = "gang.scheduling.koordinator.sh/"
+
+
+@pytest.fixture(autouse=True)
+def others_go_on(cluster: Cluster):
+    """After every mischief an ordinary gang is placed as ever."""
+    cluster.add_nodes(2)
+    yield
+    for name in cluster.pods():
+        cluster.delete_pod(name)
+    cluster.gang("ordinary", 2)
+    cluster.wait_bound("ordinary-0", "ordinary-1")
+
+
+@pytest.mark.parametrize("minimum", [0, -1, 10**9, "two", 1.5, None])
+def test_impossible_minimum_is_refused_by_the_server(cluster: Cluster, minimum: object) -> None:
+    with pytest.raises(ApiError) as refused:
+        cluster.pod_group("a", minimum)  # type: ignore[arg-type]
+    assert refused.value.status == 422
+    assert "minMember" in str(refused.value)
+
+
+def test_unknown_fields_do_no_harm(cluster: Cluster) -> None:
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
+    body = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "a"},
+        "spec": {"minMember": 1, "minimumMembers": 3},
+    }
+    with pytest.raises(ApiError, match="minimumMembers"):
+        cluster.box.client.create(f"{path}?fieldValidation=Strict", body)
+    cluster.box.client.create(path, body)
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0")
+
+
+@pytest.mark.parametrize("groups", ["{", "[1]", '{"a":"b"}', "ns/a,ns/b"])
+def test_groups_that_are_no_list_are_named_and_ignored(cluster: Cluster, groups: str) -> None:
+    cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0")
+    cluster.wait_for(
+        lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation",
+        "the annotation is named",
+    )
+    assert f"{GANG}groups" in cluster.condition(cluster.get_group("a"), "SpecValid")[2]
+
+
+def test_group_that_lists_what_cannot_be_a_gang_waits_and_says_so(cluster: Cluster) -> None:
+    cluster.pod_group("a", 1, **{f"{GANG}groups": '["no-slash"]'})
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingGang", "it waits")
+    cluster.wait_for(lambda: "no-slash" in cluster.group_message("a", "SpecValid"), "and which")
+
+
+def test_group_that_names_a_missing_gang_waits_and_says_which(cluster: Cluster) -> None:
+    groups = json.dumps([f"{cluster.namespace}/a", f"{cluster.namespace}/ghost"])
+    cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingGang", "it says so")
+    cluster.wait_for(lambda: "ghost" in cluster.group_message("a", "Placed"), "and which")
+
+
+def test_one_sided_group_holds_up_only_the_one_who_asks(cluster: Cluster) -> None:
+    groups = json.dumps([f"{cluster.namespace}/a", f"{cluster.namespace}/b"])
+    cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
+    cluster.pod_group("b", 1)
+    cluster.pod("a-0", group="a", gpus=1)
+    cluster.pod("b-0", group="b", gpus=1)
+    cluster.wait_bound("b-0")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "InconsistentGroup", "a says why")
+
+
+def test_pods_of_a_missing_pod_group_wait_for_it(cluster: Cluster) -> None:
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingPodGroup", "it says so")
+    cluster.pod_group("a", 1)
+    cluster.wait_bound("a-0")
+
+
+def test_minimum_raised_and_lowered_while_it_waits(cluster: Cluster) -> None:
+    cluster.pod_group("a", 3)
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "it waits")
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
+    cluster.box.client.patch(path, {"spec": {"minMember": 1}})
+    cluster.wait_bound("a-0")
+
+
+def test_pod_group_deleted_after_its_gang_was_bound(cluster: Cluster) -> None:
+    cluster.gang("a", 2)
+    cluster.wait_bound("a-0", "a-1")
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
+    cluster.box.client.delete(path)
+    cluster.delete_pod("a-0")
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingPodGroup", "it waits")
+    assert set(cluster.bound()) == {"a-1"}
+
+
+def test_pods_recreated_under_the_same_names(cluster: Cluster) -> None:
+    cluster.gang("a", 2)
+    for _ in range(3):
+        cluster.wait_bound("a-0", "a-1")
+        for at in range(2):
+            cluster.delete_pod(f"a-{at}")
+        for at in range(2):
+            cluster.pod(f"a-{at}", group="a")
+    cluster.wait_bound("a-0", "a-1")
+
+
+def test_huge_annotations(cluster: Cluster) -> None:
+    huge = "x" * 120_000
+    cluster.pod("p", annotations={"example.com/huge": huge, f"{GANG}groups": huge})
+    cluster.wait_bound("p")
+    cluster.pod_group("a", 1, **{f"{GANG}groups": huge})
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0")
+    with pytest.raises(ApiError):
+        cluster.pod("q", annotations={"example.com/huge": "x" * (1 << 20)})
+
+
+def test_plan_annotation_written_by_a_user_changes_nothing(cluster: Cluster) -> None:
+    plan = json.dumps({"node": "nowhere", "plan": "1", "group": "g", "members": 3})
+    cluster.pod("gated", gpus=1, annotations={"operators.koordinator.sh/plan": plan})
+    cluster.pod("free", gpus=1, gated=False, annotations={"operators.koordinator.sh/plan": plan})
+    cluster.pod("junk", gpus=1, gated=False, annotations={"operators.koordinator.sh/plan": "{"})
+    cluster.wait_bound("gated", "free", "junk")
+
+
+def test_pod_that_asks_for_the_impossible(cluster: Cluster) -> None:
+    cluster.pod("p", gpus=2**31)
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "InsufficientNodes", "it is refused")

@@ -1,0 +1,173 @@
+"""Gangs on a real API server: all of it or none, by every way in which a gang can be declared."""
+
+import json
+import time
+
+from tests.operators.conftest import GATE, SERVICE_ACCOUNT, Cluster
+
+GANG = "gang.scheduling.koordinator.sh/"
+PLAN = "operators.koordinator.sh/plan"
+
+
+def test_gang_waits_for_its_last_member_and_then_all_are_bound(cluster: Cluster) -> None:
+    cluster.add_nodes(4)
+    cluster.pod_group("a", 4)
+    for at in range(3):
+        cluster.pod(f"a-{at}", group="a")
+    cluster.wait_for(lambda: cluster.group_reason("a") == "MissingMembers", "the gang says so")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "its pods say so")
+    assert "3 of 4" in cluster.condition(cluster.get_group("a"), "QuorumReached")[2]
+    assert not cluster.bound()
+    cluster.pod("a-3", group="a")
+    cluster.wait_bound("a-0", "a-1", "a-2", "a-3")
+    assert len(set(cluster.bound().values())) == 4
+    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "the gang is placed")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "AllBound", "and bound")
+    cluster.wait_for(lambda: cluster.get_group("a")["status"]["phase"] == "Running", "and runs")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "Planned", "its pods no longer wait")
+    plan = json.loads(cluster.get_pod("a-0")["metadata"]["annotations"][PLAN])
+    assert plan["members"] == 4
+
+
+def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 3)
+    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "it is refused")
+    message = cluster.condition(cluster.get_group("a"), "Placed")[2]
+    assert "Insufficient nvidia.com/gpu" in message
+    assert "2 of 3" in message
+    assert not cluster.bound()
+    cluster.pod("small", gpus=8)
+    cluster.wait_bound("small")
+    cluster.add_nodes(2)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+
+
+def test_gang_by_annotations_alone(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    annotations = {f"{GANG}name": "x", f"{GANG}min-available": "2"}
+    cluster.pod("x-0", annotations=annotations)
+    cluster.wait_for(lambda: cluster.pod_reason("x-0") == "MissingMembers", "it waits")
+    cluster.pod("x-1", annotations=annotations)
+    cluster.wait_bound("x-0", "x-1")
+
+
+def test_group_of_gangs_starts_together(cluster: Cluster) -> None:
+    cluster.add_nodes(3)
+    groups = json.dumps([f"{cluster.namespace}/head", f"{cluster.namespace}/workers"])
+    cluster.pod_group("head", 1, **{f"{GANG}groups": groups})
+    cluster.pod_group("workers", 2, **{f"{GANG}groups": groups})
+    cluster.pod("head-0", group="head")
+    cluster.pod("workers-0", group="workers")
+    cluster.wait_for(lambda: cluster.group_reason("head") == "MissingMembers", "head waits")
+    assert not cluster.bound()
+    cluster.pod("workers-1", group="workers")
+    cluster.wait_bound("head-0", "workers-0", "workers-1")
+    annotations = cluster.get_pod("head-0")["metadata"]["annotations"]
+    assert annotations["scheduling.koordinator.sh/bind-gang-member-count"] == "3"
+
+
+def test_ungated_gang_costs_one_write_per_pod(cluster: Cluster) -> None:
+    cluster.add_nodes(3)
+    cluster.gang("a", 3, gated=False)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+    writes = [one for one in cluster.writes() if one[1] == "pods"]
+    assert sorted(writes) == [("create", "pods", "binding", f"a-{at}") for at in range(3)]
+
+
+def test_gang_placed_at_once_costs_two_writes_per_pod_and_three_per_gang(cluster: Cluster) -> None:
+    cluster.add_nodes(4)
+    cluster.gang("a", 4)
+    cluster.wait_for(lambda: cluster.running("a") == 4, "it runs")
+    time.sleep(2)
+    writes = cluster.writes()
+    assert len([one for one in writes if one[1] == "pods"]) == 8
+    assert len([one for one in writes if one[1] != "pods"]) <= 3, writes
+
+
+def test_gated_gang_of_the_default_scheduler_is_pinned(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 2, scheduler="default-scheduler")
+    cluster.wait_bound("a-0", "a-1")
+    pod = cluster.get_pod("a-0")
+    terms = pod["spec"]["affinity"]["nodeAffinity"]
+    (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"][0]["values"] == [pod["spec"]["nodeName"]]
+
+
+def test_what_only_kube_scheduler_can_do_is_left_to_it_or_refused(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"a": "b"}},
+        },
+    ]
+    cluster.pod("ours", gpus=1, topologySpreadConstraints=spread)
+    cluster.pod(
+        "theirs",
+        gpus=1,
+        scheduler="default-scheduler",
+        topologySpreadConstraints=spread,
+    )
+    cluster.wait_bound("theirs")
+    bindings = {
+        one.user
+        for one in cluster.box.writes()
+        if one.namespace == cluster.namespace and one.subresource == "binding"
+    }
+    assert SERVICE_ACCOUNT not in bindings
+    cluster.wait_for(lambda: cluster.pod_reason("ours") == "NeedsKubeScheduler", "it is refused")
+
+
+def test_foreign_gates_are_waited_for_and_never_touched(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    cluster.pod("p", gates=("example.com/hold",))
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "WaitingForForeignGate", "it waits")
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/p"
+    cluster.box.client.patch(path, {"spec": {"schedulingGates": [{"name": GATE}]}})
+    cluster.wait_bound("p")
+
+
+def test_ungated_pod_without_room_is_unschedulable_as_autoscalers_expect(cluster: Cluster) -> None:
+    cluster.add_nodes(1, gpus=1)
+    cluster.pod("p", gpus=2, gated=False)
+
+    def condition() -> tuple[str, str, str]:
+        return cluster.condition(cluster.get_pod("p"), "PodScheduled")
+
+    cluster.wait_for(lambda: condition()[:2] == ("False", "Unschedulable"), "it says so")
+    assert "Insufficient nvidia.com/gpu" in condition()[2]
+    cluster.add_nodes(1)
+    cluster.wait_bound("p")
+
+
+def test_surplus_members_join_when_there_is_room(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 3, minimum=2)
+    cluster.wait_for(lambda: len(cluster.bound()) == 2, "the minimum is bound")
+    cluster.add_nodes(1)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+
+
+def test_pods_of_others_count_as_used(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    cluster.pod("theirs", gpus=4, gated=False, scheduler="default-scheduler")
+    cluster.wait_bound("theirs")
+    cluster.pod("ours", gpus=8)
+    cluster.wait_for(lambda: cluster.pod_reason("ours") == "InsufficientNodes", "no room")
+    cluster.delete_pod("theirs")
+    cluster.wait_bound("ours")
+
+
+def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 2)
+    cluster.wait_bound("a-0", "a-1")
+    cluster.delete_pod("a-0")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is degraded")
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0", "a-1")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "AtStrength", "and mended")
