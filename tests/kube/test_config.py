@@ -184,6 +184,24 @@ async def test_old_credentials_are_loaded_again() -> None:
     assert (await credentials.current()).server == "http://2"
 
 
+async def test_old_credentials_serve_while_new_ones_cannot_be_loaded() -> None:
+    loaded = 0
+
+    def load() -> Access:
+        nonlocal loaded
+        loaded += 1
+        if loaded > 1:
+            raise ConfigError("in the middle of a change")
+        return Access("http://1", max_age=0)
+
+    credentials = Credentials(load)
+    first = await credentials.current()
+    assert await credentials.current() is first
+    assert loaded == 2
+    with pytest.raises(ConfigError):
+        await credentials.renew(first)
+
+
 async def test_client_certificates(sandbox: Sandbox) -> None:
     text = await asyncio.to_thread(sandbox.kubeconfig.read_text)
     assert base64.b64decode(yaml.safe_load(text)["users"][0]["user"]["client-certificate-data"])

@@ -26,6 +26,8 @@ T = TypeVar("T")
 MAX_CONNECTIONS: Final = 128
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
+KEEP_ALIVE_SECONDS: Final = 60.0
+"""Bursts come minutes apart; a TLS handshake costs more than the request that it is for."""
 READ_BUFFER: Final = 1 << 20
 """Bytes read ahead from a watch: many events arrive as one chunk when we are behind."""
 
@@ -56,7 +58,9 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
+            connector=aiohttp.TCPConnector(
+                limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "User-Agent": self._user_agent,

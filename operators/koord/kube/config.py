@@ -26,6 +26,8 @@ _BROKEN: Final = (AssertionError, AttributeError, TypeError, ValueError)
 
 TOKEN_MAX_AGE: Final = 60.0
 """Seconds after which a service account's token file is read again; the kubelet rotates it."""
+RETRY_SECONDS: Final = 5.0
+"""How long an old access is used on when loading again has failed."""
 DEFAULT_NAMESPACE: Final = "default"
 
 
@@ -61,9 +63,16 @@ class Credentials:
     async def current(self) -> Access:
         """Return an access that is young enough. Raises ``ConfigError``."""
         access = self._access
-        if access is not None and time.monotonic() - self._loaded_at < access.max_age:
+        if access is None:
+            return await self.renew(None)
+        if time.monotonic() - self._loaded_at < access.max_age:
             return access
-        return await self.renew(access)
+        try:
+            return await self.renew(access)
+        except ConfigError:
+            # The server accepts the old one for a while; the file may be in the middle of a change.
+            self._loaded_at += RETRY_SECONDS
+            return access
 
     async def renew(self, refused: Access | None) -> Access:
         """Load again, unless another request has replaced ``refused`` meanwhile."""
