@@ -1,0 +1,200 @@
+"""The answer to "why does it wait?" as a value: what the core explains, and what was reported.
+
+Made from a reading of the cluster and nothing else, so that it can be made of any.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from koord.api.keys import own
+from koord.cli.cluster import Kind, Reading, Sighting, Target
+from koord.cli.doubts import (
+    are_nodes_unknown,
+    are_settings_unknown,
+    describe_missing,
+    keep_founded,
+    warn_of_gaps,
+)
+from koord.cli.history import History, look_back
+from koord.core.advice import advise, find_closed
+from koord.core.explain import (
+    GangExplanation,
+    PodExplanation,
+    ShapeOffers,
+    Standing,
+    explain_gang,
+    explain_pod,
+)
+from koord.core.gang.model import GangKey
+from koord.core.gang.quorum import count_members
+from koord.core.gang.status import MemberCounts, observe
+from koord.core.messages import render, render_for_pod
+from koord.core.placement.scoring import Scoring
+from koord.core.pods import Handling, Pod
+from koord.core.reasons import GangCount, InsufficientNodes, Reached, Reason
+from koord.core.state import ClusterState
+
+
+class Missing(LookupError):  # noqa: N818 - what it says is what is wrong
+    """What was asked about does not exist, or cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A reason in the words of conditions and events, and the reason itself."""
+
+    message: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod is, or is promised to; ``plan_id`` is empty if it was not placed by us."""
+
+    node: str
+    is_bound: bool
+    plan_id: str = ""
+    group: str = ""
+    member_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GangAnswer:
+    """The gang: how many members the gangs of its group have and need, where its own are.
+
+    Gangs of which no settings are known are left out of ``group``.
+    """
+
+    key: GangKey
+    group: tuple[GangCount, ...]
+    members: MemberCounts
+    plan_id: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that can be told about a pod or a gang.
+
+    ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
+    is the YAML that a pod lacks to be ours.
+    """
+
+    target: Target
+    standing: Standing
+    history: History = field(default_factory=History)
+    reason: Explained | None = None
+    is_reported_on: bool = False
+    place: Place | None = None
+    gang: GangAnswer | None = None
+    offers: tuple[ShapeOffers, ...] = ()
+    advice: tuple[str, ...] = ()
+    add: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+_ADD: Final = f"""\
+spec:
+  schedulerName: {own.SCHEDULER_NAME}
+  schedulingGates:
+    - name: {own.PLACEMENT_GATE}
+"""
+
+
+def make_answer(reading: Reading, target: Target, now: float) -> Answer:
+    """Answer for ``target`` at ``now`` (seconds since the epoch). Raises ``Missing``."""
+    make = _answer_for_pod if target.kind is Kind.POD else _answer_for_gang
+    answer = make(reading, target, now)
+    return replace(answer, warnings=tuple(warn_of_gaps(reading, target)))
+
+
+def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
+    state = reading.state
+    pod = state.pod_by_key(target.key)
+    if pod is None:
+        raise Missing(describe_missing(reading, target, (one.key for one in state.pods.values())))
+    explanation = explain_pod(state, pod, Scoring())
+    reason = keep_founded(explanation.reason, reading, target.namespace)
+    standing = _standing_of(explanation, reason)
+    sighting = reading.sighting or Sighting()
+    is_stranger = standing is Standing.NOT_OURS and pod.recorded is None
+    return Answer(
+        target=target,
+        standing=standing,
+        history=look_back(target.kind, standing, sighting, created=pod.created),
+        reason=None if reason is None else Explained(render_for_pod(reason, pod.key), reason),
+        is_reported_on=pod.handling is not Handling.NOT_OURS,
+        place=_place_of(pod),
+        gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
+        offers=() if are_nodes_unknown(reading) else explanation.offers,
+        advice=_advise_stranger(sighting) if is_stranger else _advise(state, reason),
+        add=_ADD if is_stranger else "",
+    )
+
+
+def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
+    state = reading.state
+    if target.key not in state.book:
+        raise Missing(describe_missing(reading, target, state.book.keys()))
+    explanation = explain_gang(state, target.key, Scoring())
+    reason = keep_founded(explanation.reason, reading, target.namespace)
+    standing = _standing_of(explanation, reason)
+    pod_group = state.book.pod_group(target.key)
+    return Answer(
+        target=target,
+        standing=standing,
+        history=look_back(
+            target.kind,
+            standing,
+            reading.sighting or Sighting(),
+            created=0.0 if pod_group is None else pod_group.created,
+            is_complete=isinstance(explanation.quorum, Reached),
+        ),
+        reason=None if reason is None else Explained(render(reason), reason),
+        is_reported_on=pod_group is not None,
+        gang=_gang_of(reading, target.key, now),
+        offers=() if are_nodes_unknown(reading) else explanation.offers,
+        advice=_advise(state, reason),
+    )
+
+
+def _standing_of(explanation: PodExplanation | GangExplanation, reason: Reason | None) -> Standing:
+    """Return the standing; what rests on a reason that is not founded is no more than waiting."""
+    if explanation.standing is Standing.PLACEABLE and reason is None:
+        return Standing.WAITING
+    return explanation.standing
+
+
+def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
+    if reason is None:
+        return ()
+    first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
+    return advise(reason, () if first is None else find_closed(state.snapshot(), first.shape))
+
+
+def _advise_stranger(sighting: Sighting) -> tuple[str, ...]:
+    scheduler = sighting.scheduler or "another scheduler"
+    owners = ", ".join(owner for owner in sighting.owners if not owner.startswith("Node/"))
+    place = f"the pod template of {owners}" if owners else "the pod"
+    lacking = "It has neither our scheduling gate nor our scheduler name"
+    add = f"To have it placed by the operators, add this to {place} and have it created anew"
+    return (
+        f"{lacking}; {scheduler} is to place it.",
+        f"{add}: a pod that exists can be given neither.",
+    )
+
+
+def _place_of(pod: Pod) -> Place | None:
+    plan = pod.recorded
+    if plan is not None and pod.node in {"", plan.node}:
+        return Place(plan.node, bool(pod.node), plan.plan_id, plan.group, plan.member_count)
+    return Place(pod.node, is_bound=True) if pod.node else None
+
+
+def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
+    book = reading.state.book
+    if book.spec(key) is None and are_settings_unknown(reading):
+        return None
+    counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
+    status = observe(book, key, now)
+    return GangAnswer(key, counts, status.members, status.plan_id, status.nodes)

@@ -1,0 +1,80 @@
+"""Asks the cluster and prints the answer: what ``koord explain`` does once its options are known.
+
+Apart from the command itself, because everything imported here is not needed for its help.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from koord.cli.answer import Answer, Missing, make_answer
+from koord.cli.cluster import PODS, Extent, Kind, Reading, Target, open_client, read_cluster
+from koord.cli.errors import ExitCode, fail, warn
+from koord.cli.jsonform import encode_answer
+from koord.cli.text import make_console, print_answer
+from koord.kube.errors import KubeError
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was typed; ``namespace`` is empty for that of the context."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    kubeconfig: str = ""
+    context: str = ""
+
+
+def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
+    """Print the answer to a question, warnings and errors apart from it."""
+    now = time.time()
+    try:
+        target, reading = asyncio.run(_read(question))
+        answer = _answer(reading, target, now)
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    except Missing as error:
+        fail(str(error), ExitCode.USAGE)
+    for warning in answer.warnings:
+        warn(warning)
+    console = make_console()
+    if as_json:
+        console.file.write(f"{encode_answer(answer)}\n")
+    else:
+        print_answer(answer, console, now, all_nodes=all_nodes)
+
+
+def ask_version(kubeconfig: str, context: str) -> str:
+    """Return the version of the API server."""
+    try:
+        return asyncio.run(_read_version(kubeconfig, context))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+
+
+async def _read_version(kubeconfig: str, context: str) -> str:
+    async with open_client(kubeconfig, context) as (client, _):
+        return (await client.get("/version", _Version)).git_version
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+async def _read(question: Question) -> tuple[Target, Reading]:
+    async with open_client(question.kubeconfig, question.context) as (client, access):
+        namespace = question.namespace or access.namespace
+        target = Target(question.kind, namespace, question.name)
+        return target, await read_cluster(client, target)
+
+
+def _answer(reading: Reading, target: Target, now: float) -> Answer:
+    if reading.extent_of(PODS) is Extent.NOTHING:
+        raise KubeError(
+            f"you may not list pods, not even in namespace {target.namespace}: nothing can be said "
+            "(the ClusterRole koord-user has the right)"
+        )
+    return make_answer(reading, target, now)

@@ -1,0 +1,247 @@
+"""Reads the cluster once, with the rights of whoever asks, into a ``ClusterState``.
+
+Pods, nodes and PodGroups are listed side by side and go through the decoding and translation of the
+operators. What must not be read is no error here but a *gap*; what it leaves open is for others to
+say.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from koord.core.state import ClusterState
+from koord.kube.client import Client
+from koord.kube.config import Access, find_credentials
+from koord.kube.decode import Decoder
+from koord.kube.errors import (
+    ConnectionLost,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerUnavailable,
+    TooManyRequests,
+)
+from koord.kube.reflector import Source
+from koord.kube.retry import retry
+from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.store import HasMeta, Store
+from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup
+
+PAGE_SIZE: Final = 1000
+BUSY_SECONDS: Final = 5.0
+"""How long a server that is busy is asked again."""
+
+W = TypeVar("W", bound=HasMeta)
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """What can be asked about."""
+
+    POD = "Pod"
+    POD_GROUP = "PodGroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object that is asked about."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Extent(StrEnum):
+    """How much of a kind was read, if not all of it."""
+
+    NAMESPACE = "Namespace"
+    """The objects of the target's namespace."""
+    NOTHING = "Nothing"
+    NOT_SERVED = "NotServed"
+    """There is no such kind on this server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A kind (``resource`` with its group, as RBAC knows it) of which not everything was read."""
+
+    resource: str
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the target says of itself beside what is decided on."""
+
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    scheduler: str = ""
+    owners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The cluster as far as it could be read.
+
+    ``sighting`` is None if the target was not among what was read. ``rejected`` holds what made no
+    sense, ``namespace/name`` -> problem; the state is without it.
+    """
+
+    state: ClusterState
+    sighting: Sighting | None = None
+    gaps: tuple[Gap, ...] = ()
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+    def extent_of(self, resource: str) -> Extent | None:
+        """Return how much of a kind was read; None if all of it."""
+        return next((gap.extent for gap in self.gaps if gap.resource == resource), None)
+
+
+PODS: Final = "pods"
+NODES: Final = "nodes"
+POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+
+
+class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
+    """No answer came from the server that the configuration names."""
+
+
+@asynccontextmanager
+async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Client, Access]]:
+    """Yield a client with the user's own credentials; errors of connection name the server."""
+    credentials = find_credentials(kubeconfig, context)
+    access = await credentials.current()
+    try:
+        async with Client(credentials, user_agent="koord") as client:
+            yield client, access
+    except ConnectionLost as error:
+        raise Unreachable(f"the cluster at {access.server} does not answer: {error}") from error
+
+
+async def read_cluster(client: Client, target: Target) -> Reading:
+    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
+    reader = _Reader(client, target)
+    pods, groups = PodTranslator(), PodGroupTranslator()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            of_nodes = tasks.create_task(reader.read(NODES, node_source(reader.reject)))
+            of_groups = tasks.create_task(
+                reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
+            )
+            of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
+    except BaseExceptionGroup as errors:
+        # The first one ended the others; one message is what people can use.
+        raise errors.exceptions[0] from None
+    state = ClusterState()
+    for node in of_nodes.result():
+        state.upsert_node(node)
+    for pod_group in of_groups.result():
+        state.upsert_pod_group(pod_group)
+    for pod in of_pods.result():
+        state.upsert_pod(pod)
+    return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
+
+
+class _Reader:
+    """Lists kinds in the widest extent that is allowed; keeps what is seen of the target."""
+
+    def __init__(self, client: Client, target: Target) -> None:
+        self.sighting: Sighting | None = None
+        self.gaps: list[Gap] = []
+        self.rejected: dict[str, str] = {}
+        self._client = client
+        self._target = target
+        self._wire = WirePod if target.kind is Kind.POD else WirePodGroup
+
+    def reject(self, key: str, problem: str) -> None:
+        self.rejected[key] = problem
+
+    async def read(self, resource: str, source: Source[W, T]) -> list[T]:
+        """Return what could be read of a kind, and note the gap if that is not all."""
+        for extent, path in self._extents(source):
+            try:
+                found = await self._list(source, path)
+            except Forbidden:
+                continue
+            except NotFound:
+                self.gaps.append(Gap(resource, Extent.NOT_SERVED))
+                return []
+            if extent is not None:
+                self.gaps.append(Gap(resource, extent))
+            return found
+        self.gaps.append(Gap(resource, Extent.NOTHING))
+        return []
+
+    def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
+        yield None, source.path
+        if source.wire is not WireNode:
+            head, _, plural = source.path.rpartition("/")
+            namespace = quote(self._target.namespace, safe="")
+            yield Extent.NAMESPACE, f"{head}/namespaces/{namespace}/{plural}"
+
+    async def _list(self, source: Source[W, T], path: str) -> list[T]:
+        decoder = Decoder(source.wire)
+        store: Store[W, T] = Store(self._noting_target(source), source.reject)
+        params = {**source.params, "limit": str(PAGE_SIZE)}
+        values: list[T] = []
+        while True:
+            body = await retry(
+                lambda: self._client.list(path, params),
+                within=BUSY_SECONDS,
+                is_retryable=_is_busy,
+            )
+            meta, items = decoder.decode_page(body)
+            values += [change.value for item in items for change in store.upsert(item)]
+            if not meta.continue_:
+                return values
+            params["continue"] = meta.continue_
+
+    def _noting_target(self, source: Source[W, T]) -> Callable[[W], T]:
+        """Return the translation of a source, which also notes what the target says of itself."""
+
+        def translate(wire: W) -> T:
+            if isinstance(wire, self._wire) and _key_of(wire) == self._target.key:
+                self.sighting = _see(wire)
+            return source.translate(wire)
+
+        return translate
+
+
+def _key_of(wire: WirePod | WirePodGroup) -> str:
+    return f"{wire.metadata.namespace}/{wire.metadata.name}"
+
+
+def _see(wire: WirePod | WirePodGroup) -> Sighting:
+    owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
+    if isinstance(wire, WirePod):
+        conditions = wire.status.conditions or []
+        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners)
+    try:
+        status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)
+    except msgspec.DecodeError:
+        status = None
+    return Sighting(_by_type((status and status.conditions) or []), owners=owners)
+
+
+class _GroupStatus(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+def _by_type(conditions: Iterable[Condition]) -> Mapping[str, Condition]:
+    return {condition.type: condition for condition in conditions}
+
+
+def _is_busy(error: KubeError) -> bool:
+    return isinstance(error, TooManyRequests | ServerUnavailable)

@@ -1,0 +1,93 @@
+"""What an incomplete reading leaves open: statements it cannot carry, and what to tell the user.
+
+A right that is missing takes away the statements that would rest on it; it never makes them up.
+"""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent, Kind, Reading, Target
+from koord.core import reasons as r
+from koord.core.gang.model import GangKey
+
+MAX_SUGGESTIONS: Final = 3
+
+_NODES_MATTER: Final = (r.InsufficientNodes, r.Planned, r.PinnedNodeUnfit)
+_SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
+_ROLE: Final = "the ClusterRole koord-user has it"
+
+
+def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r.Reason | None:
+    """Return a reason as far as it rests on what was read."""
+    if isinstance(reason, _NODES_MATTER) and are_nodes_unknown(reading):
+        return None
+    if isinstance(reason, _SETTINGS_MATTER) and are_settings_unknown(reading):
+        return None
+    if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
+        return reason
+    match reason:
+        case r.MissingMembers(gangs):
+            known = tuple(count for count in gangs if _is_in(count.gang, namespace))
+            return r.MissingMembers(known) if known else None
+        case r.MissingGang(_, gangs) | r.InconsistentGroup(_, gangs):
+            return reason if all(_is_in(gang, namespace) for gang in gangs) else None
+        case _:
+            return reason
+
+
+def _is_in(gang: GangKey, namespace: str) -> bool:
+    return gang.startswith(f"{namespace}/")
+
+
+def are_nodes_unknown(reading: Reading) -> bool:
+    """Whether nothing can be said about room."""
+    return reading.extent_of(NODES) is not None
+
+
+def are_settings_unknown(reading: Reading) -> bool:
+    """Whether a gang without settings may have some."""
+    return reading.extent_of(POD_GROUPS) is Extent.NOTHING
+
+
+def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
+    """Say what was looked for, what is like it, and what may have hidden it."""
+    problem = reading.rejected.get(target.key)
+    if problem is not None:
+        return f"{target.kind} {target.key} cannot be understood: {problem}"
+    split = [key.split("/", 1) for key in keys]
+    here = [name for namespace, name in split if namespace == target.namespace]
+    elsewhere = sorted(namespace for namespace, name in split if name == target.name)
+    text = f"there is no {target.kind} {target.name} in namespace {target.namespace}"
+    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is Kind.POD_GROUP:
+        text += "; the cluster knows no PodGroups at all: kubectl apply --server-side -f crds/"
+    if elsewhere:
+        text += f"; there is one in {', '.join(elsewhere[:MAX_SUGGESTIONS])}"
+    if close := get_close_matches(target.name, here, MAX_SUGGESTIONS):
+        text += f"; did you mean {' or '.join(close)}?"
+    return text
+
+
+def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
+    """Name each right that is missing, and what is therefore not known."""
+    only = f"in namespace {target.namespace} only"
+    if reading.extent_of(NODES) is not None:
+        yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
+    if reading.extent_of(PODS) is Extent.NAMESPACE:
+        yield (
+            f"you may list pods {only} ({_ROLE} for all): what other pods use is not known, "
+            "there may be less room than it seems"
+        )
+    match reading.extent_of(POD_GROUPS):
+        case Extent.NAMESPACE:
+            yield f"you may list {POD_GROUPS} {only}: gangs of other namespaces are not known"
+        case Extent.NOTHING:
+            yield f"you may not list {POD_GROUPS} ({_ROLE}): what gangs need is not known"
+        case Extent.NOT_SERVED if target.kind is Kind.POD_GROUP:
+            yield "the cluster knows no PodGroups: kubectl apply --server-side -f crds/"
+        case _:
+            pass
+    if reading.rejected:
+        key, problem = next(iter(sorted(reading.rejected.items())))
+        count = len(reading.rejected)
+        yield f"{count} objects that make no sense are left out; the first is {key}: {problem}"

@@ -1,0 +1,267 @@
+"""An answer as text for people: what, why, what would help, and the numbers.
+
+Colours and line breaks suit the terminal; what goes elsewhere is plain and has one line per
+statement.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from koord.cli.answer import Answer, GangAnswer, Place
+from koord.cli.history import Reported
+from koord.core.explain import ShapeOffers, Standing
+from koord.core.messages import render_refusal
+from koord.core.placement.shortage import NodeOffer
+from koord.core.reasons import NodeRefusal, RefusedNodes
+from koord.core.units import PODS, format_amount
+
+BEST_NODES: Final = 20
+MAX_SHAPES: Final = 5
+"""Kinds of pods for which nodes are listed."""
+_WIDTH_OF_FILES: Final = 100_000
+
+_STYLES: Final = {
+    Standing.WAITING: "bold yellow",
+    Standing.PLACEABLE: "bold green",
+    Standing.BOUND: "bold green",
+    Standing.ENDED: "bold",
+    Standing.NOT_OURS: "bold magenta",
+    Standing.NOTHING_WAITS: "bold green",
+}
+_SENTENCES: Final = {
+    Standing.PLACEABLE: (
+        "Nothing is in its way now: the operators place it at once, "
+        "unless something else comes first."
+    ),
+    Standing.ENDED: "It has ended or is being deleted.",
+    Standing.NOTHING_WAITS: "No member of it waits for a node.",
+}
+_CAUSES: Final = {
+    NodeRefusal.UNSCHEDULABLE: "cordoned",
+    NodeRefusal.TAINT: "taint",
+    NodeRefusal.SELECTOR: "not selected",
+    NodeRefusal.HOST_PORT: "host port taken",
+}
+
+
+def make_console() -> Console:
+    """Return the console that answers are printed on."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES
+    return console
+
+
+def print_answer(answer: Answer, console: Console, now: float, *, all_nodes: bool) -> None:
+    """Print an answer; times are given as seen from ``now`` (seconds since the epoch)."""
+    most = len(max((offers.nodes for offers in answer.offers), key=len, default=()))
+    with console.capture() as capture:
+        for part in _make_parts(answer, now, most if all_nodes else BEST_NODES):
+            console.print(part)
+    lines = capture.get().splitlines()
+    # Tables pad their last column; nobody wants to find that in a file.
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def _make_parts(answer: Answer, now: float, most_nodes: int) -> Iterator[RenderableType]:
+    yield _make_title(answer, now)
+    yield from map(_indent, _make_statements(answer, now))
+    if answer.gang is not None:
+        yield ""
+        yield from _make_gang(answer.gang)
+    if answer.advice:
+        yield ""
+        yield Text("What would help", style="bold")
+        yield from (_indent(f"- {sentence}") for sentence in answer.advice)
+    if answer.add:
+        yield ""
+        yield _indent(answer.add.rstrip(), 4)
+    for offers in answer.offers[:MAX_SHAPES]:
+        yield ""
+        yield from _make_offers(offers, most_nodes)
+    if len(answer.offers) > MAX_SHAPES:
+        yield ""
+        yield f"Members of {len(answer.offers) - MAX_SHAPES} more kinds: see --output json."
+
+
+def _make_title(answer: Answer, now: float) -> Text:
+    title = Text()
+    title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
+    title.append(answer.standing, style=_STYLES[answer.standing])
+    if answer.reason is not None and answer.standing is Standing.WAITING:
+        title.append(f" {answer.reason.reason.code}", style="bold")
+    if answer.history.since:
+        title.append(f" since {_format_since(answer.history.since, now)}")
+    return title
+
+
+def _make_statements(answer: Answer, now: float) -> Iterator[str]:
+    if answer.reason is not None:
+        yield answer.reason.message
+    elif answer.standing is Standing.WAITING:
+        yield "Why is not known from here."
+    if answer.standing in _SENTENCES:
+        yield _SENTENCES[answer.standing]
+    if answer.place is not None:
+        yield _describe_place(answer.place)
+    if answer.standing in {Standing.WAITING, Standing.PLACEABLE} and answer.is_reported_on:
+        yield from _compare_report(answer, now)
+
+
+def _describe_place(place: Place) -> str:
+    where = f"It is bound to node {place.node}" if place.is_bound else f"It has node {place.node}"
+    if not place.plan_id:
+        return f"{where}; somebody else placed it."
+    plan = f"{where} by plan {place.plan_id}"
+    if place.member_count > 1:
+        plan += f", with {place.member_count} members of {place.group}"
+    return f"{plan}." if place.is_bound else f"{plan}, and is released for its scheduler to bind."
+
+
+def _compare_report(answer: Answer, now: float) -> Iterator[str]:
+    """Yield what the operators said, if it is not the same; nothing if it is."""
+    said = answer.history.reported
+    if said is None:
+        yield (
+            "The operators have not said anything about it; if that lasts longer than some "
+            "seconds, they do not run or do not reach the cluster."
+        )
+    elif not _is_same(answer, said):
+        since = f" since {_format_since(said.since, now)}" if said.since else ""
+        yield f"The operators say{since}: {said.reason}: {said.message}"
+
+
+def _is_same(answer: Answer, said: Reported) -> bool:
+    told = answer.reason
+    return told is not None and (told.reason.code, told.message) == (said.reason, said.message)
+
+
+def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
+    if gang.group:
+        table = _make_table("GANG", "PRESENT", "NEEDED")
+        for count in gang.group:
+            style = "" if count.present >= count.min_member else "yellow"
+            table.add_row(count.gang, Text(str(count.present), style), str(count.min_member))
+        yield table
+    members = gang.members
+    counts = {
+        "present": members.present,
+        "bound": members.bound,
+        "running": members.running,
+        "succeeded": members.succeeded,
+        "failed": members.failed,
+        "terminating": members.terminating,
+    }
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    plan = f"; plan {gang.plan_id} on {_count(len(gang.nodes), 'node')}" if gang.plan_id else ""
+    yield f"Members of {gang.key}: {shown or 'none'}{plan}"
+
+
+def _make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
+    willing = sum(offer.pods > 0 for offer in offers.nodes)
+    head = f"{_count(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
+    room = f"room for {offers.fit} on {willing} of {_count(len(offers.nodes), 'node')}"
+    yield f"{head}: {room}"
+    if not offers.nodes:
+        return
+    nodes = sorted(offers.nodes, key=_distance)
+    table = _make_table("NODE", "FIT", "IN THE WAY")
+    for offer in nodes[:most]:
+        fit = Text(str(offer.pods), style="green" if offer.pods else "")
+        table.add_row(offer.node, fit, _describe_obstacles(offer))
+    yield table
+    if len(nodes) > most:
+        yield _summarize(nodes[most:])
+
+
+def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
+    """Sort key: most room first, then what is nearest to fitting."""
+    is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
+    lacking = sum((asked - max(free, 0)) / asked for _, asked, free in offer.short)
+    return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
+
+
+def _describe_obstacles(offer: NodeOffer) -> str:
+    closed = _CAUSES.get(offer.refusal, "") if offer.refusal is not None else ""
+    if closed and offer.detail:
+        closed += f" {{{offer.detail}}}"
+    short = [
+        f"{resource} {format_amount(resource, asked)} asked, {format_amount(resource, free)} free"
+        for resource, asked, free in offer.short
+    ]
+    return "; ".join(([closed] if closed else []) + short)
+
+
+def _summarize(rest: Sequence[NodeOffer]) -> str:
+    counts: Counter[tuple[NodeRefusal, str, str]] = Counter()
+    for offer in rest:
+        counts.update(_causes_of(offer))
+    texts = [
+        render_refusal(RefusedNodes(cause, nodes, resource, detail))
+        for (cause, resource, detail), nodes in counts.most_common(5)
+    ]
+    if room := sum(offer.pods for offer in rest):
+        texts.insert(0, f"room for {room}")
+    listed = f": {', '.join(texts)}" if texts else ""
+    return f"… and {_count(len(rest), 'more node')}{listed} (--all-nodes lists them)"
+
+
+def _causes_of(offer: NodeOffer) -> Iterable[tuple[NodeRefusal, str, str]]:
+    if offer.refusal is None:
+        return []
+    if offer.refusal is NodeRefusal.RESOURCE:
+        return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
+    return [(offer.refusal, "", offer.detail)]
+
+
+def _describe_requests(offers: ShapeOffers) -> str:
+    asked = [
+        f"{name} {format_amount(name, amount)}"
+        for name, amount in offers.requests
+        if name != PODS and amount
+    ]
+    return ", ".join(asked) or "nothing"
+
+
+def _make_table(*headers: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for header in headers:
+        table.add_column(
+            header,
+            justify="right" if header in {"PRESENT", "NEEDED", "FIT"} else "left",
+            overflow="fold",
+            no_wrap=header == "NODE",
+        )
+    return table
+
+
+def _indent(text: str, by: int = 2) -> Padding:
+    return Padding(Text(text), (0, 0, 0, by), expand=False)
+
+
+def _format_since(time: str, now: float) -> str:
+    """Write ``2026-01-01T00:00:00Z (4m ago)``."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    age = now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return f"{time} ({_format_age(max(0, int(age)))} ago)"
+
+
+def _format_age(seconds: int) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
