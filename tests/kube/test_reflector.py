@@ -357,6 +357,9 @@ async def test_garbage_in_the_stream_is_listed_again(
         await until(lambda: proxy.open_streams == 1)
         await proxy.inject(b"<html>bad gateway</html>\n")
         await until(lambda: copy.reflector.stats.lists == 2 and copy.reflector.synced.is_set())
+        await kind.create("a")
+        await until(lambda: copy.world == {"a": ""})
+    assert "cannot decode" in copy.reflector.stats.last_error
 
 
 async def test_listing_now_and_then(

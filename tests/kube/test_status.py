@@ -85,6 +85,7 @@ async def test_endless_changes_are_written_now_and_then(client: Client, group: O
             while not writer.stats.written:
                 writer.say(group, Statement(fields={"attempts": (n := n + 1)}))
                 await asyncio.sleep(0.1)
+    assert 0 < (await status_of(client, group))["attempts"] <= n
 
 
 async def test_what_was_written_is_not_written_again(client: Client, group: ObjectRef) -> None:
