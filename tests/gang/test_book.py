@@ -10,7 +10,7 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import MatchPolicy, PodGroup
-from koord.core.gang.quorum import completed_at, count_quorum, demands
+from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 
 A, B, C = "default/a", "default/b", "default/c"
@@ -67,13 +67,18 @@ def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
 
 def test_nothing_is_touched_by_an_event_without_news() -> None:
     book = GangBook()
+    book.upsert_pod_group(make_pod_group(A).build())
     pod = make_pod("p").gang(A)
     book.upsert_pod(pod.build())
     book.touched()
+    demands(book, A)
     book.upsert_pod(pod._set(resource_version="2").build())
     assert book.touched() == set()
     assert book.members(A)["uid-default-p"].resource_version == "2"
     assert book.tally(A).plannable["uid-default-p"].resource_version == "2"
+    verdict = demands(book, A)
+    assert isinstance(verdict, Ready)
+    assert [pod.resource_version for pod in verdict.units[0].pods] == ["2"]
 
 
 def test_a_change_in_one_gang_touches_its_group() -> None:

@@ -156,6 +156,14 @@ def test_members_placed_by_others_count_once_bound() -> None:
     assert is_satisfied(book, A, compat=True)
 
 
+def test_a_member_left_to_another_scheduler_with_its_node_has_a_place() -> None:
+    left = make_pod("a-0").gang(A).released("n1", "plan-1", A, 2).not_ours().build()
+    book = make_book([left, *make_pods("new", 1, A)], [make_pod_group(A, 2).build()])
+    assert is_satisfied(book, A)
+    (unit,) = ready(book).units
+    assert (unit.key, unit.is_repair) == ("uid-default-new-0", True)
+
+
 def test_replacements_of_a_started_gang_are_single_pods() -> None:
     pods = [make_started("a-0").build(), *make_pods("new", 2, A)]
     book = make_book(pods, [make_pod_group(A, 3).build()])

@@ -134,6 +134,30 @@ def test_a_one_sided_listing_is_a_matter_of_the_settings_not_of_the_quorum() -> 
     assert condition(observe(book, B, now=0.0), ConditionType.SPEC_VALID) == (True, SpecValid())
 
 
+def test_the_own_listing_is_named_before_those_of_siblings() -> None:
+    c = "default/c"
+    groups = [
+        make_pod_group(A).group(A, B, c).build(),
+        make_pod_group(B).group(A, B, c).build(),
+        make_pod_group(c).build(),
+    ]
+    book = make_book((), groups)
+    for key in (A, B):
+        status = observe(book, key, now=0.0)
+        assert condition(status, ConditionType.SPEC_VALID) == (
+            False,
+            InconsistentGroup(key, (c,)),
+        )
+
+
+def test_members_of_others_count_once_they_have_a_node() -> None:
+    pods = [make_pod("launcher").gang(A).not_ours().created(9).build(), *make_pods("a", 2, A)]
+    book = make_book(pods, [make_pod_group(A, 2).wait(60).build()])
+    status = observe(book, A, now=2.0)
+    assert status.members.present == 2
+    assert status.timeout_at == 61.0
+
+
 def test_owners_are_taken_from_the_oldest_pod_when_the_quorum_is_reached() -> None:
     pods = [
         make_pod("young").gang(A).created(2).owners("job-y").build(),
@@ -144,6 +168,9 @@ def test_owners_are_taken_from_the_oldest_pod_when_the_quorum_is_reached() -> No
         "default/job-w,default/job-x"
     )
     assert observe(make_book(pods[:1], [group.build()]), A, 0.0).occupied_by == "before"
+    group.phase(Phase.PRE_SCHEDULING)
+    assert observe(make_book(pods, [group.build()]), A, 0.0).occupied_by == "before"
+    group.phase(Phase.PENDING)
     orphans = make_pods("a", 2, A)
     assert observe(make_book(orphans, [group.build()]), A, 0.0).occupied_by == "before"
 
