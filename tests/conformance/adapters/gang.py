@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,8 +46,8 @@ def make_defaults(case: Mapping[str, Any]) -> GangDefaults:
     return GangDefaults(wait_seconds=case.get("defaultTimeoutSeconds", 600))
 
 
-def decode_pod(pod: Mapping[str, Any], defaults: GangDefaults) -> Pod:
-    """Take a case's pod the way that every pod takes from the wire to the core."""
+def decode_pod(pod: Mapping[str, Any], defaults: GangDefaults, number: int = 0) -> Pod:
+    """Take a case's pod the way from the wire to the core; ``number`` is its place in the case."""
     labels = dict(pod.get("labels") or {})
     if pod.get("gang"):
         labels[keys.POD_GROUP] = pod["gang"]
@@ -59,6 +60,7 @@ def decode_pod(pod: Mapping[str, Any], defaults: GangDefaults) -> Pod:
             "labels": labels,
             "annotations": dict(pod.get("annotations") or {}),
             "ownerReferences": owners,
+            "creationTimestamp": datetime.fromtimestamp(number, UTC),
         },
         "spec": {"nodeName": pod.get("nodeName", "")},
         "status": {"phase": pod.get("phase", "Pending")},
@@ -94,9 +96,9 @@ def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> Po
 def fill_book(case: Mapping[str, Any]) -> GangBook:
     defaults = make_defaults(case)
     book = GangBook()
-    for pod in case.get("pods", ()):
-        book.upsert_pod(decode_pod(pod, defaults))
-    for pod_group in case.get("podGroups", ()):
+    for number, pod in enumerate(case.get("pods") or ()):
+        book.upsert_pod(decode_pod(pod, defaults, number))
+    for pod_group in case.get("podGroups") or ():
         book.upsert_pod_group(decode_pod_group(pod_group, defaults))
     return book
 
@@ -108,12 +110,13 @@ def keys_of(pods: Iterable[Pod]) -> list[str]:
 def describe(book: GangBook, key: str) -> Fields:
     """Write a gang with the names that the cases use."""
     spec = book.spec(key)
-    settings = spec or GangSpec(key, min_member=0, total=0, wait_seconds=0, group=(key,))
+    settings = spec or GangSpec(key, 0, 0, 0, group=(key,), source=GangSource.ANNOTATION)
     members = book.members(key).values()
     return {
         "id": key,
         "initialized": spec is not None,
         "from": "crd" if settings.source is GangSource.POD_GROUP else "annotation",
+        "source": settings.source.value,
         "minRequired": settings.min_member,
         "total": settings.total,
         "waitSeconds": settings.wait_seconds,
@@ -184,8 +187,8 @@ def gang_cache_delete(case: Fields) -> Fields:
         namespace, name = key.split("/")
         pod_group = {"namespace": namespace, "name": name, "minMember": 1}
         book.upsert_pod_group(decode_pod_group(pod_group, defaults))
-    for pod in case["annotationPods"]:
-        book.upsert_pod(decode_pod(pod, defaults))
+    for number, pod in enumerate(case["annotationPods"]):
+        book.upsert_pod(decode_pod(pod, defaults, number))
     book.remove_pod_group(case["deletePodGroup"])
     remaining = book.keys()
     return {
@@ -198,7 +201,6 @@ def gang_summary(case: Fields) -> Fields:
     book = fill_book(case)
     key = case.get("gang") or book.keys()[0]
     gang = describe(book, key)
-    spec = book.spec(key)
     return {
         "summary": {
             "name": key,
@@ -210,7 +212,7 @@ def gang_summary(case: Fields) -> Fields:
             "gangGroup": gang["groups"],
             "hasGangInit": gang["initialized"],
             "onceResourceSatisfied": gang["onceSatisfied"],
-            "gangFrom": spec.source.value if spec else "",
+            "gangFrom": gang["source"],
             "children": gang["children"],
             "pendingChildren": gang["pending"],
             "waitingForBindChildren": gang["waiting"],
@@ -238,12 +240,12 @@ def permit(case: Fields) -> Fields:
         key: Standing(
             min_member=gang["min"],
             policy=MatchPolicy(gang["matchPolicy"]),
-            waiting=case["waiting"].get(key, 0) + (key == asking),
-            bound=case["bound"].get(key, 0),
+            waiting=(case["waiting"] or {}).get(key, 0) + (key == asking),
+            bound=(case["bound"] or {}).get(key, 0),
         )
-        for key, gang in case["gangs"].items()
+        for key, gang in (case["gangs"] or {}).items()
     }
-    own = case["gangs"].get(asking)
+    own = (case["gangs"] or {}).get(asking)
     answer = permit_member(
         standings.get(asking),
         [standings.get(key) for key in own["groups"]] if own else [],
@@ -255,17 +257,17 @@ def permit(case: Fields) -> Fields:
 
 
 def bind_annotations(case: Fields) -> Fields:
-    group = make_group_id(case.get("groups") or [case["gang"]])
+    group = make_group_id(case.get("groups") or [case["gang"]]) if case["gang"] else ""
     pods: dict[str, Pod] = {}
     released: frozenset[str] | None = None
-    for name in case["permitOrder"]:
+    for name in case["permitOrder"] or ():
         pods[name] = make_pod(name).uid(name).build()
         standing = Standing(case["min"], MatchPolicy.ONCE_SATISFIED, waiting=len(pods), bound=0)
         satisfied = released is not None
         answer = permit_member(standing, [standing], satisfied=satisfied, compat=True)
         if answer is Permit.GO and released is None:
             released = frozenset(pods)
-    pod = pods[case["bind"]]
+    pod = pods.get(case["bind"]) or make_pod(case["bind"]).uid(case["bind"]).build()
     if pod.name in case.get("thenPermit", ()):
         pod, released = release(pod, group, released or frozenset()), frozenset({pod.uid})
     record = make_bind_record(pod, group, released or ())
