@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,13 @@ class Cluster:
         return self.box.client.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
 
     def delete_pod(self, name: str) -> None:
+        """Delete a pod; return when the stand-in of the kubelet is through with it.
+
+        It deletes by name, a moment after it saw the deletion: a pod of the same name that came
+        at once would go too.
+        """
         self.box.client.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+        time.sleep(0.3)
 
     def pods(self) -> dict[str, dict[str, Any]]:
         items = self.box.client.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
@@ -244,19 +251,35 @@ def operators(
 
 @pytest.fixture
 def cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Cluster]:
-    """A namespace with nodes of its own."""
+    """A namespace with nodes of its own, and the operators running."""
     if not operators.is_running():
         operators.start()
-    name = f"test-{secrets.token_hex(3)}"
-    operators_box.create_namespace(name)
-    view = Cluster(operators_box, operators, name)
-    yield view
-    view.remove_nodes()
-    operators_box.client.delete(f"/api/v1/namespaces/{name}")
+    with open_cluster(operators_box, operators) as view:
+        yield view
     assert operators.is_running(), operators.log.read_text()[-3000:]
+
+
+@pytest.fixture
+def quiet_cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Cluster]:
+    """A namespace with nodes of its own, and no operators: the test runs its own."""
+    operators.stop()
+    with open_cluster(operators_box, operators) as view:
+        yield view
+
+
+@contextmanager
+def open_cluster(box: Sandbox, operators: Operators) -> Iterator[Cluster]:
+    name = f"test-{secrets.token_hex(3)}"
+    box.create_namespace(name)
+    view = Cluster(box, operators, name)
+    try:
+        yield view
+    finally:
+        view.remove_nodes()
+        box.client.delete(f"/api/v1/namespaces/{name}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if {"cluster", "quiet_cluster"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sandbox)
