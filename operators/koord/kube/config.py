@@ -1,6 +1,6 @@
 """Where the API server is and how to prove who we are: kubeconfig or service account.
 
-kubernetes_asyncio reads the kubeconfig (contexts, client certificates, exec plugins, OIDC) and is
+kubernetes_asyncio reads kubeconfigs that are not plain (several files, exec plugins, OIDC). It is
 imported only then, in a thread, because importing it costs more than a second. What comes out is an
 ``Access``; ``Credentials`` renews it when it is old or when the server refuses it.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from yaml import YAMLError
 
 from koord.kube.errors import ConfigError
+from koord.kube.plainconfig import PlainConfig, read_plain
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration
@@ -128,6 +129,17 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
 
     Blocks and uses an event loop of its own: call it outside of one.
     """
+    try:
+        plain = read_plain(paths, context)
+        if plain is not None:
+            return _make_access(plain, plain.authorization, plain.namespace)
+        return _load_with_library(paths, context)
+    # The library subscripts what a broken file left empty, and asserts that it is complete.
+    except (YAMLError, OSError, LookupError, *_BROKEN) as error:
+        raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
+
+
+def _load_with_library(paths: str, context: str) -> Access:
     from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - costs a second
     from kubernetes_asyncio.config import ConfigException, load_kube_config  # noqa: PLC0415
 
@@ -141,25 +153,30 @@ def load_kubeconfig(paths: str, context: str = "") -> Access:
                 persist_config=False,
             )
         )
-        chosen = (loader.current_context or {}).get("context", {})
-        return Access(
-            server=settings.host,
-            authorization=settings.api_key.get("BearerToken", ""),
-            tls=_make_tls(settings),
-            server_name=settings.tls_server_name or "",
-            proxy=settings.proxy or "",
-            namespace=chosen.get("namespace") or DEFAULT_NAMESPACE,
-            ca_file=settings.ssl_ca_cert or "",
-            client_files=(
-                (settings.cert_file, settings.key_file or "") if settings.cert_file else None
-            ),
-        )
-    # The library subscripts what a broken file left empty, and asserts that it is complete.
-    except (ConfigException, YAMLError, OSError, LookupError, *_BROKEN) as error:
-        raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
+    except ConfigException as error:
+        raise ValueError(str(error)) from error
+    chosen = (loader.current_context or {}).get("context", {})
+    authorization = settings.api_key.get("BearerToken", "")
+    return _make_access(settings, authorization, chosen.get("namespace") or "")
 
 
-def _make_tls(settings: "Configuration") -> ssl.SSLContext | None:
+def _make_access(
+    settings: "Configuration | PlainConfig", authorization: str, namespace: str
+) -> Access:
+    certificate, key = settings.cert_file, settings.key_file
+    return Access(
+        server=settings.host or "",
+        authorization=authorization,
+        tls=_make_tls(settings),
+        server_name=settings.tls_server_name or "",
+        proxy=settings.proxy or "",
+        namespace=namespace or DEFAULT_NAMESPACE,
+        ca_file=settings.ssl_ca_cert or "",
+        client_files=(certificate, key or "") if certificate else None,
+    )
+
+
+def _make_tls(settings: "Configuration | PlainConfig") -> ssl.SSLContext | None:
     if not (settings.host or "").startswith("https:"):
         return None
     context = _trust(settings.ssl_ca_cert)

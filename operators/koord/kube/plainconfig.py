@@ -1,0 +1,142 @@
+"""Kubeconfig files that need no plugin, read without kubernetes_asyncio.
+
+Importing that library takes longer than all that a command on the terminal does besides. Most files
+hold a token or a client certificate; they are read here, to the same effect. Whatever else a file
+holds, and whatever is wrong with it, is the library's business.
+"""
+
+import atexit
+import base64
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+MAX_BYTES: Final = 1 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainConfig:
+    """What a kubeconfig says about one context; files as paths, inline data written to files."""
+
+    host: str
+    namespace: str
+    authorization: str = field(repr=False)
+    ssl_ca_cert: str | None
+    cert_file: str | None
+    key_file: str | None
+    verify_ssl: bool
+    tls_server_name: str
+    proxy: str = field(repr=False)
+
+
+class _Cluster(Struct, rename="kebab", forbid_unknown_fields=True):
+    server: str
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    extensions: Any = None
+
+
+class _User(Struct, rename="kebab", forbid_unknown_fields=True):
+    token: str = ""
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+
+
+class _Context(Struct):
+    cluster: str
+    user: str = ""
+    namespace: str = ""
+
+
+class _Entry(Struct):
+    name: str
+    cluster: dict[str, Any] | None = None
+    user: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+
+
+class _File(Struct, rename="kebab"):
+    clusters: list[_Entry]
+    users: list[_Entry]
+    contexts: list[_Entry]
+    current_context: str = ""
+
+
+def read_plain(path: str, context: str = "") -> PlainConfig | None:
+    """Read one file; None if there is anything about it that is not plain."""
+    file = Path(path).expanduser()
+    try:
+        with file.open("rb") as opened:
+            document = yaml.safe_load(opened.read(MAX_BYTES))
+        config = msgspec.convert(document, _File)
+        chosen = _find(config.contexts, context or config.current_context, _Context)
+        cluster = _find(config.clusters, chosen.cluster, _Cluster)
+        user = _find(config.users, chosen.user, _User)
+        return _resolve(cluster, user, chosen.namespace, file.parent)
+    except (OSError, yaml.YAMLError, LookupError, ValueError):
+        return None
+
+
+def _find(entries: list[_Entry], name: str, kind: type[T]) -> T:
+    """Return the entry of a name, checked; KeyError or ValueError if that cannot be."""
+    for entry in entries:
+        if entry.name == name:
+            parts = {_Cluster: entry.cluster, _User: entry.user, _Context: entry.context}
+            return msgspec.convert(parts[kind], kind)
+    raise KeyError(name)
+
+
+def _resolve(cluster: _Cluster, user: _User, namespace: str, base: Path) -> PlainConfig:
+    is_secure = cluster.server.startswith("https")
+
+    def find_file(path: str, data: str) -> str | None:
+        if not is_secure or not (data or path):
+            return None
+        if data:
+            return _write(base64.b64decode(data, validate=True))
+        found = base / path
+        if not found.is_file():
+            raise FileNotFoundError(found)
+        return os.path.normpath(found)
+
+    return PlainConfig(
+        host=cluster.server.rstrip("/"),
+        namespace=namespace,
+        authorization=f"Bearer {user.token}" if user.token else "",
+        ssl_ca_cert=find_file(cluster.certificate_authority, cluster.certificate_authority_data),
+        cert_file=find_file(user.client_certificate, user.client_certificate_data),
+        key_file=find_file(user.client_key, user.client_key_data),
+        verify_ssl=not cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+    )
+
+
+@lru_cache(maxsize=64)
+def _write(content: bytes) -> str:
+    """Write to a file that only we can read and that ends with us; once for the same content."""
+    handle, name = tempfile.mkstemp(prefix="koord-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    atexit.register(_remove, name)
+    return name
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        Path(name).unlink()
