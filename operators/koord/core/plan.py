@@ -4,7 +4,7 @@ A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The 
 least ``required`` pods of every demand of the unit, or none of the unit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koord.core.pods import Pod
@@ -64,18 +64,19 @@ class Assignment:
 class Placement:
     """A unit that was placed: to be committed member by member under one ``plan_id``.
 
-    ``member_count`` is the number of members released together, as recorded on each of them.
+    ``group`` is the gang group that the members are released with, empty for a single pod.
     """
 
     unit: UnitKey
     plan_id: str
     group: str
     assignments: tuple[Assignment, ...]
+    uids: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The members that are released together."""
 
-    @property
-    def member_count(self) -> int:
-        """Members released together."""
-        return len(self.assignments)
+    def __post_init__(self) -> None:
+        uids = frozenset(assignment.pod.uid for assignment in self.assignments)
+        object.__setattr__(self, "uids", uids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from koord.api.gang import encode_bind_record
 from koord.api.keys import own
+from koord.core.gang.record import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import RecordedPlan
 
@@ -29,11 +30,12 @@ _decoder = msgspec.json.Decoder(_Note)
 
 def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str, str]:
     """Return all annotations that go on a pod with its release and again with its binding."""
-    members = placement.member_count
+    record = make_bind_record(assignment.pod, placement.group, placement.uids)
+    members = record.member_count if record is not None else 1
     note = _Note(assignment.node, placement.plan_id, placement.group, members)
     annotations = {own.PLAN: msgspec.json.encode(note).decode()}
-    if placement.group and members > 1:
-        annotations |= encode_bind_record(placement.group, members)
+    if record is not None:
+        annotations |= encode_bind_record(record.group, record.member_count)
     return annotations
 
 
