@@ -6,15 +6,30 @@ Apart from the command itself, because everything imported here is not needed fo
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from koord.cli.answer import Answer, Missing, make_answer
-from koord.cli.cluster import PODS, Extent, Kind, Reading, Target, open_client, read_cluster
+from koord.cli.cluster import (
+    PODS,
+    Extent,
+    Kind,
+    Reading,
+    Target,
+    open_client,
+    path_in,
+    read_cluster,
+)
 from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.jsonform import encode_answer
 from koord.cli.text import make_console, print_answer
 from koord.kube.errors import KubeError
+from koord.kube.sources import POD_GROUPS_PATH, PODS_PATH
+from koord.kube.wire import Identified, ObjectList
+
+MAX_NAMES: Final = 500
+"""Names offered as completions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,25 @@ async def _read_version(kubeconfig: str, context: str) -> str:
 
 class _Version(msgspec.Struct, rename="camel"):
     git_version: str
+
+
+def list_names(question: Question) -> list[str]:
+    """Return the names in the question's namespace, for completion; none if that is not possible.
+
+    ``question.name`` is not looked at.
+    """
+    try:
+        return asyncio.run(_list_names(question))
+    except KubeError:
+        return []
+
+
+async def _list_names(question: Question) -> list[str]:
+    path = PODS_PATH if question.kind is Kind.POD else POD_GROUPS_PATH
+    async with open_client(question.kubeconfig, question.context) as (client, access):
+        within = path_in(path, question.namespace or access.namespace)
+        page = await client.get(within, ObjectList[Identified], {"limit": str(MAX_NAMES)})
+    return sorted(one.metadata.name for one in page.items or ())
 
 
 async def _read(question: Question) -> tuple[Target, Reading]:

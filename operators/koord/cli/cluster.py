@@ -130,6 +130,12 @@ async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Clie
         raise Unreachable(f"the cluster at {access.server} does not answer: {error}") from error
 
 
+def path_in(path: str, namespace: str) -> str:
+    """Return the path of a collection within one namespace."""
+    head, _, plural = path.rpartition("/")
+    return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
+
+
 async def read_cluster(client: Client, target: Target) -> Reading:
     """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
     reader = _Reader(client, target)
@@ -187,9 +193,7 @@ class _Reader:
     def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
         yield None, source.path
         if source.wire is not WireNode:
-            head, _, plural = source.path.rpartition("/")
-            namespace = quote(self._target.namespace, safe="")
-            yield Extent.NAMESPACE, f"{head}/namespaces/{namespace}/{plural}"
+            yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:
         decoder = Decoder(source.wire)

@@ -30,6 +30,22 @@ def _complete_kind(incomplete: str) -> list[str]:
     return [kind for kind in ("pod", "podgroup") if kind.startswith(incomplete)]
 
 
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    from koord.cli.ask import Question, list_names  # noqa: PLC0415 - as in the command
+    from koord.cli.cluster import Kind  # noqa: PLC0415 - the same
+
+    typed = {key: value for key, value in context.params.items() if value}
+    kind = _KINDS.get(typed.get("kind", ""))
+    if kind is None:
+        return []
+    namespace, slash, _ = incomplete.rpartition("/")
+    where = namespace or typed.get("namespace", "")
+    access = typed.get("kubeconfig", ""), typed.get("context", "")
+    names = list_names(Question(Kind(kind), where, "", *access))
+    found = (f"{namespace}{slash}{name}" for name in names)
+    return [name for name in found if name.startswith(incomplete)]
+
+
 def explain(  # noqa: PLR0917 - typer calls it, by name
     kind: Annotated[
         str,
@@ -42,7 +58,12 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     ],
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="NAME or NAMESPACE/NAME.",
+            autocompletion=_complete_name,
+            show_default=False,
+        ),
     ] = "",
     namespace: Annotated[
         str,
