@@ -22,7 +22,7 @@ test: .venv/ready ## every test, those against a real API server included (ARGS=
 check: .venv/ready ## what is known without a cluster: style, types, layers, generated files, pure tests
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
-	@$(BIN)/coverage run -m pytest -m "not sandbox" && $(BIN)/coverage report --include="$(PURE)"
+	@$(BIN)/coverage run -m pytest -m "not sandbox and not slow" && $(BIN)/coverage report --include="$(PURE)"
 
 format: .venv/ready ## put the sources in order
 	@$(BIN)/ruff check --fix && $(BIN)/ruff format
