@@ -47,6 +47,10 @@ def test_it_says_what_was_seen():
     assert "a100x8-0004 ········ 0/8" in text
 
 
+def test_a_narrow_terminal_still_says_why():
+    assert "InsufficientNodes" in render(draw(CLUSTER, 52), 52)
+
+
 def test_who_has_all_its_nodes_does_not_wait():
     stale = SeenGang("resnet", 4, "Pending", (WHY,))
     cluster = Cluster(gangs=(stale,), pods=CLUSTER.pods)

@@ -52,6 +52,9 @@ class Operators:
         self._leash = subprocess.Popen(
             [sys.executable, "-I", "-S", _LEASH, str(plane.record.supervisor.pid), str(self.pid)],
             stdin=subprocess.DEVNULL,
+            # Nothing is written; but whoever reads our output waits until everybody has closed it.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
 

@@ -13,17 +13,18 @@ _COLOURS: Final = ("cyan", "magenta", "blue", "yellow")
 _PHASES: Final = {"Running": "green", "Scheduled": "green", "Finished": "dim", "Failed": "red"}
 _WAITING: Final = "yellow"
 _USED, _FREE = "█", "·"
-_TWO_COLUMNS: Final = 76
-"""From this width on, nodes stand in two columns."""
+_WIDE: Final = 76
+"""From this width on, there is room for the phase, and for nodes in two columns."""
 
 
 def draw(cluster: Cluster, width: int) -> RenderableType:
     """Draw the whole cluster for a terminal of that width."""
     colours = {gang.name: _COLOURS[i % len(_COLOURS)] for i, gang in enumerate(cluster.gangs)}
-    parts: list[RenderableType] = [_draw_nodes(cluster, colours, width)]
-    if cluster.gangs:
-        parts[:0] = [_draw_gangs(cluster, colours), Text()]
-    return Group(*parts)
+    is_narrow = width < _WIDE
+    nodes = _draw_nodes(cluster, colours, columns=1 if is_narrow else 2)
+    if not cluster.gangs:
+        return nodes
+    return Group(_draw_gangs(cluster, colours, is_narrow=is_narrow), Text(), nodes)
 
 
 def draw_summary(timings: list[Timing], began: float) -> RenderableType:
@@ -38,37 +39,39 @@ def draw_summary(timings: list[Timing], began: float) -> RenderableType:
     return table
 
 
-def _draw_gangs(cluster: Cluster, colours: dict[str, str]) -> Table:
+def _draw_gangs(cluster: Cluster, colours: dict[str, str], *, is_narrow: bool) -> Table:
     table = Table(box=None, pad_edge=False, expand=True)
-    for title in ("Gang", "Phase"):
-        table.add_column(title, header_style="bold", no_wrap=True)
+    table.add_column("Gang", header_style="bold", no_wrap=True)
+    if not is_narrow:
+        table.add_column("Phase", header_style="bold", no_wrap=True)
     for title in ("Present", "Bound", "Running"):
         table.add_column(title, header_style="bold", justify="right", no_wrap=True)
     table.add_column("Waits because", header_style="bold", no_wrap=True, ratio=1)
     for gang in cluster.gangs:
-        table.add_row(*_draw_gang(cluster, gang, colours[gang.name]))
+        phase = Text(gang.phase, _PHASES.get(gang.phase, _WAITING))
+        table.add_row(
+            Text(gang.name, colours[gang.name]),
+            *([] if is_narrow else [phase]),
+            *_draw_progress(cluster, gang),
+        )
     return table
 
 
-def _draw_gang(cluster: Cluster, gang: SeenGang, colour: str) -> tuple[Text, ...]:
+def _draw_progress(cluster: Cluster, gang: SeenGang) -> tuple[Text, ...]:
     members = cluster.members(gang.name)
-    counts = (
-        sum(pod.is_present for pod in members),
-        sum(pod.is_bound for pod in members),
-        sum(pod.is_running for pod in members),
-    )
-    obstacle = gang.obstacle() if counts[1] < gang.min_member and counts[0] else None
+    present = sum(pod.is_present for pod in members)
+    bound = sum(pod.is_bound for pod in members)
+    running = sum(pod.is_running for pod in members)
+    # Who has all its nodes, or none of its pods, does not wait, whatever is not written yet.
+    obstacle = gang.obstacle() if bound < gang.min_member and present else None
     why = "" if obstacle is None else f"{obstacle.reason}: {obstacle.message}"
     return (
-        Text(gang.name, colour),
-        Text(gang.phase, _PHASES.get(gang.phase, _WAITING)),
-        *(Text(f"{count}/{gang.min_member}") for count in counts),
+        *(Text(f"{count}/{gang.min_member}") for count in (present, bound, running)),
         Text(why, _WAITING, no_wrap=True, overflow="ellipsis"),
     )
 
 
-def _draw_nodes(cluster: Cluster, colours: dict[str, str], width: int) -> Table:
-    columns = 2 if width >= _TWO_COLUMNS else 1
+def _draw_nodes(cluster: Cluster, colours: dict[str, str], *, columns: int) -> Table:
     rows = -(-len(cluster.nodes) // columns)
     grid = Table.grid(padding=(0, 3, 0, 0))
     cells = [_draw_node(cluster, node, colours) for node in cluster.nodes]

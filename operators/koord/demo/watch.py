@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -99,16 +100,16 @@ class Watch(Generic[_T]):
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            connection = self._server.connect()
             try:
-                connection.connect()
-                self._cut = make_cut(connection.sock)
-                self._follow(connection)
+                with closing(self._server.connect()) as connection:
+                    connection.connect()
+                    self._cut = make_cut(connection.sock)
+                    self._follow(connection)
             except (OSError, http.client.HTTPException, msgspec.DecodeError, ValueError):
                 # The list that comes next makes up for whatever was missed.
                 self._stopped.wait(_PAUSE)
             finally:
-                connection.close()
+                self._cut()
 
     def _follow(self, connection: http.client.HTTPSConnection) -> None:
         answer = self._get(connection, self._path)
@@ -144,10 +145,8 @@ def make_cut(connection: Any) -> Callable[[], None]:
     duplicate = socket.socket(fileno=os.dup(connection.fileno()))
 
     def cut() -> None:
-        with duplicate:
-            try:
-                duplicate.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # ended already
+        # It may have ended already, or have been cut before.
+        with duplicate, suppress(OSError):
+            duplicate.shutdown(socket.SHUT_RDWR)
 
     return cut

@@ -1,0 +1,83 @@
+"""Runs `koord demo` as a person does, and looks for what it leaves behind."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_PATIENCE = 60.0  # seconds
+
+
+class Machine:
+    """A home for sandboxes; its path is in the environment of whatever the demo starts."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.environment = os.environ | {"XDG_STATE_HOME": str(state)}
+
+    def koord(self, *arguments: str) -> subprocess.CompletedProcess:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "koord", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen]:
+        """Run a command of which the output is read while it runs."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "koord", *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def find_processes(self) -> list[str]:
+        """Return the command lines of what runs here."""
+        mark = str(self.state).encode()
+        found = [path.parent for path in Path("/proc").glob("[0-9]*/environ") if mark in read(path)]
+        return [read(process / "cmdline").replace(b"\0", b" ").decode() for process in found]
+
+    def find_leftovers(self) -> list[str]:
+        """Return what a demo that has ended should not have left."""
+        return self.find_processes() + [str(path) for path in self.state.glob("*/sandboxes/*")]
+
+    def is_clean_soon(self) -> bool:
+        """Whether nothing is left, once those have ended for whom nobody waits."""
+        return wait_for(lambda: not self.find_leftovers())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A place where nothing runs yet, nor after the test."""
+    machine = Machine(tmp_path)
+    yield machine
+    machine.koord("sandbox", "down", "--all")
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # somebody else's, or gone
+
+
+def wait_for(is_reached: Callable[[], bool]) -> bool:
+    end = time.monotonic() + _PATIENCE
+    while not is_reached():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

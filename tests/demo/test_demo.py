@@ -1,0 +1,124 @@
+"""The demo for real: it shows what it claims, finds out what does not hold, and cleans up."""
+
+import io
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import koord.cli.demo
+from koord.cli.main import app
+from koord.demo import play
+from koord.demo.errors import DemoError, NotSeenError, OperatorsError
+from koord.demo.scenario import make_scenes
+from koord.demo.show import show
+from koord.sandbox.record import list_names
+
+IDLE = textwrap.dedent("""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+    server = HTTPServer(("127.0.0.1", 0), Ready)
+    print(f"serving HTTP address=127.0.0.1 port={server.server_port}", flush=True)
+    server.serve_forever()
+""")
+"""Operators that are ready at once and never do anything."""
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+def test_all_of_it_is_seen_and_nothing_stays(machine):
+    done = machine.koord("demo")
+    assert done.returncode == 0, done.stderr
+    for scene in make_scenes(Path()):
+        for claim in (*scene.claims, *scene.in_hindsight):
+            assert f"✓ {claim.text}" in done.stdout
+    assert machine.find_leftovers() == []
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+def test_what_is_kept_goes_with_the_sandbox(machine):
+    done = machine.koord("demo", "--keep")
+    assert done.returncode == 0, done.stderr
+    assert "export KUBECONFIG=" in done.stdout
+    assert any("koord run" in process for process in machine.find_processes())
+    again = machine.koord("demo", "--keep")
+    assert (again.returncode, "koord sandbox down --name demo" in again.stderr) == (1, True)
+    assert machine.koord("sandbox", "down", "--name", "demo").returncode == 0
+    assert machine.is_clean_soon(), machine.find_leftovers()
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (signal.SIGINT, 128 + signal.SIGINT),
+        (signal.SIGTERM, 128 + signal.SIGTERM),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+@pytest.mark.parametrize("moment", ["gets 8 fake nodes", "kubectl patch"])
+def test_a_signal_takes_everything_down(machine, sent, status, moment):
+    with machine.start("demo") as process:
+        assert any(moment in line for line in process.stdout)
+        assert machine.find_processes()
+        process.send_signal(sent)
+        assert process.wait() == status
+    assert machine.is_clean_soon(), machine.find_leftovers()
+
+
+@pytest.fixture
+def failed(tmp_path, monkeypatch):
+    """Runs the demo with other operators; returns what it raised, after nothing was left."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(play, "_PATIENCE", 3.0)
+
+    def run(operators: str) -> DemoError:
+        console = Console(file=io.StringIO())
+        with pytest.raises(DemoError) as caught:
+            show(console, keep=True, koord=(sys.executable, "-c", operators))
+        assert list_names() == []
+        return caught.value
+
+    return run
+
+
+@pytest.mark.sandbox
+def test_operators_that_end_are_found_out(failed):
+    error = failed("print('no rights'); raise SystemExit(3)")
+    assert isinstance(error, OperatorsError)
+    assert "ended with status 3" in str(error)
+    assert "no rights" in error.__notes__[0]
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+def test_operators_that_do_nothing_are_found_out(failed):
+    error = failed(IDLE)
+    assert isinstance(error, NotSeenError)
+    assert len(error.claims) == 2
+    assert all("MissingMembers" in claim for claim in error.claims)
+    assert "serving HTTP" in error.__notes__[0]
+
+
+def test_a_failure_is_told_with_the_end_of_the_log(monkeypatch):
+    def fail(*_, **__):
+        error = NotSeenError(["pigs fly"])
+        error.add_note("the operators said last: no")
+        raise error
+
+    monkeypatch.setattr(koord.cli.demo, "show", fail)
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 1
+    assert "pigs fly" in result.stderr
+    assert "said last: no" in result.stderr
