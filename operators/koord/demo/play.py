@@ -16,7 +16,7 @@ from koord.sandbox import ControlPlane
 
 _PATIENCE: Final = 30.0  # seconds until a claim counts as not seen
 _COMMAND_TIMEOUT: Final = 60.0
-_TO_READ: Final = 1.2  # seconds
+_TO_READ: Final = 1.0  # seconds
 _TO_READ_MORE: Final = 3.0
 
 

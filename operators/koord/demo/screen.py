@@ -32,6 +32,7 @@ class Screen:
         self._began = began
         self._typed = ""
         self._spinner: Spinner | None = None
+        self._is_over = False
         self._live: Live | None = None
         if console.is_terminal:
             self._live = Live(
@@ -51,8 +52,7 @@ class Screen:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._spinner = None
-        self._typed = ""
+        self._is_over = True
         if self._live is not None:
             self._live.stop()
 
@@ -124,11 +124,13 @@ class Screen:
         cluster = self._look()
         parts: list[RenderableType] = [Text()]
         if cluster.nodes:
-            parts += [draw(cluster, self._console.width), Text()]
-        if self._typed:
-            parts.append(Text(f"$ {self._typed}▌", "cyan"))
-        elif self._spinner is not None:
-            parts.append(self._spinner)
-        else:
-            parts.append(Text())
+            parts.append(draw(cluster, self._console.width))
+        if not self._is_over:
+            parts += [Text(), self._draw_prompt()]
         return Group(*parts)
+
+    def _draw_prompt(self) -> RenderableType:
+        if self._typed:
+            return Text(f"$ {self._typed}▌", "cyan")
+        # An empty line otherwise, so that the picture does not jump.
+        return self._spinner or Text()

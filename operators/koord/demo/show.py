@@ -31,10 +31,10 @@ _COMPONENTS: Final = (
     Component.CONTROLLER_MANAGER,
     Component.KWOK,
 )
-_CAPTION: Final = """\
-Each time ends with the gang's last binding, and begins with: the creation of its last pod; that
-or the end of what it had to wait for; `koord demo`. Seen by a watch of the demo's own.
-"""
+_CAPTION: Final = (
+    "Every time ends with the gang's last binding, as a watch of the demo's own saw it. It begins "
+    "when the gang was complete; when also nothing was in its way any more; when the demo began."
+)
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 
 
@@ -54,7 +54,7 @@ def show(console: Console, *, keep: bool, koord: tuple[str, ...] = KOORD) -> Non
         with observer.watch(Server.of(plane)):
             operators = stack.enter_context(Operators(plane, koord))
             with _noting_the_log(operators):
-                _wait_ready(operators, screen)
+                _wait_ready(plane, operators, screen)
                 player = Player(plane, operators, observer, screen)
                 for scene in make_scenes(files.examples):
                     player.play(scene)
@@ -69,7 +69,7 @@ def show(console: Console, *, keep: bool, koord: tuple[str, ...] = KOORD) -> Non
                 stack.close()
     console.print()
     console.print(draw_summary(timings, began))
-    console.print(_CAPTION, soft_wrap=True)
+    console.print(_CAPTION, style="dim")
     if keep:
         _print_how_to_go_on(console, plane, operators)
 
@@ -89,9 +89,6 @@ def _install(plane: ControlPlane, screen: Screen, files: Files) -> None:
     screen.enter(f"kubectl apply --server-side -f {files.crds}")
     plane.apply(files.crds)
     _kubectl(plane, screen, "apply", "-k", str(files.manifests))
-    # Fake nodes run no images: the Deployment would only pretend to run the operators.
-    deployment = f"deployment/{SERVICE_ACCOUNT}"
-    _kubectl(plane, screen, "scale", "-n", NAMESPACE, deployment, "--replicas=0")
 
 
 def _kubectl(plane: ControlPlane, screen: Screen, *arguments: str) -> None:
@@ -99,8 +96,11 @@ def _kubectl(plane: ControlPlane, screen: Screen, *arguments: str) -> None:
     plane.kubectl(*arguments)
 
 
-def _wait_ready(operators: Operators, screen: Screen) -> None:
+def _wait_ready(plane: ControlPlane, operators: Operators, screen: Screen) -> None:
     screen.enter(f"koord run --kubeconfig {operators.kubeconfig.name}")
+    # Fake nodes run no images: the Deployment would only pretend to run the operators.
+    deployment = f"deployment/{SERVICE_ACCOUNT}"
+    _kubectl(plane, screen, "scale", "-n", NAMESPACE, deployment, "--replicas=0")
     with screen.step(f"the operators are ready, with the rights of {_USER}"):
         operators.wait_ready()
 
