@@ -139,6 +139,7 @@ def _print_how_to_go_on(console: Console, plane: ControlPlane, operators: Operat
         "",
         "Everything is still up, the operators too:",
         f"  export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}",
+        f'  eval "$(koord sandbox env --name {plane.name})"  # the same, and kubectl in the PATH',
         f"  tail -f {shlex.quote(str(operators.log))}",
         f"  koord sandbox down --name {plane.name}",
     ):
