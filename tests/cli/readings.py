@@ -1,0 +1,54 @@
+"""Makes readings of clusters that never were, and asks about them."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from koord.cli.answer import Answer, make_answer
+from koord.cli.cluster import Extent, Gap, Kind, Reading, Sighting, Target
+from koord.core.gang.model import PodGroup
+from koord.core.nodes import Node
+from koord.core.pods import Pod
+from koord.core.state import ClusterState
+from koord.kube.wire import Condition
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
+SINCE = "2026-03-01T11:58:00Z"
+
+
+def make_condition(kind: str, status: str, reason: str, message: str = "said") -> Condition:
+    return Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=SINCE
+    )
+
+
+def make_reading(
+    *objects: Pod | Node | PodGroup,
+    conditions: Iterable[Condition] = (),
+    scheduler: str = "koord-scheduler",
+    owners: tuple[str, ...] = (),
+    gaps: Mapping[str, Extent] | None = None,
+    rejected: Mapping[str, str] | None = None,
+) -> Reading:
+    state = ClusterState()
+    for one in objects:
+        match one:
+            case Node():
+                state.upsert_node(one)
+            case PodGroup():
+                state.upsert_pod_group(one)
+            case Pod():
+                state.upsert_pod(one)
+    return Reading(
+        state,
+        Sighting({one.type: one for one in conditions}, scheduler, owners),
+        tuple(Gap(resource, extent) for resource, extent in (gaps or {}).items()),
+        rejected or {},
+    )
+
+
+def ask_pod(reading: Reading, key: str = "default/w-0") -> Answer:
+    return make_answer(reading, Target(Kind.POD, *key.split("/")), NOW)
+
+
+def ask_gang(reading: Reading, key: str = "default/a") -> Answer:
+    return make_answer(reading, Target(Kind.POD_GROUP, *key.split("/")), NOW)

@@ -1,0 +1,293 @@
+"""What is answered: the planner's word, since when, what was reported, and what is not known."""
+
+import pytest
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
+from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
+
+from koord.api.keys import own
+from koord.cli.answer import Missing
+from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent
+from koord.core import reasons as r
+from koord.core.explain import Standing
+from koord.core.pods import PodPhase
+from koord.core.reasons import GangCount
+
+A, B = "default/a", "default/b"
+WAITING, PLACEABLE = Standing.WAITING, Standing.PLACEABLE
+
+
+def make_gang(count: int, min_member: int, key: str = A, gpu: int = 0):
+    namespace, name = key.split("/")
+    pods = [
+        make_pod(f"{namespace}/{'w' if key == A else name}-{i}").created(100.0 + i).gang(key)
+        for i in range(count)
+    ]
+    return [
+        make_pod_group(key, min_member).created(50.0).build(),
+        *((pod.gpu(gpu) if gpu else pod).build() for pod in pods),
+    ]
+
+
+def test_the_words_are_those_of_the_condition() -> None:
+    answer = ask_pod(make_reading(*make_gang(2, 3)), "default/w-1")
+    assert answer.standing is WAITING
+    assert answer.reason is not None
+    assert answer.reason.reason == r.MissingMembers((GangCount(A, 2, 3),))
+    assert answer.reason.message == (
+        "2 of 3 members of default/a present: child pod not collect enough"
+    )
+    assert answer.advice == ("Create 1 more member of default/a, or lower its minimum to 2.",)
+
+
+def test_a_member_is_told_whom_it_waits_for() -> None:
+    nodes = [make_node(f"n-{i}").gpu(8).build() for i in range(2)]
+    answer = ask_pod(make_reading(*nodes, *make_gang(3, 3, gpu=8)))
+    assert answer.reason is not None
+    assert isinstance(answer.reason.reason, r.InsufficientNodes)
+    assert answer.reason.message.endswith(" This pod waits for default/w-2.")
+    assert [(offer.pods, offer.fit) for offer in answer.offers] == [(1, 2)]
+
+
+def test_the_whole_group_is_counted_not_only_gangs_that_are_short() -> None:
+    groups = [
+        make_pod_group(A, 2).group(A, B).build(),
+        make_pod_group(B, 3).group(A, B).build(),
+    ]
+    members = [make_pod(f"w-{i}").gang(A).build() for i in range(2)]
+    answer = ask_gang(make_reading(*groups, *members, make_pod("x-0").gang(B).build()))
+    assert answer.gang is not None
+    assert answer.gang.group == (GangCount(A, 2, 2), GangCount(B, 1, 3))
+    assert answer.gang.members.present == 2
+
+
+def test_a_gang_without_settings_is_explained_and_has_no_numbers() -> None:
+    answer = ask_gang(make_reading(make_pod("w-0").gang(A).build()))
+    assert answer.reason is not None
+    assert answer.reason.reason == r.MissingPodGroup(A)
+    assert answer.gang is not None
+    assert answer.gang.group == ()
+    assert not answer.is_reported_on
+
+
+@pytest.mark.parametrize(
+    ("conditions", "since", "reported"),
+    [
+        ([], "1970-01-01T00:01:40Z", None),
+        ([make_condition(own.PLACED, "False", "MissingMembers")], SINCE, "MissingMembers"),
+        ([make_condition(own.PLACED, "True", "Planned")], "1970-01-01T00:01:40Z", "Planned"),
+        ([make_condition("PodScheduled", "False", "x")], "1970-01-01T00:01:40Z", None),
+    ],
+)
+def test_a_pod_waits_since_its_condition_or_its_creation(conditions, since, reported) -> None:
+    answer = ask_pod(make_reading(*make_gang(2, 3), conditions=conditions))
+    assert answer.history.since == since
+    assert (answer.history.reported and answer.history.reported.reason) == reported
+
+
+INCOMPLETE = make_condition("QuorumReached", "False", "MissingMembers")
+COMPLETE = make_condition("QuorumReached", "True", "Reached")
+NO_PLACE = make_condition("Placed", "False", "InsufficientNodes")
+
+
+@pytest.mark.parametrize(
+    ("present", "conditions", "since", "reported"),
+    [
+        (2, [], "1970-01-01T00:00:50Z", None),
+        (2, [INCOMPLETE, NO_PLACE], SINCE, "MissingMembers"),
+        (2, [COMPLETE], "1970-01-01T00:00:50Z", "Reached"),
+        (3, [COMPLETE], SINCE, "Reached"),
+        (3, [COMPLETE, NO_PLACE], SINCE, "InsufficientNodes"),
+    ],
+)
+def test_a_gang_waits_since_the_condition_that_fits(present, conditions, since, reported) -> None:
+    answer = ask_gang(make_reading(*make_gang(present, 3), conditions=conditions))
+    assert answer.standing is WAITING
+    assert answer.history.since == since
+    assert (answer.history.reported and answer.history.reported.reason) == reported
+
+
+def test_a_gang_that_runs() -> None:
+    pods = [make_pod(f"w-{i}").gang(A).released("n", "p1", A, 2).running("n") for i in range(2)]
+    bound = make_condition("Bound", "True", "AllBound")
+    node = make_node("n").build()
+    group = make_pod_group(A, 2).build()
+    reading = make_reading(node, group, *(pod.build() for pod in pods), conditions=[bound])
+    answer = ask_gang(reading)
+    assert (answer.standing, answer.history.since) == (Standing.NOTHING_WAITS, SINCE)
+    assert answer.gang is not None
+    assert (answer.gang.plan_id, answer.gang.nodes) == ("p1", ("n",))
+
+
+def test_a_bound_pod_has_a_node_a_time_and_a_plan() -> None:
+    pod = make_pod("w-0").released("n-1", "p1", A, 4).running("n-1").build()
+    scheduled = make_condition("PodScheduled", "True", "")
+    answer = ask_pod(make_reading(pod, conditions=[scheduled]))
+    assert (answer.standing, answer.history.since) == (Standing.BOUND, SINCE)
+    assert answer.place is not None
+    assert (answer.place.node, answer.place.plan_id) == ("n-1", "p1")
+    assert answer.place.is_bound
+
+
+def test_a_plan_for_another_node_did_not_place_the_pod() -> None:
+    pod = make_pod("w-0").released("n-1", "p1").running("n-2").build()
+    place = ask_pod(make_reading(pod)).place
+    assert place is not None
+    assert (place.node, place.plan_id) == ("n-2", "")
+
+
+def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
+    reading = make_reading(
+        make_pod("w-0").not_ours().build(),
+        scheduler="default-scheduler",
+        owners=("ReplicaSet/web-1",),
+    )
+    answer = ask_pod(reading)
+    assert answer.standing is Standing.NOT_OURS
+    assert "default-scheduler is to place it" in answer.advice[0]
+    assert "ReplicaSet/web-1" in answer.advice[1]
+    assert answer.add.splitlines() == [
+        "spec:",
+        "  schedulerName: koord-scheduler",
+        "  schedulingGates:",
+        "    - name: operators.koordinator.sh/placement",
+    ]
+    assert not answer.is_reported_on
+
+
+def test_a_pod_released_for_another_scheduler_is_not_told_to_become_ours() -> None:
+    answer = ask_pod(make_reading(make_pod("w-0").released("n-1", "p1").not_ours().build()))
+    assert answer.standing is Standing.NOT_OURS
+    assert answer.add == ""
+    assert answer.place is not None
+    assert not answer.place.is_bound
+
+
+@pytest.mark.parametrize(
+    "pod", [make_pod("w-0").phase(PodPhase.SUCCEEDED), make_pod("w-0").terminating()]
+)
+def test_a_pod_that_has_ended(pod) -> None:
+    answer = ask_pod(make_reading(pod.build()))
+    assert (answer.standing, answer.reason) == (Standing.ENDED, None)
+
+
+# What may not be read is not made up.
+
+
+def test_without_nodes_there_is_nothing_to_say_about_room() -> None:
+    answer = ask_pod(make_reading(make_pod("w-0").build(), gaps={NODES: Extent.NOTHING}))
+    assert (answer.standing, answer.reason, answer.offers) == (WAITING, None, ())
+    assert answer.advice == ()
+    (warning,) = answer.warnings
+    assert "you may not list nodes" in warning
+    assert "koord-user" in warning
+
+
+def test_without_nodes_missing_members_are_still_told() -> None:
+    answer = ask_pod(make_reading(*make_gang(2, 3), gaps={NODES: Extent.NOTHING}))
+    assert answer.reason is not None
+    assert answer.reason.reason.code is r.ReasonCode.MISSING_MEMBERS
+    assert answer.offers == ()
+
+
+def test_without_others_pods_room_is_told_with_a_warning() -> None:
+    gaps = {PODS: Extent.NAMESPACE}
+    answer = ask_pod(make_reading(make_node("n").build(), make_pod("w-0").build(), gaps=gaps))
+    assert answer.standing is PLACEABLE
+    (warning,) = answer.warnings
+    assert "pods in namespace default only" in warning
+    assert "less room than it seems" in warning
+
+
+def test_without_podgroups_a_missing_one_is_not_claimed() -> None:
+    reading = make_reading(make_pod("w-0").gang(A).build(), gaps={POD_GROUPS: Extent.NOTHING})
+    answer = ask_pod(reading)
+    assert (answer.standing, answer.reason, answer.gang) == (WAITING, None, None)
+    assert "you may not list podgroups" in answer.warnings[0]
+
+
+def test_a_cluster_without_podgroups_has_none() -> None:
+    reading = make_reading(make_pod("w-0").gang(A).build(), gaps={POD_GROUPS: Extent.NOT_SERVED})
+    assert ask_pod(reading).warnings == ()
+    answer = ask_gang(reading)
+    assert answer.reason is not None
+    assert answer.reason.reason == r.MissingPodGroup(A)
+    assert "knows no PodGroups" in answer.warnings[0]
+
+
+@pytest.mark.parametrize("resource", [PODS, POD_GROUPS])
+def test_gangs_of_namespaces_that_are_not_seen_are_not_called_short(resource) -> None:
+    other = "other/b"
+    groups = [
+        make_pod_group(A, 1).group(A, other).build(),
+        make_pod_group(other, 1).group(A, other).build(),
+    ]
+    pod = make_pod("w-0").gang(A).build()
+    answer = ask_pod(make_reading(*groups, pod, gaps={resource: Extent.NAMESPACE}))
+    assert answer.reason is None
+    unseen = make_pod_group(A, 1).group(A, other).build()
+    answer = ask_pod(make_reading(unseen, pod, gaps={resource: Extent.NAMESPACE}))
+    assert answer.reason is None
+
+
+def test_own_gangs_are_called_short_whatever_others_are() -> None:
+    other = "other/b"
+    groups = [
+        make_pod_group(A, 2).group(A, other).build(),
+        make_pod_group(other, 1).group(A, other).build(),
+    ]
+    pod = make_pod("w-0").gang(A).build()
+    answer = ask_pod(make_reading(*groups, pod, gaps={PODS: Extent.NAMESPACE}))
+    assert answer.reason is not None
+    assert answer.reason.reason == r.MissingMembers((GangCount(A, 1, 2),))
+
+
+def test_objects_that_make_no_sense_are_counted() -> None:
+    rejected = {"x/b": "bad", "x/a": "worse"}
+    answer = ask_pod(make_reading(make_pod("w-0").build(), rejected=rejected))
+    assert answer.warnings == (
+        "2 objects that make no sense are left out; the first is x/a: worse",
+    )
+
+
+# What is not there.
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (
+            "default/worker0",
+            "there is no Pod worker0 in namespace default; did you mean worker-0 or worker-1?",
+        ),
+        ("other/worker-1", "there is no Pod worker-1 in namespace other; there is one in default"),
+        ("other/quite-different", "there is no Pod quite-different in namespace other"),
+    ],
+)
+def test_a_missing_pod(key, message) -> None:
+    reading = make_reading(*make_pods("worker", 2))
+    with pytest.raises(Missing) as caught:
+        ask_pod(reading, key)
+    assert str(caught.value) == message
+
+
+def test_a_missing_podgroup() -> None:
+    with pytest.raises(Missing, match=r"no PodGroup trian in .* did you mean train\?"):
+        ask_gang(make_reading(make_pod_group("default/train").build()), "default/trian")
+    gaps = {POD_GROUPS: Extent.NOT_SERVED}
+    with pytest.raises(Missing, match=r"apply --server-side -f crds/"):
+        ask_gang(make_reading(gaps=gaps))
+
+
+def test_a_target_that_makes_no_sense_is_not_called_missing() -> None:
+    reading = make_reading(rejected={"default/w-0": "cpu is no quantity"})
+    with pytest.raises(Missing, match="default/w-0 cannot be understood: cpu is no quantity"):
+        ask_pod(reading)
+
+
+def test_gpus_are_offered_by_node() -> None:
+    nodes = [make_node("big").gpu(8).build(), make_node("small").gpu(2).build()]
+    (offers,) = ask_pod(make_reading(*nodes, make_pod("w-0").gpu(4).build())).offers
+    assert [(one.node, one.pods, one.short) for one in offers.nodes] == [
+        ("big", 2, ()),
+        ("small", 0, ((GPU, 4, 2),)),
+    ]

@@ -1,0 +1,63 @@
+"""The command line of `koord explain`: what is understood, and what is refused before asking."""
+
+import pytest
+from typer.testing import CliRunner
+
+import koord.cli.ask
+from koord.cli.ask import Question
+from koord.cli.cluster import Kind
+from koord.cli.main import app
+
+POD, GROUP = Kind.POD, Kind.POD_GROUP
+
+
+@pytest.mark.parametrize(
+    ("typed", "question"),
+    [
+        ("pod a/x", Question(POD, "a", "x")),
+        ("pod x", Question(POD, "", "x")),
+        ("po x -n a", Question(POD, "a", "x")),
+        ("pods x --namespace a", Question(POD, "a", "x")),
+        ("pod a/x -n a", Question(POD, "a", "x")),
+        ("pod/x", Question(POD, "", "x")),
+        ("pod/a/x", Question(POD, "a", "x")),
+        ("POD x", Question(POD, "", "x")),
+        ("podgroup x", Question(GROUP, "", "x")),
+        ("pg a/x", Question(GROUP, "a", "x")),
+        ("podgroups.scheduling.sigs.k8s.io/x", Question(GROUP, "", "x")),
+        ("pg/x --context c --kubeconfig f", Question(GROUP, "", "x", "f", "c")),
+    ],
+)
+def test_what_is_understood(typed: str, question: Question, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(koord.cli.ask, "ask", lambda one, **_: asked.append(one))
+    done = CliRunner().invoke(app, ["explain", *typed.split()])
+    assert done.exit_code == 0, done.stderr
+    assert asked == [question]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("node x", "'node' is none of pod"),
+        ("pod", "give a NAME"),
+        ("pod/", "give a NAME"),
+        ("pod a/b/c", "give a NAME"),
+        ("pod /x", "give a NAME"),
+        ("pod a/x -n b", "a/x is not in namespace b"),
+        ("pod x --output yaml", "yaml"),
+    ],
+)
+def test_what_is_refused(typed: str, message: str) -> None:
+    done = CliRunner().invoke(app, ["explain", *typed.split()])
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", [["explain", "pod", "x"], ["version", "--server"]])
+def test_without_a_usable_configuration(command: list[str], tmp_path) -> None:
+    path = tmp_path / "nothing"
+    done = CliRunner().invoke(app, [*command, f"--kubeconfig={path}"])
+    assert done.exit_code == 3
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr

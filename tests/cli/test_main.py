@@ -1,0 +1,101 @@
+"""The root command: shows what there is, and imports no more than it has to."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from koord.cli.main import COMMANDS, app
+
+HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec")
+BIN = Path(sys.executable).parent
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, arguments)
+
+
+def squeeze(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if find_spec(f"koord.cli.{name}")])
+def test_every_command_says_of_itself_what_the_overview_says(name: str) -> None:
+    done = run(name, "--help")
+    assert done.exit_code == 0
+    assert COMMANDS[name] in squeeze(done.stdout)
+    assert f"koord {name}" in done.stdout
+    assert "--install-completion" not in done.stdout
+
+
+def test_the_overview_shows_the_commands_that_there_are() -> None:
+    shown = squeeze(run("--help").stdout)
+    for name, sentence in COMMANDS.items():
+        assert (f"{name} {sentence}" in shown) == (find_spec(f"koord.cli.{name}") is not None)
+
+
+def test_a_command_without_a_module_is_left_out() -> None:
+    code = (
+        "import importlib.util as util; real = util.find_spec;"
+        "util.find_spec = lambda name: None if name == 'koord.cli.crds' else real(name);"
+        "from koord.cli.main import app; app(['crds'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such command 'crds'" in done.stderr
+
+
+def test_an_unknown_command_is_a_usage_error_with_a_hint() -> None:
+    done = run("explian")
+    assert done.exit_code == 2
+    assert "'explain'" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "--help"], ["version"]])
+def test_nothing_heavy_is_imported_for(arguments: list[str]) -> None:
+    code = (
+        "import sys; from koord.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
+        f"heavy = [name for name in {HEAVY} if name in sys.modules]; assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_as_a_plugin_it_calls_itself_what_was_typed() -> None:
+    text = subprocess.check_output([BIN / "kubectl-koord", "explain", "--help"], text=True)
+    assert "Usage: kubectl koord explain" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["cr"], ["crds"]),
+        (["explain", "p"], ["pod", "podgroup"]),
+        (["explain", "podg"], ["podgroup"]),
+        (["explain", "pod", "--out"], ["--output"]),
+        (["explain", "pod", "--output", ""], ["text", "json"]),
+        (["sandbox", "st"], ["status"]),
+    ],
+)
+def test_kubectl_is_told_what_could_follow(typed: list[str], expected: list[str]) -> None:
+    text = subprocess.check_output([BIN / "kubectl_complete-koord", *typed], text=True)
+    *lines, directive = text.splitlines()
+    assert [line.split("\t")[0] for line in lines] == expected
+    assert directive == ":4"
+
+
+def test_the_shell_can_complete_without_kubectl() -> None:
+    done = run("--show-completion", "bash")
+    assert done.exit_code == 0
+    assert "_KOORD_COMPLETE" in done.stdout
+
+
+def test_version() -> None:
+    lines = [line.split() for line in run("version").stdout.splitlines()]
+    assert [line[0] for line in lines] == ["koord", "Python"]
+    assert lines[1][1] == ".".join(map(str, sys.version_info[:3]))

@@ -1,0 +1,325 @@
+"""`koord explain` against a real API server, as users with different rights."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from koord.cli.main import app
+from koord.sandbox import Sandbox
+
+GATE = {"name": "operators.koordinator.sh/placement"}
+GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+POOL = "tests.example/pool"
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture(scope="module")
+def pool(sandbox: Sandbox) -> Iterator[list[str]]:
+    """Three nodes with 8 GPUs that only these tests select; the last one is tainted."""
+    sandbox.apply("crds")
+    names = sandbox.add_nodes(3, "a100x8")
+    for name in names:
+        sandbox.client.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {POOL: "explain"}}})
+    taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
+    sandbox.client.patch(f"/api/v1/nodes/{names[2]}", {"spec": {"taints": [taint]}})
+    yield names
+    for name in names:
+        sandbox.client.delete(f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture
+def create(sandbox: Sandbox, namespace: str, pool: list[str]) -> Callable[..., None]:
+    def create(name: str, *, gang: str = "", gpus: int = 1, **spec: Any) -> None:
+        resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {GROUP_LABEL: gang} if gang else {}},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "schedulingGates": [GATE],
+                "nodeSelector": {POOL: "explain"},
+                "containers": [{"name": "c", "image": "busybox", "resources": resources}],
+                **spec,
+            },
+        }
+        sandbox.client.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    return create
+
+
+@pytest.fixture
+def create_group(sandbox: Sandbox, namespace: str, pool: list[str]) -> Callable[..., None]:
+    def create_group(name: str, min_member: int) -> None:
+        group = {
+            "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name},
+            "spec": {"minMember": min_member},
+        }
+        path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/podgroups"
+        sandbox.client.create(path, group)
+
+    return create_group
+
+
+def explain(*arguments: str, kubeconfig: object) -> Result:
+    return CliRunner().invoke(app, ["explain", *arguments, f"--kubeconfig={kubeconfig}"])
+
+
+@pytest.fixture
+def ask(sandbox: Sandbox, namespace: str) -> Callable[..., dict[str, Any]]:
+    """Asks as the administrator, and expects an answer."""
+
+    def ask(*arguments: str, kubeconfig: object = sandbox.kubeconfig) -> dict[str, Any]:
+        done = explain(*arguments, "-n", namespace, "--output", "json", kubeconfig=kubeconfig)
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return ask
+
+
+def test_a_pod_waits_for_members(create, create_group, ask, namespace) -> None:
+    create_group("train", 2)
+    create("w-0", gang="train")
+    answer = ask("pod", "w-0")
+    assert (answer["standing"], answer["reason"]["code"]) == ("Waiting", "MissingMembers")
+    assert answer["reported"] is None
+    assert answer["since"].endswith("Z")
+    create("w-1", gang="train")
+    assert ask("pod/w-0")["standing"] == "Placeable"
+    assert ask("pg", "train")["gang"]["group"] == [
+        {"gang": f"{namespace}/train", "present": 2, "minMember": 2, "waitingOnly": False}
+    ]
+
+
+def test_a_gang_is_too_large(create, create_group, ask, pool) -> None:
+    create_group("large", 3)
+    for i in range(3):
+        create(f"w-{i}", gang="large", gpus=8)
+    answer = ask("podgroup", "large")
+    assert answer["reason"]["code"] == "InsufficientNodes"
+    fields = answer["reason"]["fields"]
+    assert (fields["want"], fields["fit"], fields["moreNodes"]) == (3, 2, 1)
+    nodes = {node["node"]: node for node in answer["offers"][0]["nodes"]}
+    assert [nodes[name]["pods"] for name in pool] == [1, 1, 0]
+    assert nodes[pool[2]]["detail"] == "team: b"
+    assert f"({pool[2]})" in answer["advice"][0]
+
+
+def test_what_the_operators_said_is_repeated(create, create_group, ask, sandbox, namespace) -> None:
+    create_group("said", 2)
+    create("w-0", gang="said")
+    condition = {
+        "type": "operators.koordinator.sh/Placed",
+        "status": "False",
+        "reason": "Backoff",
+        "message": "so they said",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods/w-0/status"
+    sandbox.client.patch(path, {"status": {"conditions": [condition]}})
+    group = {**condition, "type": "QuorumReached", "reason": "MissingMembers"}
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/podgroups/said/status"
+    sandbox.client.patch(path, {"status": {"conditions": [group]}})
+    for target, reason in (("pod/w-0", "Backoff"), ("pg/said", "MissingMembers")):
+        answer = ask(target)
+        assert answer["since"] == "2026-01-01T00:00:00Z"
+        reported = answer["reported"]
+        assert (reported["reason"], reported["message"]) == (reason, "so they said")
+
+
+def test_a_bound_pod(create, ask, sandbox, namespace, pool) -> None:
+    create("bound", schedulingGates=[])
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "bound"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": pool[0]},
+    }
+    sandbox.client.create(f"/api/v1/namespaces/{namespace}/pods/bound/binding", binding)
+    answer = ask("pod", "bound")
+    assert answer["standing"] == "Bound"
+    assert answer["place"]["node"] == pool[0]
+    assert answer["since"] is not None
+
+
+def test_a_pod_that_is_not_ours(create, sandbox, namespace) -> None:
+    create("theirs", schedulerName="somebody", schedulingGates=[])
+    done = explain("pod", f"{namespace}/theirs", kubeconfig=sandbox.kubeconfig)
+    assert done.exit_code == 0
+    assert "NotOurs" in done.stdout
+    assert "somebody is to place it" in done.stdout
+    assert "schedulerName: koord-scheduler" in done.stdout
+
+
+def test_what_is_missing_is_a_usage_error_with_close_names(create, sandbox, namespace) -> None:
+    create("worker-0")
+    done = explain("pod", f"{namespace}/worker0", kubeconfig=sandbox.kubeconfig)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        f"there is no Pod worker0 in namespace {namespace}; did you mean worker-0?" in done.stderr
+    )
+    done = explain("pg", f"{namespace}/nothing", kubeconfig=sandbox.kubeconfig)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_the_namespace_of_the_context_is_the_default(create, sandbox, namespace, tmp_path) -> None:
+    create("here")
+    config = yaml.safe_load(sandbox.kubeconfig.read_text("utf-8"))
+    config["contexts"][0]["context"]["namespace"] = namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), "utf-8")
+    done = explain("pod", "here", kubeconfig=path)
+    assert done.exit_code == 0
+    assert f"Pod {namespace}/here Placeable" in done.stdout
+
+
+# Rights
+
+LIST_ALL = {"apiGroups": ["", "scheduling.sigs.k8s.io"], "verbs": ["list"]}
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def user(sandbox: Sandbox, namespace: str) -> Iterator[Callable[..., object]]:
+    """Makes somebody who may list these resources, in the namespace or everywhere."""
+    made: list[str] = []
+
+    def make(*resources: str, everywhere: bool) -> object:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "somebody"}}
+        sandbox.client.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        scope = "" if everywhere else f"/namespaces/{namespace}"
+        kind, plural = ("ClusterRole", "clusterroles") if everywhere else ("Role", "roles")
+        name = f"explain-{namespace}"
+        meta = {"metadata": {"name": name}}
+        if resources:
+            rules = [{**LIST_ALL, "resources": list(resources)}]
+            role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "rules": rules}
+            sandbox.client.create(f"{RBAC}{scope}/{plural}", {**role, **meta})
+            binding = {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": f"{kind}Binding",
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": kind,
+                    "name": name,
+                },
+                "subjects": [
+                    {"kind": "ServiceAccount", "name": "somebody", "namespace": namespace}
+                ],
+            }
+            bindings = f"{RBAC}{scope}/{kind.lower()}bindings"
+            sandbox.client.create(bindings, {**binding, **meta})
+            made.extend([f"{bindings}/{name}", f"{RBAC}{scope}/{plural}/{name}"])
+        return sandbox.kubeconfig_for(namespace, "somebody")
+
+    yield make
+    for path in made:
+        sandbox.client.delete(path)
+
+
+def test_without_any_right_nothing_can_be_said(create, user, namespace) -> None:
+    create("w-0")
+    done = explain("pod", f"{namespace}/w-0", kubeconfig=user(everywhere=True))
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert f"you may not list pods, not even in namespace {namespace}" in done.stderr
+    assert "koord-user" in done.stderr
+
+
+def test_without_the_right_to_list_nodes(create, create_group, user, ask, namespace) -> None:
+    kubeconfig = user("pods", "podgroups", everywhere=True)
+    create("alone")
+    answer = ask("pod", "alone", kubeconfig=kubeconfig)
+    assert (answer["standing"], answer["reason"], answer["offers"]) == ("Waiting", None, [])
+    (warning,) = answer["warnings"]
+    assert "you may not list nodes" in warning
+    create_group("train", 2)
+    create("w-0", gang="train")
+    assert ask("pg", "train", kubeconfig=kubeconfig)["reason"]["code"] == "MissingMembers"
+    done = explain("pod", f"{namespace}/alone", kubeconfig=kubeconfig)
+    assert warning in done.stderr
+    assert "Why is not known from here." in done.stdout
+
+
+def test_with_the_rights_of_one_namespace(create, create_group, user, ask) -> None:
+    kubeconfig = user("pods", "podgroups", everywhere=False)
+    create_group("train", 2)
+    create("w-0", gang="train")
+    answer = ask("pod", "w-0", kubeconfig=kubeconfig)
+    assert answer["reason"]["code"] == "MissingMembers"
+    said = " ".join(answer["warnings"])
+    for part in ("list nodes", "list pods in namespace", "podgroups.scheduling.sigs.k8s.io in"):
+        assert part in said
+
+
+def test_without_the_right_to_list_podgroups(create, user, ask) -> None:
+    kubeconfig = user("pods", "nodes", everywhere=True)
+    create("w-0", gang="train")
+    answer = ask("pod", "w-0", kubeconfig=kubeconfig)
+    assert answer["reason"] is None
+    assert "you may not list podgroups" in answer["warnings"][0]
+    create("single")
+    assert ask("pod", "single", kubeconfig=kubeconfig)["standing"] == "Placeable"
+
+
+def test_a_token_that_is_not_accepted(sandbox, namespace, tmp_path) -> None:
+    config = yaml.safe_load(sandbox.kubeconfig.read_text("utf-8"))
+    config["users"][0]["user"] = {"token": "nonsense"}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), "utf-8")
+    done = explain("pod", f"{namespace}/w-0", kubeconfig=path)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "401" in done.stderr
+
+
+# The command line
+
+
+@pytest.mark.parametrize("command", [["explain", "pod", "x"], ["version", "--server"]])
+def test_a_cluster_that_does_not_answer(command, sandbox, tmp_path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{probe.getsockname()[1]}"
+    config = yaml.safe_load(sandbox.kubeconfig.read_text("utf-8"))
+    config["clusters"][0]["cluster"]["server"] = server
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), "utf-8")
+    done = CliRunner().invoke(app, [*command, f"--kubeconfig={path}"])
+    assert done.exit_code == 3
+    assert f"the cluster at {server} does not answer" in done.stderr
+
+
+def test_the_version_of_the_server(sandbox) -> None:
+    done = CliRunner().invoke(app, ["version", "--server", f"--kubeconfig={sandbox.kubeconfig}"])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[2].startswith("Kubernetes v1.")
+
+
+def test_names_are_completed(create, create_group, sandbox, namespace, monkeypatch) -> None:
+    create_group("train", 2)
+    create("worker-0")
+    create("worker-1")
+    create("other")
+    monkeypatch.setenv("KUBECONFIG", str(sandbox.kubeconfig))
+    assert complete("explain", "pod", f"{namespace}/wo") == [
+        f"{namespace}/worker-0",
+        f"{namespace}/worker-1",
+    ]
+    assert complete("explain", "pg", "-n", namespace, "") == ["train"]
+
+
+def complete(*typed: str) -> list[str]:
+    variables = {
+        "_KOORD_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": " ".join(["koord", *typed]),
+    }
+    done = CliRunner().invoke(app, env=variables, prog_name="koord")
+    return done.stdout.split()

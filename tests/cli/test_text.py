@@ -1,0 +1,202 @@
+"""How answers look: the same words on a terminal and in a file, the nearest nodes first."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_reading
+
+from koord.api.keys import own
+from koord.cli.answer import Answer
+from koord.cli.text import BEST_NODES, make_console, print_answer
+from koord.core.messages import render_for_pod
+from koord.core.reasons import MissingMembers
+
+A = "default/a"
+
+
+def show(answer: Answer, *, all_nodes: bool = False, colours: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=200,
+        force_terminal=colours,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},
+    )
+    print_answer(answer, console, NOW, all_nodes=all_nodes)
+    return file.getvalue()
+
+
+def make_incomplete(**reading):
+    group = make_pod_group(A, 3).build()
+    pods = [make_pod(f"w-{i}").gang(A).created(NOW - 240).build() for i in range(2)]
+    return make_reading(group, *pods, **reading)
+
+
+def test_a_pod_that_waits_for_members() -> None:
+    node = make_node("n").build()
+    group = make_pod_group(A, 3).build()
+    pods = [
+        make_pod(f"w-{i}").requests(cpu=1500).gang(A).created(NOW - 240).build() for i in (0, 1)
+    ]
+    assert show(ask_pod(make_reading(node, group, *pods))) == (
+        """\
+Pod default/w-0 Waiting MissingMembers since 2026-03-01T11:56:00Z (4m ago)
+  2 of 3 members of default/a present: child pod not collect enough
+  The operators have not said anything about it; if that lasts longer than some seconds, \
+they do not run or do not reach the cluster.
+
+GANG        PRESENT   NEEDED
+default/a         2        3
+Members of default/a: 2 present
+
+What would help
+  - Create 1 more member of default/a, or lower its minimum to 2.
+
+1 waiting pod asking for cpu 1500m: room for 42 on 1 of 1 node
+NODE   FIT   IN THE WAY
+n       42
+"""
+    )
+
+
+def test_colours_are_for_terminals_and_change_no_word() -> None:
+    answer = ask_pod(make_incomplete())
+    coloured = show(answer, colours=True)
+    assert "\x1b[" in coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == show(answer).splitlines()
+
+
+def test_what_goes_to_a_file_is_not_wrapped(monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.setenv("COLUMNS", "40")
+    console = make_console()
+    assert not console.is_terminal
+    print_answer(ask_pod(make_incomplete()), console, NOW, all_nodes=False)
+    written = console.file.getvalue()
+    assert "2 of 3 members of default/a present: child pod not collect enough\n" in written
+    assert "\x1b" not in written
+
+
+def test_text_of_users_is_no_markup() -> None:
+    pod = make_pod("w-0").foreign_gates("[bold]x[/bold]", ":smile:").build()
+    text = show(ask_pod(make_reading(pod)))
+    assert "[bold]x[/bold]" in text
+    assert ":smile:" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "said"),
+    [
+        ("MissingMembers", None, None),
+        ("MissingMembers", "1 of 3 members", "MissingMembers: 1 of 3 members"),
+        ("InsufficientNodes", "0/4 nodes", "InsufficientNodes: 0/4 nodes"),
+    ],
+)
+def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message, said) -> None:
+    first = ask_pod(make_incomplete())
+    assert first.reason is not None
+    assert isinstance(first.reason.reason, MissingMembers)
+    message = render_for_pod(first.reason.reason, "default/w-0") if message is None else message
+    condition = make_condition(own.PLACED, "False", code, message)
+    text = show(ask_pod(make_incomplete(conditions=[condition])))
+    assert "have not said anything" not in text
+    if said is None:
+        assert "The operators say" not in text
+    else:
+        assert f"The operators say since 2026-03-01T11:58:00Z (2m ago): {said}" in text
+
+
+def test_nobody_is_blamed_for_saying_nothing_of_what_is_not_theirs() -> None:
+    assert "have not said" not in show(ask_gang(make_reading(make_pod("w-0").gang(A).build())))
+    assert "have not said" not in show(ask_pod(make_reading(make_pod("w-0").not_ours().build())))
+
+
+def test_what_to_add_stands_as_yaml() -> None:
+    text = show(ask_pod(make_reading(make_pod("w-0").not_ours().build(), scheduler="other")))
+    assert (
+        "    spec:\n"
+        "      schedulerName: koord-scheduler\n"
+        "      schedulingGates:\n"
+        "        - name: operators.koordinator.sh/placement\n"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("pod", "sentence"),
+    [
+        (
+            make_pod("w-0").released("n", "p1", A, 4).running("n"),
+            "It is bound to node n by plan p1, with 4 members of default/a.",
+        ),
+        (make_pod("w-0").running("n"), "It is bound to node n; somebody else placed it."),
+        (
+            make_pod("w-0").released("n", "p1").not_ours(),
+            "It has node n by plan p1, and is released for its scheduler to bind.",
+        ),
+        (make_pod("w-0").terminating(), "It has ended or is being deleted."),
+    ],
+)
+def test_pods_that_do_not_wait(pod, sentence) -> None:
+    assert sentence in show(ask_pod(make_reading(pod.build())))
+
+
+def rows_of(text: str) -> list[str]:
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("NODE "))
+    return [line.split()[0] for line in lines[start + 1 :]]
+
+
+def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
+    nodes = [
+        make_node("a-selector-and-short").gpu(2),
+        make_node("b-short-of-two").gpu(4).cpu(1000).label("pool", "x"),
+        make_node("c-selector").gpu(8),
+        make_node("d-fits-once").gpu(8).label("pool", "x"),
+        make_node("e-lacks-half").gpu(4).label("pool", "x"),
+        make_node("f-tainted").gpu(8).label("pool", "x").taint("team", "b"),
+        make_node("g-lacks-one").gpu(7).label("pool", "x"),
+        make_node("h-fits-twice").gpu(16).label("pool", "x"),
+    ]
+    pod = make_pod("w-0").gpu(8).requests(cpu=2000).selector(pool="x").build()
+    text = show(ask_pod(make_reading(*(node.build() for node in nodes), pod)))
+    assert [name[0] for name in rows_of(text)] == ["h", "d", "c", "f", "g", "e", "a", "b"]
+    assert "nvidia.com/gpu 8 asked, 7 free" in text
+    assert "not selected; nvidia.com/gpu 8 asked, 2 free" in text
+    assert "taint {team: b}" in text
+
+
+def make_crowd():
+    nodes = [make_node(f"n-{i:02}").gpu(8).build() for i in range(BEST_NODES + 3)]
+    nodes += [make_node(f"s-{i:02}").gpu(4).build() for i in range(5)]
+    nodes += [make_node(f"t-{i:02}").gpu(8).taint("team", "b").build() for i in range(2)]
+    return make_reading(*nodes, make_pod("w-0").gpu(8).build())
+
+
+def test_the_best_nodes_are_listed_and_the_rest_is_summed_up() -> None:
+    *rows, summary = show(ask_pod(make_crowd())).splitlines()
+    assert sum(row.startswith("n-") for row in rows) == BEST_NODES
+    assert summary == (
+        "… and 10 more nodes: room for 3, 5 Insufficient nvidia.com/gpu, "
+        "2 node(s) had untolerated taint {team: b} (--all-nodes lists them)"
+    )
+
+
+def test_all_nodes_are_listed_when_asked_for() -> None:
+    text = show(ask_pod(make_crowd()), all_nodes=True)
+    assert len(rows_of(text)) == BEST_NODES + 10
+    assert "more nodes" not in text
+
+
+def test_members_of_different_kinds_have_a_table_each_up_to_a_limit() -> None:
+    group = make_pod_group(A, 8).build()
+    pods = [make_pod(f"w-{i}").gpu(i).gang(A).build() for i in range(1, 9)]
+    text = show(ask_gang(make_reading(make_node("n").gpu(8).build(), group, *pods)))
+    assert text.count("IN THE WAY") == 5
+    assert "Members of 3 more kinds" in text

@@ -1,0 +1,262 @@
+"""What would help: obstacles have a way out, and only nodes that have room are named."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import GPU, make_node, make_pod
+
+from koord.core import reasons as r
+from koord.core.advice import MAX_SENTENCES, Closed, advise, find_closed
+from koord.core.gang.model import BadValue
+from koord.core.pods import Requirement, SelectorTerm
+from koord.core.reasons import GangCount, NodeRefusal, RefusedNodes
+from koord.core.state import ClusterState
+
+A, B = "default/a", "default/b"
+
+
+def make_shortage(**fields: object) -> r.InsufficientNodes:
+    values: dict[str, object] = {
+        "want": 4,
+        "fit": 2,
+        "nodes": 3,
+        "refused": (RefusedNodes(NodeRefusal.RESOURCE, 3, GPU),),
+        "first": "default/w-2",
+        "resource": GPU,
+        "request": 8,
+        "more_nodes": 2,
+    }
+    return r.InsufficientNodes(**(values | fields))  # type: ignore[arg-type]
+
+
+EXPECTED = [
+    (
+        r.MissingMembers((GangCount(A, 3, 4), GangCount(B, 0, 2))),
+        (
+            "Create 1 more member of default/a, or lower its minimum to 3.",
+            "Create 2 more members of default/b.",
+        ),
+    ),
+    (
+        r.MissingMembers((GangCount(A, 1, 4, waiting_only=True),)),
+        (
+            "Create 3 more members of default/a, or lower its minimum to 1.",
+            "To have members count that run already, use the match policy waiting-and-running.",
+        ),
+    ),
+    (
+        r.MissingPodGroup(A),
+        ("Create the PodGroup default/a, or correct the name on the pods.",),
+    ),
+    (
+        r.MissingGang(A, (B,)),
+        ("Create default/b, or take it out of the groups of default/a.",),
+    ),
+    (
+        r.InvalidAnnotation((BadValue("key", "x", "nothing", "is not a number"),)),
+        ("Correct key, which is not a number.",),
+    ),
+    (
+        r.InconsistentGroup(A, (B, "default/c")),
+        (
+            "Add default/a to the groups of default/b, default/c.",
+            (
+                "Or take default/b, default/c out of the groups of default/a, "
+                "which then starts without."
+            ),
+        ),
+    ),
+    (
+        make_shortage(),
+        ("Add 2 nodes as large as the largest here, or free as much on those in use.",),
+    ),
+    (make_shortage(nodes=0, refused=(), more_nodes=0), ("Add nodes: there are none.",)),
+    (
+        make_shortage(more_nodes=0, request=16),
+        (
+            (
+                "No node that default/w-2 may use has 16 nvidia.com/gpu even when empty: "
+                "ask for less, or add a larger node."
+            ),
+        ),
+    ),
+    (make_shortage(more_nodes=0, resource="pods"), ("Add nodes that may run more pods.",)),
+    (make_shortage(more_nodes=0, resource=""), ()),
+    (
+        r.NeedsKubeScheduler("default/w-0", ("spec.resourceClaims",)),
+        (
+            "Drop spec.resourceClaims from the pod.",
+            (
+                "Or set spec.schedulerName to default-scheduler and keep the gate: "
+                "it is then planned by us and bound by kube-scheduler."
+            ),
+        ),
+    ),
+    (
+        r.WaitingForForeignGate("default/w-0", ("a.example/x", "b.example/y")),
+        (
+            (
+                "Whoever put a.example/x, b.example/y on the pod has to take it off; "
+                "ours comes off last."
+            ),
+            (
+                "A gate that nobody looks after any more can be removed "
+                "from spec.schedulingGates by hand."
+            ),
+        ),
+    ),
+    (
+        r.PinnedNodeUnfit("default/w-0", "n-1"),
+        (
+            (
+                "Delete default/w-0; the one that its owner makes in its place "
+                "may go to another node."
+            ),
+            "Or give node n-1 back what it had when the pod was released to it.",
+        ),
+    ),
+    (
+        r.BindFailed("default/w-0", 403, "no"),
+        ("Give the operators the rights of their ClusterRoles; see the message for which.",),
+    ),
+    (r.BindFailed("default/w-0", 500, "later"), ()),
+    (
+        r.BelowMin(2, 4),
+        ("Have the owner of the gang create 2 members in place of those that were lost.",),
+    ),
+    (r.Planned(4, 2), ()),
+    (r.AllBound(4, 4), ()),
+    (r.WithinTime(600), ()),
+]
+
+
+@pytest.mark.parametrize(("reason", "sentences"), EXPECTED)
+def test_advice(reason: r.Reason, sentences: tuple[str, ...]) -> None:
+    assert advise(reason) == sentences
+
+
+@pytest.mark.parametrize(
+    ("closed", "start"),
+    [
+        (
+            Closed(NodeRefusal.TAINT, "{team: b}", ("n-1",)),
+            (
+                "Tolerate the taint {team: b} in the pods, or take it off the nodes: "
+                "it closes 1 node with room (n-1)."
+            ),
+        ),
+        (
+            Closed(NodeRefusal.TAINT, "{node.kubernetes.io/not-ready: }", ("n-1",)),
+            (
+                "See what is wrong with 1 node with room (n-1), "
+                "tainted {node.kubernetes.io/not-ready: }."
+            ),
+        ),
+        (
+            Closed(NodeRefusal.UNSCHEDULABLE, "", tuple(f"n-{i}" for i in range(6))),
+            "Uncordon 6 nodes with room (n-0, n-1, n-2, n-3 and 2 more).",
+        ),
+        (
+            Closed(NodeRefusal.SELECTOR, "", ("n-1", "n-2")),
+            "Relax node selector and affinity of the pods, or label nodes to match: ",
+        ),
+        (
+            Closed(NodeRefusal.HOST_PORT, "", ("n-1",)),
+            "Drop the host port, or end the pods that have it on 1 node with room (n-1).",
+        ),
+    ],
+)
+def test_nodes_that_have_room_and_are_closed(closed: Closed, start: str) -> None:
+    sentences = advise(make_shortage(), (closed,))
+    assert any(sentence.startswith(start) for sentence in sentences)
+
+
+def test_opening_nodes_comes_first_if_they_are_enough() -> None:
+    few = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1",))
+    enough = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1", "n-2"))
+    assert advise(make_shortage(), (few,))[0].startswith("Add 2 nodes")
+    assert advise(make_shortage(), (enough,))[0].startswith("Uncordon 2 nodes")
+
+
+def test_advice_is_short() -> None:
+    many = [Closed(NodeRefusal.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
+    sentences = advise(make_shortage(), many)
+    assert len(sentences) == MAX_SENTENCES
+    assert any(sentence.startswith("Add ") for sentence in sentences)
+    values = tuple(BadValue(f"key-{i}", "x", "nothing", "is bad") for i in range(9))
+    assert len(advise(r.InvalidAnnotation(values))) == MAX_SENTENCES
+
+
+def find_for(pod, *nodes, others=()):
+    state = ClusterState()
+    for node in nodes:
+        state.upsert_node(node.build())
+    for other in others:
+        state.upsert_pod(other.build())
+    return find_closed(state.snapshot(), pod.build().shape)
+
+
+NEEDS_GPU = make_pod("w").gpu(8)
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "expected"),
+    [
+        (NEEDS_GPU, make_node("n").gpu(8), None),
+        (NEEDS_GPU, make_node("n").gpu(4), None),
+        (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b"), (NodeRefusal.TAINT, "{team: b}")),
+        (NEEDS_GPU, make_node("n").gpu(8).taint("x", effect="PreferNoSchedule"), None),
+        (
+            NEEDS_GPU,
+            make_node("n").gpu(8).taint("a", "1").taint("b", "2"),
+            (NodeRefusal.TAINT, "{a: 1} {b: 2}"),
+        ),
+        (
+            make_pod("w").tolerates("a", "1"),
+            make_node("n").taint("a", "1").taint("b", "2"),
+            (NodeRefusal.TAINT, "{b: 2}"),
+        ),
+        # Two things are in the way: taking one away would not help.
+        (NEEDS_GPU, make_node("n").gpu(4).taint("team", "b"), None),
+        (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b").unschedulable(), None),
+        (NEEDS_GPU, make_node("n").gpu(8).unschedulable(), (NodeRefusal.UNSCHEDULABLE, "")),
+        # Cordoning sets a taint as well; uncordoning takes both away.
+        (
+            NEEDS_GPU,
+            make_node("n").gpu(8).unschedulable().taint("node.kubernetes.io/unschedulable"),
+            (NodeRefusal.UNSCHEDULABLE, ""),
+        ),
+        (make_pod("w").selector(zone="a"), make_node("n"), (NodeRefusal.SELECTOR, "")),
+        (make_pod("w").selector(zone="a"), make_node("n").label("zone", "a"), None),
+        (
+            make_pod("w").terms(SelectorTerm(expressions=(Requirement("zone", "Exists"),))),
+            make_node("n"),
+            (NodeRefusal.SELECTOR, ""),
+        ),
+    ],
+)
+def test_a_node_is_named_if_one_thing_keeps_it_closed(pod, node, expected) -> None:
+    wanted = () if expected is None else (Closed(*expected, ("n",)),)
+    assert find_for(pod, node) == wanted
+
+
+def test_a_host_port_that_is_taken_is_such_a_thing() -> None:
+    taken = make_pod("other").host_port(80).running("n")
+    found = find_for(make_pod("w").host_port(80), make_node("n"), others=[taken])
+    assert found == (Closed(NodeRefusal.HOST_PORT, "", ("n",)),)
+
+
+def test_nodes_are_grouped_and_the_largest_group_is_first() -> None:
+    nodes = [make_node(f"a-{i}").gpu(8).taint("team", "a") for i in range(2)]
+    nodes += [make_node(f"b-{i}").gpu(8).taint("team", "b") for i in range(3)]
+    assert [(one.detail, one.nodes) for one in find_for(NEEDS_GPU, *nodes)] == [
+        ("{team: b}", ("b-0", "b-1", "b-2")),
+        ("{team: a}", ("a-0", "a-1")),
+    ]
+
+
+def test_nodes_that_are_gone_are_not_named() -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").taint("team", "b").build())
+    state.remove_node("n")
+    assert find_closed(state.snapshot(), make_pod("w").build().shape) == ()
