@@ -1,0 +1,40 @@
+# The image of the operators. Two stages, because what builds it must not be in it: the first one
+# makes an environment from uv.lock, the second one is Python, that environment and nothing else.
+#   docker build --tag koord-operators:0.1.0 .
+
+FROM python:3.13-slim-trixie AS build
+WORKDIR /src
+ENV UV_PROJECT_ENVIRONMENT=/opt/koord \
+    UV_PYTHON_DOWNLOADS=never \
+    UV_NO_CACHE=1 \
+    UV_LINK_MODE=copy
+COPY tools/uv.txt tools/
+RUN python -m venv /opt/uv \
+    && /opt/uv/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r tools/uv.txt
+# Dependencies change less often than the sources, so they make a layer of their own. None of them
+# is built here: what has no wheel would run its own code first.
+COPY pyproject.toml uv.lock ./
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-install-project --no-build \
+    --compile-bytecode
+COPY README.md LICENSE ./
+COPY operators operators
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-editable --compile-bytecode
+
+FROM python:3.13-slim-trixie
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="koord-operators" \
+      org.opencontainers.image.description="Koordinator's scheduling for AI and batch jobs as Kubernetes operators" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/koord /opt/koord
+# Nothing is written at run time: the root file system may be read-only, and there is no home.
+ENV PATH=/opt/koord/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/nonexistent \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /
+USER 65532:65532
+ENTRYPOINT ["koord"]
+CMD ["run"]
