@@ -172,6 +172,23 @@ def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
     assert "taint {team: b}" in text
 
 
+@pytest.mark.parametrize(
+    ("asked", "free", "shown"),
+    [
+        (4 << 30, 1 << 30, "4Gi asked, 1Gi free"),
+        (64 << 30, (63 << 30) + (1 << 29) + 1, "64Gi asked, 63.5Gi free"),
+        ((1 << 30) + 2, (1 << 30) + 1, "1.1Gi asked, 1.0Gi free"),
+        (2_000_000, 1_999_999, "2000000 asked, 1999999 free"),
+        (1 << 40, 1023 << 30, "1Ti asked, 1023Gi free"),
+        (1000, 999, "1000 asked, 999 free"),
+    ],
+)
+def test_bytes_are_shown_in_units_and_never_look_like_enough(asked, free, shown) -> None:
+    node = make_node("n").memory(free).build()
+    text = show(ask_pod(make_reading(node, make_pod("w-0").requests(memory=asked).build())))
+    assert f"n        0   memory {shown}" in text
+
+
 def make_crowd():
     nodes = [make_node(f"n-{i:02}").gpu(8).build() for i in range(BEST_NODES + 3)]
     nodes += [make_node(f"s-{i:02}").gpu(4).build() for i in range(5)]

@@ -182,6 +182,8 @@ class _Reader:
             except Forbidden:
                 continue
             except NotFound:
+                if source.wire is not WirePodGroup:
+                    raise
                 self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
             if extent is not None:

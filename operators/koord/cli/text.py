@@ -4,23 +4,18 @@ Colours and line breaks suit the terminal; what goes elsewhere is plain and has 
 statement.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from koord.cli.answer import Answer, GangAnswer, Place
 from koord.cli.history import Reported
-from koord.core.explain import ShapeOffers, Standing
-from koord.core.messages import render_refusal
-from koord.core.placement.shortage import NodeOffer
-from koord.core.reasons import NodeRefusal, RefusedNodes
-from koord.core.units import PODS, format_amount
+from koord.cli.nodetext import count_of, make_offers, make_table
+from koord.core.explain import Standing
 
 BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
@@ -42,12 +37,6 @@ _SENTENCES: Final = {
     ),
     Standing.ENDED: "It has ended or is being deleted.",
     Standing.NOTHING_WAITS: "No member of it waits for a node.",
-}
-_CAUSES: Final = {
-    NodeRefusal.UNSCHEDULABLE: "cordoned",
-    NodeRefusal.TAINT: "taint",
-    NodeRefusal.SELECTOR: "not selected",
-    NodeRefusal.HOST_PORT: "host port taken",
 }
 
 
@@ -85,7 +74,7 @@ def _make_parts(answer: Answer, now: float, most_nodes: int) -> Iterator[Rendera
         yield _indent(answer.add.rstrip(), 4)
     for offers in answer.offers[:MAX_SHAPES]:
         yield ""
-        yield from _make_offers(offers, most_nodes)
+        yield from make_offers(offers, most_nodes)
     if len(answer.offers) > MAX_SHAPES:
         yield ""
         yield f"Members of {len(answer.offers) - MAX_SHAPES} more kinds: see --output json."
@@ -145,7 +134,7 @@ def _is_same(answer: Answer, said: Reported) -> bool:
 
 def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
     if gang.group:
-        table = _make_table("GANG", "PRESENT", "NEEDED")
+        table = make_table("GANG", "PRESENT", "NEEDED")
         for count in gang.group:
             style = "" if count.present >= count.min_member else "yellow"
             table.add_row(count.gang, Text(str(count.present), style), str(count.min_member))
@@ -160,86 +149,8 @@ def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
         "terminating": members.terminating,
     }
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    plan = f"; plan {gang.plan_id} on {_count(len(gang.nodes), 'node')}" if gang.plan_id else ""
+    plan = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}" if gang.plan_id else ""
     yield f"Members of {gang.key}: {shown or 'none'}{plan}"
-
-
-def _make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
-    willing = sum(offer.pods > 0 for offer in offers.nodes)
-    head = f"{_count(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
-    room = f"room for {offers.fit} on {willing} of {_count(len(offers.nodes), 'node')}"
-    yield f"{head}: {room}"
-    if not offers.nodes:
-        return
-    nodes = sorted(offers.nodes, key=_distance)
-    table = _make_table("NODE", "FIT", "IN THE WAY")
-    for offer in nodes[:most]:
-        fit = Text(str(offer.pods), style="green" if offer.pods else "")
-        table.add_row(offer.node, fit, _describe_obstacles(offer))
-    yield table
-    if len(nodes) > most:
-        yield _summarize(nodes[most:])
-
-
-def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
-    """Sort key: most room first, then what is nearest to fitting."""
-    is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
-    lacking = sum((asked - max(free, 0)) / asked for _, asked, free in offer.short)
-    return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
-
-
-def _describe_obstacles(offer: NodeOffer) -> str:
-    closed = _CAUSES.get(offer.refusal, "") if offer.refusal is not None else ""
-    if closed and offer.detail:
-        closed += f" {{{offer.detail}}}"
-    short = [
-        f"{resource} {format_amount(resource, asked)} asked, {format_amount(resource, free)} free"
-        for resource, asked, free in offer.short
-    ]
-    return "; ".join(([closed] if closed else []) + short)
-
-
-def _summarize(rest: Sequence[NodeOffer]) -> str:
-    counts: Counter[tuple[NodeRefusal, str, str]] = Counter()
-    for offer in rest:
-        counts.update(_causes_of(offer))
-    texts = [
-        render_refusal(RefusedNodes(cause, nodes, resource, detail))
-        for (cause, resource, detail), nodes in counts.most_common(5)
-    ]
-    if room := sum(offer.pods for offer in rest):
-        texts.insert(0, f"room for {room}")
-    listed = f": {', '.join(texts)}" if texts else ""
-    return f"… and {_count(len(rest), 'more node')}{listed} (--all-nodes lists them)"
-
-
-def _causes_of(offer: NodeOffer) -> Iterable[tuple[NodeRefusal, str, str]]:
-    if offer.refusal is None:
-        return []
-    if offer.refusal is NodeRefusal.RESOURCE:
-        return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
-    return [(offer.refusal, "", offer.detail)]
-
-
-def _describe_requests(offers: ShapeOffers) -> str:
-    asked = [
-        f"{name} {format_amount(name, amount)}"
-        for name, amount in offers.requests
-        if name != PODS and amount
-    ]
-    return ", ".join(asked) or "nothing"
-
-
-def _make_table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for header in headers:
-        table.add_column(
-            header,
-            justify="right" if header in {"PRESENT", "NEEDED", "FIT"} else "left",
-            overflow="fold",
-            no_wrap=header == "NODE",
-        )
-    return table
 
 
 def _indent(text: str, by: int = 2) -> Padding:
@@ -261,7 +172,3 @@ def _format_age(seconds: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

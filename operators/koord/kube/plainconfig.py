@@ -88,16 +88,16 @@ def read_plain(path: str, context: str = "") -> PlainConfig | None:
         cluster = _find(config.clusters, chosen.cluster, _Cluster)
         user = _find(config.users, chosen.user, _User)
         return _resolve(cluster, user, chosen.namespace, file.parent)
-    except (OSError, yaml.YAMLError, LookupError, ValueError):
+    except (OSError, yaml.YAMLError, LookupError, StopIteration, ValueError):
         return None
 
 
 def _find(entries: list[_Entry], name: str, kind: type[T]) -> T:
-    """Return the entry of a name, checked; KeyError or ValueError if that cannot be."""
+    """Return the entry of a name, checked. Raises LookupError, ValueError or StopIteration."""
     for entry in entries:
         if entry.name == name:
-            parts = {_Cluster: entry.cluster, _User: entry.user, _Context: entry.context}
-            return msgspec.convert(parts[kind], kind)
+            parts = (entry.cluster, entry.user, entry.context)
+            return msgspec.convert(next(part for part in parts if part is not None), kind)
     raise KeyError(name)
 
 
