@@ -6,9 +6,7 @@ be used, naming the fields that stand against it. What the resources *do* is dec
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-
-import kopf
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
@@ -16,6 +14,10 @@ from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.parse import Invalid, Problem, parse
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
+from koord.controllers.kopfevents import register_events
+
+if TYPE_CHECKING:
+    import kopf
 
 ACCEPTED: Final = "Accepted"
 VALID: Final = "Valid"
@@ -78,16 +80,9 @@ class AcceptedController:
         self._sink = sink
         self._hand_over = hand_over
 
-    def register(self, registry: kopf.OperatorRegistry) -> None:
+    def register(self, registry: "kopf.OperatorRegistry") -> None:
         """Add the handler to a registry."""
-        names = self._resource.names
-        kopf.on.event(
-            names.group,
-            names.version,
-            names.plural,
-            registry=registry,
-            id=names.plural,
-        )(self.on_event)
+        register_events(registry, self._resource, self.on_event)
 
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         """Judge an object whenever it is seen, unless it is gone or already says so."""

@@ -10,19 +10,21 @@ import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
-
-import kopf
+from typing import TYPE_CHECKING, Any, Protocol
 
 from koord.api.parse import Invalid, Problem, parse
 from koord.api.podgroup import PodGroup as PodGroupResource
 from koord.controllers.debounce import Due, Pause
+from koord.controllers.kopfevents import register_events
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
 from koord.core.reasons import InconsistentGroup, Reason
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
+
+if TYPE_CHECKING:
+    import kopf
 
 QUIET_SECONDS = 0.8
 """A gang that changes is looked at when it has been quiet for this long …"""
@@ -59,7 +61,7 @@ class PodGroupController:
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def register(self, registry: kopf.OperatorRegistry, hand_over: Callable[..., object]) -> None:
+    def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
         """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
@@ -68,14 +70,7 @@ class PodGroupController:
             problems = parsed.problems if isinstance(parsed, Invalid) else ()
             hand_over(self.note_problems, key, problems)
 
-        names = PodGroupResource.names
-        kopf.on.event(
-            names.group,
-            names.version,
-            names.plural,
-            registry=registry,
-            id=names.plural,
-        )(on_event)
+        register_events(registry, PodGroupResource, on_event)
 
     def note_problems(self, key: GangKey, problems: tuple[Problem, ...]) -> None:
         """Learn what is wrong with an object, as far as validation can tell."""

@@ -10,13 +10,16 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import Callable
-
-import kopf
+from typing import TYPE_CHECKING
 
 from koord.api.keys import own
 from koord.kube.config import Credentials
 from koord.kube.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import kopf
 
 log = logging.getLogger(__name__)
 # A line per event that was handled well is of no use to anybody.
@@ -26,8 +29,10 @@ _BACKOFF = Backoff(base=0.5, cap=5.0)
 _STOP_SECONDS = 10.0
 
 
-def make_settings() -> kopf.OperatorSettings:
+def make_settings() -> "kopf.OperatorSettings":
     """Return settings under which Kopf writes nothing to users' objects and posts no events."""
+    import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
+
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -48,8 +53,10 @@ def make_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def make_registry(credentials: Credentials) -> kopf.OperatorRegistry:
+def make_registry(credentials: Credentials) -> "kopf.OperatorRegistry":
     """Return an empty registry that logs in as the rest of the process does."""
+    import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
+
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -78,7 +85,7 @@ class KopfHost:
     ``make_registry`` is called anew for every start: Kopf keeps state in a registry's handlers.
     """
 
-    def __init__(self, make_registry: Callable[[], kopf.OperatorRegistry]) -> None:
+    def __init__(self, make_registry: "Callable[[], kopf.OperatorRegistry]") -> None:
         self._make_registry = make_registry
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
@@ -107,6 +114,8 @@ class KopfHost:
             attempt += 1
 
     async def _operate(self) -> None:
+        import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
+
         await kopf.operator(
             registry=self._make_registry(),
             settings=make_settings(),

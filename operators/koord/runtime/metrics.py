@@ -7,9 +7,10 @@ interpreter without sharing counts.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,7 +25,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
+from koord.kube.status import StatusStats
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -38,6 +41,18 @@ class Reflecting(Protocol):
     def __len__(self) -> int:
         """Return how many objects it holds."""
         ...
+
+
+class WritingStatus(Protocol):
+    """A status writer, as far as it is measured."""
+
+    stats: StatusStats
+
+
+class Recording(Protocol):
+    """An event recorder, as far as it is measured."""
+
+    stats: EventStats
 
 
 class Metrics:
@@ -70,10 +85,6 @@ class Metrics:
         """Record the time from a complete unit to the binding of one of its pods."""
         self._writing.bind_latency.observe(seconds)
 
-    def count_status_write(self, resource: str, outcome: str) -> None:
-        """Count one update of a status subresource."""
-        self._writing.statuses.labels(resource, outcome).inc()
-
     def watch_pending(self, units_by_reason: Callable[[], Mapping[str, int]]) -> None:
         """Ask ``units_by_reason`` at every scrape how many units wait, and why."""
         self.registry.register(_Pending(units_by_reason))
@@ -90,6 +101,14 @@ class Metrics:
     def watch_reflectors(self, reflectors: Mapping[str, Reflecting]) -> None:
         """Read these reflectors, by the plural of their resource, at every scrape."""
         self.registry.register(_Reflectors(reflectors))
+
+    def watch_status_writers(self, writers: Sequence[tuple[str, WritingStatus]]) -> None:
+        """Read these writers, each with the plural of its resource, at every scrape."""
+        self.registry.register(_StatusWrites(writers))
+
+    def watch_events(self, recorder: Recording) -> None:
+        """Read this recorder at every scrape."""
+        self.registry.register(_Events(recorder))
 
     def encode(self) -> bytes:
         """Return all series in the text format."""
@@ -119,12 +138,6 @@ class _WritingSeries:
             "koord_bind_latency_seconds",
             "Time from a complete unit to the accepted binding of a pod of it.",
             buckets=_LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self.statuses = Counter(
-            "koord_status_writes",
-            "Updates of status subresources.",
-            ["resource", "outcome"],
             registry=registry,
         )
 
@@ -160,6 +173,40 @@ class _Reflectors(Collector):
                 counter.add_metric([resource], count(reflector.stats))
             yield counter
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StatusWrites(Collector):
+    writers: Sequence[tuple[str, WritingStatus]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        # Several operators may write about one resource.
+        tally: Tally[tuple[str, str]] = Tally()
+        for resource, writer in self.writers:
+            for outcome in _STATUS_OUTCOMES:
+                tally[resource, outcome] += getattr(writer.stats, outcome)
+        family = CounterMetricFamily(
+            "koord_status_writes", "Statements about status.", labels=["resource", "outcome"]
+        )
+        for labels, count in tally.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Events(Collector):
+    recorder: Recording
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily("koord_events", "Events.", labels=["outcome"])
+        for outcome in _EVENT_OUTCOMES:
+            family.add_metric([outcome], getattr(self.recorder.stats, outcome))
+        yield family
+
+
+_STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
+_EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
 
 _REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
     ("objects", "Objects held.", len),

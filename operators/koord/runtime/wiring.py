@@ -9,9 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, Final
-
-import kopf
+from typing import TYPE_CHECKING, Any, Final
 
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
@@ -31,6 +29,9 @@ from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    import kopf
 
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
@@ -68,6 +69,8 @@ class Parts:
         defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._writers: list[tuple[str, StatusWriter]] = []
+        """Every status writer, with the plural of the resource that it writes."""
         self._client = client
         self._settings = settings
         self._has_subresource = has_subresource
@@ -82,8 +85,9 @@ class Parts:
         ]
         self.metrics.watch_assumed(lambda: len(self.reader.state.assumed))
         self.metrics.watch_reflectors(self.reader.reflectors)
+        self.metrics.watch_status_writers(self._writers)
 
-    def make_registry(self) -> kopf.OperatorRegistry:
+    def make_registry(self) -> "kopf.OperatorRegistry":
         """Return a new Kopf registry with the handlers of all operators."""
         registry = make_registry(self._client.credentials)
         if self._pod_group is not None:
@@ -118,7 +122,7 @@ class Parts:
         reports = WaitReports(
             state=self.reader.state,
             announcer=PlacementAnnouncer(
-                pods=self._make_writer(MERGED, lambda ref: self._pods.status_of(ref.uid)),
+                pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
                 pod_groups=self._make_group_writer("koord-placement"),
                 events=events,
             ),
@@ -138,6 +142,7 @@ class Parts:
             clock=time.monotonic,
             wall_clock=time.time,
         )
+        self.metrics.watch_events(events)
         self.background += [events.run, lambda: reports.run(placement.reason_for)]
         self.reader.listeners.append(placement.wake)
         self.metrics.watch_pending(lambda: _count_by_reason(placement))
@@ -157,22 +162,24 @@ class Parts:
     def _make_accepted(self, name: str) -> AcceptedController:
         seen: dict[str, Mapping[str, Any]] = {}
         form = applied_by(f"koord-{name}")
-        writer = self._make_writer(form, lambda ref: seen.get(ref.uid, {}))
+        resource = RESOURCE_OF_OPERATOR[name]
+        writer = self._make_writer(resource.names.plural, form, lambda ref: seen.get(ref.uid, {}))
         sink = AcceptedAnnouncer(writer, seen)
-        return AcceptedController(RESOURCE_OF_OPERATOR[name], sink, self._hand_over)
-
-    def _make_writer(self, form: Form, present: Present) -> StatusWriter:
-        writer = StatusWriter(self._client, form, present)
-        self.background.append(writer.run)
-        return writer
+        return AcceptedController(resource, sink, self._hand_over)
 
     def _make_group_writer(self, manager: str) -> StatusWriter:
-        writer = StatusWriter(
-            self._client,
+        return self._make_writer(
+            POD_GROUPS,
             applied_by(manager),
             lambda ref: self._groups.status_of(ref.uid),
             has_subresource=self._has_subresource,
         )
+
+    def _make_writer(
+        self, resource: str, form: Form, present: Present, *, has_subresource: bool = True
+    ) -> StatusWriter:
+        writer = StatusWriter(self._client, form, present, has_subresource=has_subresource)
+        self._writers.append((resource, writer))
         self.background.append(writer.run)
         return writer
 
