@@ -2,12 +2,14 @@
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
+from koord.kube.status import StatusStats
 from koord.runtime.metrics import Metrics
 
 
@@ -28,18 +30,19 @@ def value_of(metrics, name, **labels):
             {"result": "refused"},
             2,
         ),
-        (
-            lambda m: m.count_status_write("podgroups", "written"),
-            "koord_status_writes_total",
-            {"resource": "podgroups", "outcome": "written"},
-            1,
-        ),
     ],
 )
 def test_a_recorder_moves_its_series(record, name, labels, expected):
     metrics = Metrics()
     record(metrics)
     assert value_of(metrics, name, **labels) == expected
+
+
+@dataclass
+class FakeWriter:
+    """Stands for a status writer or an event recorder: its numbers."""
+
+    stats: StatusStats | EventStats
 
 
 @dataclass
@@ -73,6 +76,40 @@ def test_reflectors_are_read_at_every_scrape(stats, name, expected):
     pods.objects, pods.stats = 7, stats
     assert value_of(metrics, name, resource="pods") == expected
     assert value_of(metrics, name, resource="nodes") == 0
+
+
+def test_status_writers_of_one_resource_are_added_up_at_every_scrape():
+    metrics, placement, podgroup = Metrics(), FakeWriter(StatusStats()), FakeWriter(StatusStats())
+    pods = FakeWriter(StatusStats(retried=5))
+    metrics.watch_status_writers(
+        [("podgroups", placement), ("podgroups", podgroup), ("pods", pods)]
+    )
+    placement.stats, podgroup.stats = StatusStats(written=2, refused=1), StatusStats(written=3)
+    name = "koord_status_writes_total"
+    assert value_of(metrics, name, resource="podgroups", outcome="written") == 5
+    assert value_of(metrics, name, resource="podgroups", outcome="refused") == 1
+    assert value_of(metrics, name, resource="pods", outcome="retried") == 5
+    assert value_of(metrics, name, resource="pods", outcome="written") == 0
+
+
+@pytest.mark.parametrize(
+    ("stats", "watch", "name"),
+    [
+        (
+            StatusStats,
+            lambda m, one: m.watch_status_writers([("pods", one)]),
+            "koord_status_writes",
+        ),
+        (EventStats, lambda m, one: m.watch_events(one), "koord_events"),
+    ],
+)
+def test_every_counter_of_a_writer_is_an_outcome(stats, watch, name):
+    counters = [field.name for field in fields(stats) if field.type is int]
+    numbers = {counter: at for at, counter in enumerate(counters, 1)}
+    metrics = Metrics()
+    watch(metrics, FakeWriter(stats(**numbers)))
+    (family,) = (family for family in metrics.registry.collect() if family.name == name)
+    assert {one.labels["outcome"]: one.value for one in family.samples} == numbers
 
 
 def test_the_silence_of_a_reflector_grows():
@@ -109,6 +146,8 @@ def test_names_follow_the_convention():
     metrics.watch_pending(dict)
     metrics.watch_assumed(lambda: 0)
     metrics.watch_reflectors({})
+    metrics.watch_status_writers([])
+    metrics.watch_events(FakeWriter(EventStats()))
     families = text_string_to_metric_families(metrics.encode().decode())
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names

@@ -6,11 +6,7 @@ for when somebody scrapes. Each ``Metrics`` has a registry of its own, so severa
 interpreter without sharing counts.
 """
 
-import time
-from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,39 +16,19 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-from typing_extensions import override
 
-from koord.kube.events import EventStats
-from koord.kube.reflector import ReflectorStats
-from koord.kube.status import StatusStats
+from koord.runtime.collectors import (
+    EventCollector,
+    PendingCollector,
+    Recording,
+    Reflecting,
+    ReflectorCollector,
+    StatusCollector,
+    WritingStatus,
+)
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-
-
-class Reflecting(Protocol):
-    """A reflector, as far as it is measured."""
-
-    stats: ReflectorStats
-
-    def __len__(self) -> int:
-        """Return how many objects it holds."""
-        ...
-
-
-class WritingStatus(Protocol):
-    """A status writer, as far as it is measured."""
-
-    stats: StatusStats
-
-
-class Recording(Protocol):
-    """An event recorder, as far as it is measured."""
-
-    stats: EventStats
 
 
 class Metrics:
@@ -87,7 +63,7 @@ class Metrics:
 
     def watch_pending(self, units_by_reason: Callable[[], Mapping[str, int]]) -> None:
         """Ask ``units_by_reason`` at every scrape how many units wait, and why."""
-        self.registry.register(_Pending(units_by_reason))
+        self.registry.register(PendingCollector(units_by_reason))
 
     def watch_assumed(self, pods: Callable[[], int]) -> None:
         """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""
@@ -100,15 +76,15 @@ class Metrics:
 
     def watch_reflectors(self, reflectors: Mapping[str, Reflecting]) -> None:
         """Read these reflectors, by the plural of their resource, at every scrape."""
-        self.registry.register(_Reflectors(reflectors))
+        self.registry.register(ReflectorCollector(reflectors))
 
     def watch_status_writers(self, writers: Sequence[tuple[str, WritingStatus]]) -> None:
         """Read these writers, each with the plural of its resource, at every scrape."""
-        self.registry.register(_StatusWrites(writers))
+        self.registry.register(StatusCollector(writers))
 
     def watch_events(self, recorder: Recording) -> None:
         """Read this recorder at every scrape."""
-        self.registry.register(_Events(recorder))
+        self.registry.register(EventCollector(recorder))
 
     def encode(self) -> bytes:
         """Return all series in the text format."""
@@ -140,92 +116,3 @@ class _WritingSeries:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pending(Collector):
-    units_by_reason: Callable[[], Mapping[str, int]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "koord_pending_units", "Units that wait, by reason.", labels=["reason"]
-        )
-        for reason, units in self.units_by_reason().items():
-            family.add_metric([reason], units)
-        yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reflectors(Collector):
-    reflectors: Mapping[str, Reflecting]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        for name, text, read in _REFLECTOR_GAUGES:
-            gauge = GaugeMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
-            for resource, reflector in self.reflectors.items():
-                gauge.add_metric([resource], read(reflector))
-            yield gauge
-        for name, text, count in _REFLECTOR_COUNTERS:
-            counter = CounterMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
-            for resource, reflector in self.reflectors.items():
-                counter.add_metric([resource], count(reflector.stats))
-            yield counter
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _StatusWrites(Collector):
-    writers: Sequence[tuple[str, WritingStatus]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        # Several operators may write about one resource.
-        tally: Tally[tuple[str, str]] = Tally()
-        for resource, writer in self.writers:
-            for outcome in _STATUS_OUTCOMES:
-                tally[resource, outcome] += getattr(writer.stats, outcome)
-        family = CounterMetricFamily(
-            "koord_status_writes", "Statements about status.", labels=["resource", "outcome"]
-        )
-        for labels, count in tally.items():
-            family.add_metric(labels, count)
-        yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Events(Collector):
-    recorder: Recording
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily("koord_events", "Events.", labels=["outcome"])
-        for outcome in _EVENT_OUTCOMES:
-            family.add_metric([outcome], getattr(self.recorder.stats, outcome))
-        yield family
-
-
-_STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
-_EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
-
-_REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
-    ("objects", "Objects held.", len),
-    (
-        "silence_seconds",
-        "Time since the API server was last heard of.",
-        lambda reflector: time.monotonic() - reflector.stats.last_contact,
-    ),
-)
-_REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (
-    ("events", "Changes taken in.", lambda stats: stats.added + stats.modified + stats.deleted),
-    ("relists", "Complete lists, the first one included.", lambda stats: stats.lists),
-    ("watches", "Watches opened.", lambda stats: stats.watches),
-    (
-        "inferred_deletes",
-        "Deletions that no watch told of, found by comparing with a list.",
-        lambda stats: stats.inferred_deletes,
-    ),
-    ("decode_errors", "Objects that made no sense.", lambda stats: stats.poison),
-    ("decode_seconds", "Time spent on decoding.", lambda stats: stats.decode_seconds),
-    ("errors", "Lists and watches that failed.", lambda stats: stats.errors),
-)

@@ -1,0 +1,137 @@
+"""Series that are read when somebody scrapes: what is, and what others count for themselves.
+
+The counters stay plain numbers where they are counted; only here do they become series.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from koord.kube.events import EventStats
+from koord.kube.reflector import ReflectorStats
+from koord.kube.status import StatusStats
+
+
+class Reflecting(Protocol):
+    """A reflector, as far as it is measured."""
+
+    stats: ReflectorStats
+
+    def __len__(self) -> int:
+        """Return how many objects it holds."""
+        ...
+
+
+class WritingStatus(Protocol):
+    """A status writer, as far as it is measured."""
+
+    stats: StatusStats
+
+
+class Recording(Protocol):
+    """An event recorder, as far as it is measured."""
+
+    stats: EventStats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingCollector(Collector):
+    """Units that wait, by reason."""
+
+    units_by_reason: Callable[[], Mapping[str, int]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "koord_pending_units", "Units that wait, by reason.", labels=["reason"]
+        )
+        for reason, units in self.units_by_reason().items():
+            family.add_metric([reason], units)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReflectorCollector(Collector):
+    """Reflectors, by the plural of their resource."""
+
+    reflectors: Mapping[str, Reflecting]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for name, text, read in _REFLECTOR_GAUGES:
+            gauge = GaugeMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
+            for resource, reflector in self.reflectors.items():
+                gauge.add_metric([resource], read(reflector))
+            yield gauge
+        for name, text, count in _REFLECTOR_COUNTERS:
+            counter = CounterMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
+            for resource, reflector in self.reflectors.items():
+                counter.add_metric([resource], count(reflector.stats))
+            yield counter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatusCollector(Collector):
+    """Status writers, each with the plural of its resource; those of one resource are added up."""
+
+    writers: Sequence[tuple[str, WritingStatus]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        tally: Counter[tuple[str, str]] = Counter()
+        for resource, writer in self.writers:
+            for outcome in _STATUS_OUTCOMES:
+                tally[resource, outcome] += getattr(writer.stats, outcome)
+        family = CounterMetricFamily(
+            "koord_status_writes", "Statements about status.", labels=["resource", "outcome"]
+        )
+        for labels, count in tally.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventCollector(Collector):
+    """An event recorder."""
+
+    recorder: Recording
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily("koord_events", "Events.", labels=["outcome"])
+        for outcome in _EVENT_OUTCOMES:
+            family.add_metric([outcome], getattr(self.recorder.stats, outcome))
+        yield family
+
+
+_STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
+_EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
+
+_REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
+    ("objects", "Objects held.", len),
+    (
+        "silence_seconds",
+        "Time since the API server was last heard of.",
+        lambda reflector: time.monotonic() - reflector.stats.last_contact,
+    ),
+)
+_REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (
+    ("events", "Changes taken in.", lambda stats: stats.added + stats.modified + stats.deleted),
+    ("relists", "Complete lists, the first one included.", lambda stats: stats.lists),
+    ("watches", "Watches opened.", lambda stats: stats.watches),
+    (
+        "inferred_deletes",
+        "Deletions that no watch told of, found by comparing with a list.",
+        lambda stats: stats.inferred_deletes,
+    ),
+    ("decode_errors", "Objects that made no sense.", lambda stats: stats.poison),
+    ("decode_seconds", "Time spent on decoding.", lambda stats: stats.decode_seconds),
+    ("errors", "Lists and watches that failed.", lambda stats: stats.errors),
+)
