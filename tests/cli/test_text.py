@@ -163,10 +163,11 @@ def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
         make_node("f-tainted").gpu(8).label("pool", "x").taint("team", "b"),
         make_node("g-lacks-one").gpu(7).label("pool", "x"),
         make_node("h-fits-twice").gpu(16).label("pool", "x"),
+        make_node("i-tainted-and-lacks-one").gpu(7).label("pool", "x").taint("team", "b"),
     ]
     pod = make_pod("w-0").gpu(8).requests(cpu=2000).selector(pool="x").build()
     text = show(ask_pod(make_reading(*(node.build() for node in nodes), pod)))
-    assert [name[0] for name in rows_of(text)] == ["h", "d", "c", "f", "g", "e", "a", "b"]
+    assert [name[0] for name in rows_of(text)] == list("hdcfgeiab")
     assert "nvidia.com/gpu 8 asked, 7 free" in text
     assert "not selected; nvidia.com/gpu 8 asked, 2 free" in text
     assert "taint {team: b}" in text

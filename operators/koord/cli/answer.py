@@ -18,8 +18,6 @@ from koord.cli.doubts import (
 from koord.cli.history import History, look_back
 from koord.core.advice import advise, find_closed
 from koord.core.explain import (
-    GangExplanation,
-    PodExplanation,
     ShapeOffers,
     Standing,
     explain_gang,
@@ -115,7 +113,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
         raise Missing(describe_missing(reading, target, (one.key for one in state.pods.values())))
     explanation = explain_pod(state, pod, Scoring())
     reason = keep_founded(explanation.reason, reading, target.namespace)
-    standing = _standing_of(explanation, reason)
+    standing = explanation.standing
     sighting = reading.sighting or Sighting()
     is_stranger = standing is Standing.NOT_OURS and pod.recorded is None
     return Answer(
@@ -138,7 +136,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         raise Missing(describe_missing(reading, target, state.book.keys()))
     explanation = explain_gang(state, target.key, Scoring())
     reason = keep_founded(explanation.reason, reading, target.namespace)
-    standing = _standing_of(explanation, reason)
+    standing = explanation.standing
     pod_group = state.book.pod_group(target.key)
     return Answer(
         target=target,
@@ -156,13 +154,6 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         offers=() if are_nodes_unknown(reading) else explanation.offers,
         advice=_advise(state, reason),
     )
-
-
-def _standing_of(explanation: PodExplanation | GangExplanation, reason: Reason | None) -> Standing:
-    """Return the standing; what rests on a reason that is not founded is no more than waiting."""
-    if explanation.standing is Standing.PLACEABLE and reason is None:
-        return Standing.WAITING
-    return explanation.standing
 
 
 def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
