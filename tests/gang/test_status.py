@@ -115,6 +115,14 @@ def test_a_finished_gang_is_neither_degraded_nor_late() -> None:
     assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(600))
 
 
+def test_members_that_have_succeeded_are_not_missing() -> None:
+    ended = make_member("a-0").bound("n1").phase(PodPhase.SUCCEEDED).build()
+    pods = [ended, make_member("a-1").running("n1").build()]
+    status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=9.0)
+    quorum = Reached((GangCount(A, 2, 2),))
+    assert condition(status, ConditionType.QUORUM_REACHED) == (True, quorum)
+
+
 def test_settings_that_cannot_be_used() -> None:
     bad = BadValue("k", "v", "default", "is odd")
     group = make_pod_group(A, 1)._set_spec(bad_values=(bad,)).build()

@@ -22,6 +22,7 @@ from koord.core.reasons import (
     BelowMin,
     InconsistentGroup,
     InvalidAnnotation,
+    MissingMembers,
     PartiallyBound,
     Planned,
     Reached,
@@ -194,7 +195,20 @@ def _quorum(view: _View) -> Condition:
     if isinstance(found, InconsistentGroup):
         # A matter of the settings, reported there; the members may be complete all the same.
         found = count_quorum(view.book, view.key, compat=view.compat)
+    if isinstance(found, MissingMembers):
+        found = _count_succeeded(view.book, found)
     return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
+
+
+def _count_succeeded(book: GangBook, missing: MissingMembers) -> MissingMembers | Reached:
+    """Tell again who is missing when members that have done their work are not."""
+    counts = tuple(
+        replace(count, present=count.present + book.tally(count.gang).succeeded)
+        for count in missing.gangs
+    )
+    if all(count.present >= count.min_member for count in counts):
+        return Reached(counts)
+    return missing
 
 
 def _spec_valid(view: _View) -> Condition:
