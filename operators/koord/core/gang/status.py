@@ -195,20 +195,19 @@ def _quorum(view: _View) -> Condition:
     if isinstance(found, InconsistentGroup):
         # A matter of the settings, reported there; the members may be complete all the same.
         found = count_quorum(view.book, view.key, compat=view.compat)
-    if isinstance(found, MissingMembers):
+    if isinstance(found, MissingMembers | Reached):
         found = _count_succeeded(view.book, found)
     return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
 
 
-def _count_succeeded(book: GangBook, missing: MissingMembers) -> MissingMembers | Reached:
-    """Tell again who is missing when members that have done their work are not."""
+def _count_succeeded(book: GangBook, found: MissingMembers | Reached) -> MissingMembers | Reached:
+    """Count members that have done their work among those that are there."""
     counts = tuple(
         replace(count, present=count.present + book.tally(count.gang).succeeded)
-        for count in missing.gangs
+        for count in found.gangs
     )
-    if all(count.present >= count.min_member for count in counts):
-        return Reached(counts)
-    return missing
+    complete = all(count.present >= count.min_member for count in counts)
+    return Reached(counts) if complete or isinstance(found, Reached) else MissingMembers(counts)
 
 
 def _spec_valid(view: _View) -> Condition:
