@@ -14,13 +14,13 @@ class Pause:
 class Due:
     """The moment at which something that changed at ``first`` is to be looked at."""
 
-    __slots__ = ("_latest", "_pause", "at")
+    __slots__ = ("_latest", "at", "pause")
 
     def __init__(self, first: float, pause: Pause) -> None:
-        self._pause = pause
+        self.pause = pause
         self._latest = first + pause.longest
         self.at = min(first + pause.quiet, self._latest)
 
     def put_off(self, now: float) -> None:
         """Note another change."""
-        self.at = min(now + self._pause.quiet, self._latest)
+        self.at = min(now + self.pause.quiet, self._latest)

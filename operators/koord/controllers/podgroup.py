@@ -31,6 +31,8 @@ QUIET_SECONDS = 0.8
 LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
+_PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
+"""Nobody waits in a group without pods; mostly they are about to come."""
 
 
 class StatusSink(Protocol):
@@ -97,7 +99,11 @@ class PodGroupController:
     def _touch(self, gangs: set[GangKey]) -> None:
         now = self.clock()
         for gang in gangs:
-            self._due.setdefault(gang, Due(now, _PAUSE)).put_off(now)
+            pause = _PAUSE if self.state.book.members(gang) else _PAUSE_WHILE_EMPTY
+            due = self._due.get(gang)
+            if due is None or due.pause is not pause:
+                due = self._due[gang] = Due(now, pause)
+            due.put_off(now)
 
     def _flush(self) -> None:
         now = self.clock()
