@@ -35,7 +35,7 @@ from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup
 
-PAGE_SIZE: Final = 1000
+PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
 """How long a server that is busy is asked again."""
 
