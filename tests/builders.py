@@ -7,7 +7,7 @@ ours (gated, our scheduler name), a healthy node with nothing taken. Knows no ru
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from koord.core.gang.model import (
     DEFAULT_WAIT_SECONDS,
@@ -28,9 +28,11 @@ from koord.core.pods import (
     PodPhase,
     PodShape,
     RecordedPlan,
-    SelectorTerm,
     Toleration,
 )
+
+if TYPE_CHECKING:
+    from koord.core.selectors import SelectorTerm
 
 GPU = "nvidia.com/gpu"
 

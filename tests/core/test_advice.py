@@ -8,8 +8,8 @@ from tests.builders import GPU, make_node, make_pod
 from koord.core import reasons as r
 from koord.core.advice import MAX_SENTENCES, Closed, advise, find_closed
 from koord.core.gang.model import BadValue
-from koord.core.pods import Requirement, SelectorTerm
 from koord.core.reasons import GangCount, NodeRefusal, RefusedNodes
+from koord.core.selectors import Requirement, SelectorTerm
 from koord.core.state import ClusterState
 
 A, B = "default/a", "default/b"

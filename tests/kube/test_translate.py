@@ -8,16 +8,8 @@ import pytest
 from koord.api.keys import gang, own
 from koord.core.gang.model import GangMode, GangSource, Phase
 from koord.core.nodes import Taint
-from koord.core.pods import (
-    Handling,
-    HostPort,
-    Operator,
-    PodPhase,
-    RecordedPlan,
-    Requirement,
-    SelectorTerm,
-    Toleration,
-)
+from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
+from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.core.units import AMOUNT_LIMIT
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.gangs import PodGroupTranslator

@@ -3,7 +3,8 @@
 import pytest
 from tests.builders import make_node, make_pod
 
-from koord.core.pods import Operator, Pod, Requirement, SelectorTerm
+from koord.core.pods import Pod
+from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.core.state import ClusterState
 
 

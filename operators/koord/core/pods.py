@@ -9,34 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koord.core.gang.model import GangClaim
-
-
-class Operator(StrEnum):
-    """Operators of a node selector requirement."""
-
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-    GT = "Gt"
-    LT = "Lt"
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One expression over node labels (or over ``metadata.name`` when used as a field)."""
-
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SelectorTerm:
-    """All expressions and fields must hold; a term with neither matches no node."""
-
-    expressions: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+from koord.core.selectors import SelectorTerm
 
 
 @dataclass(frozen=True, slots=True)

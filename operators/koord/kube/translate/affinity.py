@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from koord.core.pods import Operator, Requirement, SelectorTerm, Toleration
+from koord.core.pods import Toleration
+from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 NODE_NAME_FIELD: Final = "metadata.name"
 

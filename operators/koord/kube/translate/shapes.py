@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from koord.core.placement.requests import InitContainer, effective_requests, resized_requests
-from koord.core.pods import HostPort, PodShape, SelectorTerm
+from koord.core.pods import HostPort, PodShape
+from koord.core.selectors import SelectorTerm
 from koord.core.units import Amounts
 from koord.kube.translate.affinity import (
     AffinityForm,

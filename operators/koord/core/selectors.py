@@ -1,0 +1,82 @@
+"""Label selectors: the expressions with which objects name other objects.
+
+Semantics are those of the API: all requirements of a selector must hold, an empty selector selects
+everything, and no selector (None) selects nothing. Whose labels they are is not known here.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_LIMIT: Final = 1 << 63
+
+
+class Operator(StrEnum):
+    """Operators of a requirement."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression over labels (or over ``metadata.name`` when used as a field of nodes)."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+LabelSelector: TypeAlias = tuple[Requirement, ...] | None
+"""ANDed requirements: ``()`` selects everything, None selects nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """A node selector term: expressions and fields must all hold; with neither it matches none."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+def is_selected(labels: Mapping[str, str], selector: LabelSelector) -> bool:
+    """Whether a selector selects an object with these labels."""
+    if selector is None:
+        return False
+    return all(_holds(labels.get(one.key), one) for one in selector)
+
+
+def _holds(value: str | None, requirement: Requirement) -> bool:
+    match requirement.operator:
+        case Operator.IN:
+            return value in requirement.values
+        case Operator.NOT_IN:
+            return value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+        case Operator.GT | Operator.LT:
+            return value is not None and is_beyond(value, requirement)
+
+
+def is_beyond(value: str, requirement: Requirement) -> bool:
+    """Whether an integer label is greater (``Gt``) or less (``Lt``) than the one that is asked."""
+    bound = _parse_integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = _parse_integer(value)
+    if bound is None or number is None:
+        return False
+    return number > bound if requirement.operator is Operator.GT else number < bound
+
+
+def _parse_integer(text: str) -> int | None:
+    # Not what int() takes: it knows underscores, blanks and digits of all scripts.
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -_LIMIT <= number < _LIMIT else None
