@@ -1,12 +1,14 @@
-"""Reads the shipped manifests, and installs them for real once."""
+"""Reads the shipped manifests, and installs them for real: once plain, once with all policies."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.manifests.waiting import wait_for
 
 from koord.sandbox import Component, Sandbox
+from koord.sandbox.errors import ApiError
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -41,3 +43,27 @@ def separate(installed) -> Sandbox:
     """The same cluster with the overlay of separate processes installed too."""
     installed.kubectl("apply", "-k", str(MANIFESTS / "overlays" / "separate"))
     return installed
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Sandbox]:
+    """A complete cluster with the base and both policies in force."""
+    with Sandbox() as box:
+        box.apply(ROOT / "crds")
+        for part in ("base", "overlays/separate", "overlays/inject", "overlays/protect"):
+            box.kubectl("apply", "-k", str(MANIFESTS / part))
+        wait_for(lambda: _is_denied(box), "the policy is in force")
+        yield box
+
+
+def _is_denied(box: Sandbox) -> bool:
+    """The API server takes a moment to notice a policy."""
+    pod = {
+        "metadata": {"name": "x", "annotations": {"operators.koordinator.sh/plan": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    try:
+        box.client.create("/api/v1/namespaces/default/pods?dryRun=All", pod)
+    except ApiError as error:
+        return error.status == 403
+    return False

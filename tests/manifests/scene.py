@@ -1,0 +1,84 @@
+"""A namespace in which somebody has every right on pods, and the identity of the operators."""
+
+import re
+import secrets
+from typing import Any
+
+from tests.manifests.attacks import GATE, make_pod, release
+from tests.manifests.conftest import MANIFESTS, load_all
+from tests.manifests.someone import APPLY, JSON_PATCH, Someone, create_account
+
+from koord.sandbox import Sandbox
+
+EVERYTHING_ON_PODS = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything-on-pods}
+rules:
+  - apiGroups: [""]
+    resources:
+      - bindings
+      - pods
+      - pods/binding
+      - pods/ephemeralcontainers
+      - pods/resize
+      - pods/status
+    verbs: ["*"]
+"""
+
+
+def read_policy(overlay: str) -> dict[str, Any]:
+    text = (MANIFESTS / "overlays" / overlay / "policy.yaml").read_text(encoding="utf-8")
+    return load_all(text)[0]["spec"]
+
+
+def quoted(expression: str) -> set[str]:
+    """The string literals of a CEL expression."""
+    return set(re.findall(r"'([^']+)'", expression))
+
+
+def protected_annotations() -> set[str]:
+    variables = {one["name"]: one["expression"] for one in read_policy("protect")["variables"]}
+    return quoted(variables["results"])
+
+
+def protected_state(pod: dict[str, Any]) -> tuple[bool, dict[str, str]]:
+    """What the policy is about: is the pod held, and what does it say that it was given."""
+    annotations = pod["metadata"].get("annotations", {})
+    gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
+    results = {key: annotations[key] for key in protected_annotations() & annotations.keys()}
+    return GATE in gates, results
+
+
+class Scene:
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.namespace = f"test-{secrets.token_hex(3)}"
+        box.create_namespace(self.namespace)
+        box.kubectl("apply", "--filename=-", stdin=EVERYTHING_ON_PODS)
+        self.mallory = self.add("mallory", "edit", "everything-on-pods")
+        self.operators = Someone(box, "koord-system", "koord-operators")
+
+    def add(self, name: str, *roles: str) -> Someone:
+        create_account(self.box, self.namespace, name, roles)
+        return Someone(self.box, self.namespace, name)
+
+    def close(self) -> None:
+        self.mallory.close()
+        self.operators.close()
+        self.box.client.delete(f"/api/v1/namespaces/{self.namespace}")
+
+    def hold(self) -> dict[str, Any]:
+        """Create a pod that waits for us; all of it is applied, so its creator owns all of it."""
+        name = f"p-{secrets.token_hex(3)}"
+        path = f"{self.mallory.pods}/{name}?fieldManager=owner"
+        return self._done(self.mallory.send("PATCH", path, make_pod(name), APPLY))
+
+    def place(self) -> dict[str, Any]:
+        """Create a pod and release it as the operators do."""
+        path = f"{self.mallory.pods}/{self.hold()['metadata']['name']}"
+        return self._done(self.operators.send("PATCH", path, release(), JSON_PATCH))
+
+    def _done(self, answer) -> dict[str, Any]:
+        assert answer.status < 300, answer
+        return answer.body

@@ -1,0 +1,116 @@
+"""The operators with all policies in force: they place as ever, and are refused nothing."""
+
+import json
+import secrets
+
+import pytest
+import yaml
+from tests.manifests.scene import protected_annotations
+from tests.manifests.waiting import wait_for
+from tests.support.operators import run_operators
+
+pytestmark = pytest.mark.sandbox
+
+GANG = """
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: train}
+spec: {minMember: 3}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 3
+  completions: 3
+  template:
+    metadata:
+      labels: {pod-group.scheduling.sigs.k8s.io: train}
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+ALL = "koord-operators"
+# A claim that gets its volume from whoever binds its first pod; only kube-scheduler knows how.
+STORAGE = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: late}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: "NAME"}
+spec:
+  storageClassName: late
+  accessModes: [ReadWriteMany]
+  capacity: {storage: 1Gi}
+  nfs: {server: nfs.example.com, path: /}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: share}
+spec:
+  storageClassName: late
+  accessModes: [ReadWriteMany]
+  resources: {requests: {storage: 1Gi}}
+"""
+VOLUMES = [{"name": "share", "persistentVolumeClaim": {"claimName": "share"}}]
+
+
+def gang(**spec) -> str:
+    group, job = yaml.safe_load_all(GANG)
+    job["spec"]["template"]["spec"] |= spec
+    return yaml.safe_dump_all([group, job])
+
+
+@pytest.fixture
+def namespace(guarded):
+    """One that has asked for injection, with room for one gang."""
+    name = f"test-{secrets.token_hex(3)}"
+    guarded.create_namespace(name)
+    guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
+    guarded.add_nodes(3, "a100x8")
+    yield name
+    guarded.client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(params=[ALL, "koord-placement --operator=placement"])
+def user(guarded, tmp_path, request):
+    """The user name of the operators, who run meanwhile."""
+    account, *arguments = request.param.split()
+    kubeconfig = guarded.kubeconfig_for("koord-system", account)
+    with run_operators(kubeconfig, tmp_path, *arguments):
+        yield f"system:serviceaccount:koord-system:{account}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "binder"),
+    [({}, None), ({"volumes": VOLUMES}, "system:kube-scheduler")],
+    ids=["bound by us", "bound by kube-scheduler"],
+)
+def test_a_gang_is_placed_as_ever(guarded, namespace, user, spec, binder):
+    for objects in (STORAGE.replace("NAME", namespace), gang(**spec)):
+        guarded.kubectl("apply", "--filename=-", f"--namespace={namespace}", stdin=objects)
+    wait_for(lambda: len(bound(guarded, namespace)) == 3, "the gang is bound")
+    pods = bound(guarded, namespace)
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 3
+    assert_results_are_protected(pods)
+    writes = [one for one in guarded.writes() if one.namespace == namespace]
+    assert {one.user for one in writes if one.subresource == "binding"} == {binder or user}
+    assert not [one for one in writes if one.user == user and one.code == 403]
+
+
+def bound(box, namespace):
+    pods = box.client.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+    return [pod for pod in pods if "nodeName" in pod["spec"]]
+
+
+def assert_results_are_protected(pods):
+    """Whatever the operators write on pods is among what nobody else may write."""
+    for pod in pods:
+        annotations = pod["metadata"]["annotations"]
+        assert json.loads(annotations["operators.koordinator.sh/plan"])["members"] == 3
+        written = {key for key in annotations if "koordinator.sh/" in key}
+        assert written <= protected_annotations()

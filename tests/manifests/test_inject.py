@@ -1,0 +1,194 @@
+"""The overlay ``inject``: which pods it makes ours, and which it leaves alone."""
+
+import secrets
+
+import pytest
+from tests.manifests.attacks import GATE, OTHER_GATE
+from tests.manifests.conftest import MANIFESTS, load_all
+from tests.manifests.scene import quoted, read_policy
+from tests.manifests.waiting import wait_for
+
+from koord.api.keys import gang, own, quota
+
+GROUP = {"labels": {gang.POD_GROUP: "a"}}
+DEFAULT = "default-scheduler"
+REQUIRED = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a", "labelSelector": {}}]
+}
+RESTRICTED = {
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 1,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "containers": [
+        {
+            "name": "c",
+            "image": "x",
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+    ],
+}
+
+
+def make_pod(metadata=None, **spec):
+    return {
+        "metadata": {"name": f"p-{secrets.token_hex(3)}", **(metadata or {})},
+        "spec": {"containers": [{"name": "c", "image": "x"}], **spec},
+    }
+
+
+def gates_of(pod):
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
+
+
+class Namespace:
+    def __init__(self, box, name):
+        self.box, self.name = box, name
+        self._pods = f"/api/v1/namespaces/{name}/pods"
+
+    def create(self, pod):
+        """Create a pod for a moment that nobody else sees; return what became of it."""
+        return self.box.client.create(f"{self._pods}?dryRun=All", pod)
+
+
+@pytest.fixture(scope="module")
+def injected(guarded):
+    """A namespace that has asked for it."""
+    name = f"test-{secrets.token_hex(3)}"
+    guarded.create_namespace(name)
+    guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
+    namespace = Namespace(guarded, name)
+    wait_for(lambda: gates_of(namespace.create(make_pod(GROUP))) == [GATE], "the policy in force")
+    yield namespace
+    guarded.client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        GROUP,
+        {"labels": {gang.LEGACY_NAME: "a", gang.LEGACY_MIN_AVAILABLE: "2"}},
+        {"annotations": {gang.NAME: "a", gang.MIN_AVAILABLE: "2"}},
+        {"labels": {quota.NAME: "a"}},
+    ],
+    ids=["pod group", "legacy labels", "annotations", "quota"],
+)
+def test_pods_of_gangs_and_quotas_become_ours(injected, metadata):
+    pod = injected.create(make_pod(metadata))
+    assert gates_of(pod) == [GATE]
+    assert pod["spec"]["schedulerName"] == own.SCHEDULER_NAME
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("metadata", "spec", "scheduler"),
+    [
+        ({}, {}, DEFAULT),
+        ({"labels": {"app": "web"}, "annotations": {"a": "b"}}, {}, DEFAULT),
+        (GROUP, {"schedulerName": "volcano"}, "volcano"),
+        (GROUP, {"nodeName": "here"}, DEFAULT),
+        (GROUP, {"nodeName": "here", "schedulerName": own.SCHEDULER_NAME}, own.SCHEDULER_NAME),
+    ],
+    ids=["nothing said", "other labels", "other scheduler", "has a node", "ours, has a node"],
+)
+def test_other_pods_are_left_alone(injected, metadata, spec, scheduler):
+    pod = injected.create(make_pod(metadata, **spec))
+    assert gates_of(pod) == []
+    assert pod["spec"]["schedulerName"] == scheduler
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    "gates",
+    [[], [GATE], [OTHER_GATE], [GATE, OTHER_GATE], [OTHER_GATE, GATE]],
+    ids=str,
+)
+def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
+    given = [{"name": gate} for gate in gates]
+    spec = {"schedulingGates": given, "schedulerName": own.SCHEDULER_NAME}
+    pod = injected.create(make_pod(GROUP, **spec))
+    assert sorted(gates_of(pod)) == sorted({*gates, GATE})
+    again = injected.create(make_pod(GROUP, **pod["spec"]))
+    assert again["spec"]["schedulingGates"] == pod["spec"]["schedulingGates"]
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("spec", "stays"),
+    [
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, True),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, False),
+        ({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}, True),
+        ({"affinity": {"podAffinity": REQUIRED}}, True),
+        ({"affinity": {"podAntiAffinity": REQUIRED}}, True),
+        ({"affinity": {"nodeAffinity": {}}}, False),
+        *(
+            (
+                {
+                    "topologySpreadConstraints": [
+                        {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": how}
+                    ]
+                },
+                how == "DoNotSchedule",
+            )
+            for how in ("DoNotSchedule", "ScheduleAnyway")
+        ),
+    ],
+    ids=str,
+)
+def test_what_only_kube_scheduler_can_do_stays_with_it(injected, spec, stays):
+    pod = injected.create(make_pod(GROUP, **spec))
+    assert gates_of(pod) == [GATE]
+    assert pod["spec"]["schedulerName"] == (DEFAULT if stays else own.SCHEDULER_NAME)
+
+
+@pytest.mark.sandbox
+def test_what_the_api_takes_twice_survives(injected):
+    """Lists with keys, in which names may repeat all the same, pass through a merge here."""
+    container = {"name": "c", "image": "x", "env": [{"name": "A", "value": v} for v in "12"]}
+    tolerations = [{"key": "a"}, {"key": "a"}]
+    pod = injected.create(make_pod(GROUP, containers=[container], tolerations=tolerations))
+    assert gates_of(pod) == [GATE]
+    assert pod["spec"]["containers"][0]["env"] == container["env"]
+    assert pod["spec"]["tolerations"][:2] == tolerations
+
+
+@pytest.mark.sandbox
+def test_a_namespace_that_has_not_asked_is_left_alone(guarded):
+    assert gates_of(Namespace(guarded, "default").create(make_pod(GROUP))) == []
+
+
+@pytest.mark.sandbox
+def test_the_namespace_of_the_operators_is_left_alone_even_if_it_asks(guarded, injected):
+    label = "operators.koordinator.sh/inject"
+    guarded.kubectl("label", "namespace", "koord-system", f"{label}=enabled")
+    try:
+        pod = Namespace(guarded, "koord-system").create(make_pod(GROUP, **RESTRICTED))
+    finally:
+        guarded.kubectl("label", "namespace", "koord-system", f"{label}-")
+    assert gates_of(pod) == []
+
+
+def test_the_policy_speaks_of_the_keys_that_the_operators_read():
+    policy = read_policy("inject")
+    conditions = {one["name"]: one["expression"] for one in policy["matchConditions"]}
+    keys = {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME, quota.NAME}
+    assert quoted(conditions["names-a-gang-or-a-quota"]) == keys
+    names = quoted(" ".join(one["applyConfiguration"]["expression"] for one in policy["mutations"]))
+    assert names == {own.PLACEMENT_GATE, own.SCHEDULER_NAME}
+
+
+def test_the_namespace_that_is_spared_is_the_one_of_the_operators():
+    (namespace,) = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
+    (_, binding) = load_all((MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8"))
+    (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert expression == {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": [namespace["metadata"]["name"]],
+    }

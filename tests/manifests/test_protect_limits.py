@@ -1,0 +1,170 @@
+"""Where the overlay ``protect`` ends: what stays allowed, and who may do what it denies."""
+
+import ast
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.manifests.attacks import OTHER_GATE, PLAN, make_pod, release
+from tests.manifests.scene import Scene, protected_annotations, protected_state, quoted, read_policy
+from tests.manifests.someone import JSON, JSON_PATCH, MERGE, STRATEGIC
+
+from koord.api.keys import device, gang, own, reservation
+from koord.sandbox.errors import ApiError
+
+
+@pytest.fixture(scope="module")
+def scene(guarded):
+    scene = Scene(guarded)
+    yield scene
+    scene.close()
+
+
+def operators_of_the_policy() -> set[str]:
+    (condition,) = read_policy("protect")["matchConditions"]
+    return quoted(condition["expression"])
+
+
+def find_results(module) -> set[str]:
+    """The keys that their own documentation calls a result on a pod, as annotations of ours."""
+    body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
+    found = set()
+    for statement, comment in pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(comment, ast.Expr):
+            text = ast.literal_eval(comment.value)
+            if "(result)" in text and "label" not in text:
+                found.add(getattr(module, statement.target.id))
+    return found
+
+
+def test_all_results_are_protected_but_those_of_other_vendors():
+    results = set().union(*map(find_results, (device, gang, own, reservation)))
+    ours = {key for key in results if key.partition("/")[0].endswith("koordinator.sh")}
+    deprecated = {gang.BIND_GROUP_ID_DEPRECATED, gang.BIND_MEMBER_COUNT_DEPRECATED}
+    assert protected_annotations() == ours | deprecated
+    assert results - ours == {device.METAX_ALLOCATED}
+
+
+@pytest.mark.sandbox
+def test_whoever_may_patch_pods_is_one_of_the_operators(separate):
+    bindings = separate.client.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")
+    subjects = {
+        f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+        for binding in bindings["items"]
+        if binding["roleRef"]["name"] == "koord-placement"
+        for subject in binding["subjects"]
+    }
+    assert subjects == operators_of_the_policy()
+
+
+@pytest.mark.sandbox
+def test_the_expressions_are_of_the_right_types(guarded):
+    status = guarded.client.get(
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/koord-protect"
+    )["status"]
+    assert status["typeChecking"] == {}, "no warnings"
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("method", "media", "body", "path"),
+    [
+        ("PATCH", MERGE, {"metadata": {"labels": {"a": "b"}}}, ""),
+        ("PATCH", MERGE, {"metadata": {"annotations": {"other": "x"}}}, ""),
+        ("PATCH", MERGE, {"metadata": {"finalizers": ["example.com/f"]}}, ""),
+        ("PATCH", MERGE, {"spec": {"activeDeadlineSeconds": 60}}, ""),
+        ("PATCH", STRATEGIC, {"spec": {"containers": [{"name": "c", "image": "y"}]}}, ""),
+        ("PATCH", STRATEGIC, {"spec": {"nodeSelector": {"a": "b"}}}, ""),
+        (
+            *("PATCH", STRATEGIC),
+            {"spec": {"schedulingGates": [{"$patch": "delete", "name": OTHER_GATE}]}},
+            "",
+        ),
+        (
+            *("PATCH", STRATEGIC),
+            {"status": {"conditions": [{"type": "example.com/Seen", "status": "True"}]}},
+            "/status",
+        ),
+        ("DELETE", JSON, None, "?gracePeriodSeconds=0"),
+    ],
+    ids=str,
+)
+def test_everything_else_stays_allowed(scene, method, media, body, path):
+    name = scene.hold()["metadata"]["name"]
+    answer = scene.mallory.send(method, f"{scene.mallory.pods}/{name}{path}", body, media)
+    assert answer.status == 200, answer
+
+
+@pytest.mark.sandbox
+def test_a_pod_can_be_created_anew_without_the_gate(scene):
+    """The way out that the message names."""
+    name = scene.hold()["metadata"]["name"]
+    path = f"{scene.mallory.pods}/{name}?gracePeriodSeconds=0"
+    assert scene.mallory.send("DELETE", path).status == 200
+    assert scene.mallory.send("POST", scene.mallory.pods, make_pod(name, gates=())).status == 201
+
+
+@pytest.mark.sandbox
+def test_other_schedulers_bind_their_pods(scene):
+    name = "of-another-scheduler"
+    pod = make_pod(name, gates=())
+    pod["spec"]["schedulerName"] = "volcano"
+    assert scene.mallory.send("POST", scene.mallory.pods, pod).status == 201
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "somewhere"}}
+    path = f"{scene.mallory.pods}/{name}/binding"
+    assert scene.mallory.send("POST", path, binding).status == 201
+
+
+@pytest.mark.sandbox
+def test_not_even_the_administrator_by_mistake(scene):
+    path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
+    with pytest.raises(ApiError, match="koord-protect") as refusal:
+        scene.box.client.patch(path, {"spec": {"schedulingGates": None}})
+    assert refusal.value.status == 403
+
+
+@pytest.mark.sandbox
+def test_the_name_of_an_account_counts_with_its_namespace(scene):
+    namesake = scene.add("koord-operators", "edit")
+    path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
+    answer = namesake.send("PATCH", path, release(), JSON_PATCH)
+    namesake.close()
+    assert answer.status == 403
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        (
+            *("POST", "/api/v1/namespaces/koord-system/serviceaccounts/koord-operators/token"),
+            {"spec": {}},
+        ),
+        ("POST", "/api/v1/namespaces/koord-system/pods", make_pod("guest")),
+        (
+            "DELETE",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/koord-protect",
+            None,
+        ),
+    ],
+    ids=["token", "pod", "policy"],
+)
+def test_nobody_becomes_the_operators(scene, method, path, body):
+    """Of RBAC; whoever could do this could do anything that the operators may."""
+    assert scene.mallory.send(method, path, body).status == 403
+
+
+@pytest.mark.sandbox
+def test_nobody_acts_as_the_operators(scene):
+    headers = {"Impersonate-User": "system:serviceaccount:koord-system:koord-operators"}
+    path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
+    answer = scene.mallory.send("PATCH", path, release(), JSON_PATCH, **headers)
+    assert answer.status == 403
+    assert "impersonate" in answer.message
+
+
+@pytest.mark.sandbox
+def test_the_operators_do_what_others_may_not(scene):
+    held, results = protected_state(scene.place())
+    assert not held
+    assert results.keys() >= {PLAN}
