@@ -23,6 +23,7 @@ APPLY = "application/apply-patch+yaml"
 class Answer:
     status: int
     headers: dict[str, str]
+    """By their names in lower case."""
     body: Any
 
     @property
@@ -57,7 +58,8 @@ class Someone:
             decoded = json.loads(raw)
         except ValueError:
             decoded = raw.decode()
-        return Answer(answer.status, dict(answer.getheaders()), decoded)
+        received = {name.lower(): value for name, value in answer.getheaders()}
+        return Answer(answer.status, received, decoded)
 
     def get_pod(self, name: str) -> dict[str, Any]:
         return self.send("GET", f"{self.pods}/{name}").body

@@ -1,0 +1,60 @@
+"""The overlay ``network``. Nothing enforces it in a sandbox; what can be known is what it says."""
+
+import json
+
+import pytest
+import yaml
+from tests.manifests.conftest import MANIFESTS
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture(scope="module")
+def policy(separate):
+    separate.kubectl("apply", "-k", str(MANIFESTS / "overlays" / "network"))
+    text = separate.kubectl(
+        *("get", "networkpolicy", "koord-operators"),
+        *("--namespace=koord-system", "--output=json"),
+    )
+    return json.loads(text)["spec"]
+
+
+@pytest.fixture(scope="module")
+def templates(separate):
+    """The pod templates of all installations."""
+    found = separate.client.get("/apis/apps/v1/namespaces/koord-system/deployments")["items"]
+    return [deployment["spec"]["template"] for deployment in found]
+
+
+def test_it_is_about_every_pod_of_the_operators(policy, templates):
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    selected = policy["podSelector"]["matchLabels"].items()
+    assert selected
+    assert len(templates) == 7
+    assert all(selected <= template["metadata"]["labels"].items() for template in templates)
+
+
+def test_only_metrics_come_in(policy, templates):
+    (rule,) = policy["ingress"]
+    (port,) = rule["ports"]
+    assert rule["from"] == [{"namespaceSelector": {}}], "pods of this cluster"
+    config = yaml.safe_load((MANIFESTS / "process/config.yaml").read_text(encoding="utf-8"))
+    for template in templates:
+        (container,) = template["spec"]["containers"]
+        ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+        assert str(ports[port["port"]]) == config["httpAddress"].rpartition(":")[2]
+
+
+def test_only_the_api_server_and_dns_are_reached(policy):
+    ports = {
+        (one["protocol"], one["port"]): "to" in rule
+        for rule in policy["egress"]
+        for one in rule["ports"]
+    }
+    anywhere, within = False, True
+    assert ports == {
+        ("TCP", 443): anywhere,
+        ("TCP", 6443): anywhere,
+        ("UDP", 53): within,
+        ("TCP", 53): within,
+    }
