@@ -138,3 +138,28 @@ def test_deleted_pods_leave_the_queue() -> None:
     cluster.state.remove_pod("uid-default-p")
     assert cluster.take() == []
     assert not cluster.queue.blocked
+
+
+def test_pinned_pod_wakes_when_its_node_can_hold_it_again() -> None:
+    cluster = Cluster(nodes=1)
+    full, cordoned = make_node("n0").gpu(8), make_node("n0").gpu(8).unschedulable()
+    cluster.state.upsert_node(cordoned.build())
+    cluster.state.upsert_pod(make_pod("p").gpu(8).released("n0", "plan").pinned().build())
+    cluster.take()
+    assert cluster.decide() == []
+    assert [one.reason.code for one in cluster.queue.blocked.values()] == [
+        ReasonCode.PINNED_NODE_UNFIT,
+    ]
+    cluster.state.upsert_node(full.build())
+    assert cluster.take() == ["p"]
+    assert cluster.decide() == ["p"]
+
+
+def test_back_off_of_members_that_are_gone_is_not_kept() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("g-0").gang("default/g").build())
+    cluster.queue.penalise(["uid-default-g-0"], now=0.0)
+    cluster.state.remove_pod("uid-default-g-0")
+    cluster.take()
+    cluster.state.upsert_pod(make_pod("g-0").build())
+    assert cluster.take(now=0.0) == ["g-0"]

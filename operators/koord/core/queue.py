@@ -12,6 +12,7 @@ import numpy as np
 
 from koord.core.gang.quorum import Ready, demands
 from koord.core.placement.snapshot import Snapshot
+from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.reasons import Reason, WaitingForForeignGate
@@ -64,6 +65,7 @@ class Queue:
             self._remake(gang, self._units_of_gang(gang, state))
         for uid in sorted(changes.singles):
             self._remake(uid, self._units_of_single(uid, state))
+        self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.freed and self.blocked:
             self._wake(state.snapshot(), changes.freed)
 
@@ -154,7 +156,6 @@ class Queue:
     def _units_of_single(self, uid: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
         pod = state.pods.get(uid)
         if pod is None or pod.gang is not None or not pod.is_waiting:
-            self._penalties.pop(uid, None)
             return None
         if pod.handling is Handling.FOREIGN_GATE:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
@@ -165,13 +166,19 @@ class Queue:
         rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
         helped: dict[PodShape, bool] = {}
         for key, blocked in list(self.blocked.items()):
-            for pod in blocked.pods:
-                if pod.shape not in helped:
-                    helped[pod.shape] = bool(snapshot.room(pod.shape)[rows].any())
-                if helped[pod.shape]:
-                    self._ready[key] = blocked.unit
-                    del self.blocked[key]
-                    break
+            if any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
+                self._ready[key] = blocked.unit
+                del self.blocked[key]
+
+
+def _is_helped(pod: Pod, snapshot: Snapshot, rows: Ints, helped: dict[PodShape, bool]) -> bool:
+    """Whether these rows may take a pod; ``helped`` keeps the answer for each shape."""
+    if pod.pinned and pod.recorded is not None:
+        # It counts as used on its node already: what is free beside it says nothing.
+        return snapshot.holds(pod.shape, pod.recorded.node)
+    if pod.shape not in helped:
+        helped[pod.shape] = bool(snapshot.room(pod.shape)[rows].any())
+    return helped[pod.shape]
 
 
 def unit_of(pod: Pod) -> Unit:
