@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from koord.controllers.bulkhead import plan_safely
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
-from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Placement, Plan, Unit
 from koord.core.pods import Pod
@@ -135,7 +135,7 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        outcome = plan(self.state.snapshot(), units.values(), self.scoring)
+        outcome = plan_safely(self.state.snapshot(), tuple(units.values()), self.scoring)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

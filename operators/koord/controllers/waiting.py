@@ -19,6 +19,7 @@ from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
+    InternalError,
     NeedsKubeScheduler,
     PinnedNodeUnfit,
     Planned,
@@ -185,6 +186,7 @@ def _is_stale(said: _Said, now: float) -> bool:
 
 _OBSTACLES = (
     InsufficientNodes,
+    InternalError,
     NeedsKubeScheduler,
     WaitingForForeignGate,
     PinnedNodeUnfit,

@@ -195,6 +195,13 @@ def _at_strength(_: r.AtStrength) -> str:
     return "the gang has not started, or has its minimum or more"
 
 
+def _internal_error(reason: r.InternalError) -> str:
+    return (
+        f"a defect of the operators ({reason.error}) keeps this from being planned; all others go "
+        "on. Please report it with the operators' log"
+    )
+
+
 def _schedule_timeout(reason: r.ScheduleTimeout) -> str:
     return (
         f"all members present and no place found for {reason.waited_seconds} s, "
@@ -225,6 +232,7 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.BelowMin: _below_min,
     r.AtStrength: _at_strength,
     r.ScheduleTimeout: _schedule_timeout,
+    r.InternalError: _internal_error,
     r.WithinTime: _within_time,
 }
 

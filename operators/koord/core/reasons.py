@@ -33,6 +33,7 @@ class ReasonCode(StrEnum):
     NOT_DEGRADED = "AtStrength"
     SCHEDULE_TIMEOUT = "ScheduleTimeout"
     WITHIN_TIME = "WithinTime"
+    INTERNAL_ERROR = "InternalError"
 
 
 class NodeRefusal(StrEnum):
@@ -246,6 +247,14 @@ class WithinTime:
     limit_seconds: int
 
 
+@dataclass(frozen=True, slots=True)
+class InternalError:
+    """Planning failed by a defect of ours; ``error`` names its kind, the log has the rest."""
+
+    code: ClassVar = ReasonCode.INTERNAL_ERROR
+    error: str
+
+
 Reason: TypeAlias = (
     MissingMembers
     | MissingPodGroup
@@ -266,4 +275,5 @@ Reason: TypeAlias = (
     | AtStrength
     | ScheduleTimeout
     | WithinTime
+    | InternalError
 )

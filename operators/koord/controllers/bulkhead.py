@@ -1,0 +1,45 @@
+"""Keeps a defect that one unit brings to light from stopping all others.
+
+The planner has no known way to fail. Should it fail all the same, the process would die, start
+again, meet the same unit and die again: nothing would be placed any more. Here the unit that fails
+is refused instead, and says so.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.placement.snapshot import Snapshot
+from koord.core.plan import Placement, Plan, Refusal, Unit
+from koord.core.reasons import InternalError
+
+log = logging.getLogger(__name__)
+
+
+def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> Plan:
+    """Plan units; if that fails, plan them one at a time and refuse those that fail."""
+    mark = snapshot.checkpoint()
+    try:
+        return plan(snapshot, units, scoring)
+    except Exception:
+        snapshot.rollback(mark)
+        log.exception("planning failed; every unit is now planned on its own")
+    placements: list[Placement] = []
+    refusals: list[Refusal] = []
+    for unit in units:
+        outcome = _plan_one(snapshot, unit, scoring)
+        placements += outcome.placements
+        refusals += outcome.refusals
+    return Plan(tuple(placements), tuple(refusals))
+
+
+def _plan_one(snapshot: Snapshot, unit: Unit, scoring: Scoring) -> Plan:
+    mark = snapshot.checkpoint()
+    try:
+        return plan(snapshot, (unit,), scoring)
+    except Exception as error:
+        snapshot.rollback(mark)
+        log.exception("a unit cannot be planned", extra={"unit": unit.key})
+        refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
+        return Plan(refusals=(refusal,))

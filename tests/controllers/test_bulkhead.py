@@ -1,0 +1,34 @@
+"""A unit that the planner cannot digest is refused alone."""
+
+import pytest
+from tests.builders import make_node, make_pod
+
+from koord.controllers import bulkhead
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Plan, Unit
+from koord.core.queue import unit_of
+from koord.core.reasons import InternalError
+from koord.core.state import ClusterState
+
+
+def test_others_are_placed_and_nothing_of_the_failed_one_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").gpu(8).build())
+    units = [unit_of(make_pod(name).gpu(4).build()) for name in ("a", "bad", "b")]
+
+    def fail_on_bad(snapshot: object, asked: tuple[Unit, ...], scoring: Scoring) -> Plan:
+        for unit in asked:
+            if unit.pods[0].name == "bad":
+                plan(snapshot, asked, scoring)  # half done …
+                raise ZeroDivisionError
+        return plan(snapshot, asked, scoring)
+
+    monkeypatch.setattr(bulkhead, "plan", fail_on_bad)
+    outcome = bulkhead.plan_safely(state.snapshot(), units, Scoring())
+    placed = [one.assignments[0].pod.name for one in outcome.placements]
+    assert placed == ["a", "b"]
+    (refusal,) = outcome.refusals
+    assert refusal.reason == InternalError("ZeroDivisionError")
