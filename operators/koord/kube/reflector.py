@@ -5,7 +5,8 @@ is listed again and compared with what was known, so that objects that vanished 
 reported as deleted all the same. A copy that is known to be old is not ``synced``.
 
 Changes are delivered in batches, in order, from one task: all that arrived together comes as one
-list. What they mean is not known here.
+list. The batch that completes a copy is delivered even if it is empty, so that whoever waits for a
+complete copy is told. What changes mean is not known here.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ SILENCE_SECONDS: Final = 75.0
 """Bookmarks come about once a minute: a stream without any is dead, whatever TCP says."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
+RELIST_SECONDS: Final = 4 * 3600.0
+"""Lists again after so long although nothing is in doubt: what it finds is a defect of ours."""
 MAX_LINE: Final = 64 << 20
 """Bytes of one watch event; etcd limits objects to a fraction of it."""
 
@@ -70,10 +73,7 @@ class ReflectorStats:
 
 
 class Reflector(Generic[W, T]):
-    """Keeps a copy of ``source`` and delivers every change to it. Run ``run`` in a task group.
-
-    ``relist_every`` (seconds) lists again from time to time although nothing is in doubt.
-    """
+    """Keeps a copy of ``source`` and delivers every change to it. Run ``run`` in a task group."""
 
     def __init__(
         self,
@@ -82,7 +82,6 @@ class Reflector(Generic[W, T]):
         deliver: Callable[[list[Change[T]]], None],
         *,
         backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
-        relist_every: float = float("inf"),
     ) -> None:
         self.synced = asyncio.Event()
         """Set while the copy is complete and followed."""
@@ -91,7 +90,6 @@ class Reflector(Generic[W, T]):
         self._source = source
         self._deliver = deliver
         self._backoff = backoff
-        self._relist_every = relist_every
         self._relist_at = float("inf")
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
@@ -153,10 +151,12 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
-        self._flush(self._store.retain(seen), time.monotonic())
+        gone = self._store.retain(seen)
+        self._count(gone, time.monotonic())
         self._revision = meta.resource_version
-        self._relist_at = time.monotonic() + self._relist_every
+        self._relist_at = time.monotonic() + RELIST_SECONDS
         self.synced.set()
+        self._deliver(gone)
 
     async def _watch(self) -> None:
         """Follow one stream to its end."""
@@ -199,7 +199,11 @@ class Reflector(Generic[W, T]):
             raise error_of(failure)
 
     def _flush(self, changes: list[Change[T]], began: float) -> None:
-        """Count and deliver."""
+        self._count(changes, began)
+        if changes:
+            self._deliver(changes)
+
+    def _count(self, changes: list[Change[T]], began: float) -> None:
         stats = self.stats
         stats.decode_seconds += time.monotonic() - began
         for change in changes:
@@ -212,8 +216,6 @@ class Reflector(Generic[W, T]):
                     stats.deleted += 1
                     stats.inferred_deletes += change.is_inferred
                     self._source.forget(change.value)
-        if changes:
-            self._deliver(changes)
 
     def _reject(self, key: str, problem: str) -> None:
         self.stats.poison += 1
