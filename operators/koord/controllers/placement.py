@@ -17,10 +17,10 @@ from koord.controllers.bulkhead import plan_safely
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
 from koord.core.placement.scoring import Scoring
-from koord.core.plan import Placement, Plan, Unit
-from koord.core.pods import Pod
+from koord.core.plan import Placement, Plan, Refusal, Unit
+from koord.core.pods import Handling, Pod
 from koord.core.queue import Queue
-from koord.core.reasons import BindFailed, Reason
+from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
@@ -59,8 +59,9 @@ class WaitReporter(Protocol):
 class PlacementController:
     """Plans and commits for as long as :meth:`run` runs.
 
-    ``state`` must be synced before, ``clock`` gives seconds that never go back, ``wall_clock``
-    seconds since the epoch.
+    ``is_synced`` tells whether ``state`` is complete and followed: nothing is planned on a copy
+    that is known to be old. ``clock`` gives seconds that never go back, ``wall_clock`` seconds
+    since the epoch.
     """
 
     state: ClusterState
@@ -68,11 +69,12 @@ class PlacementController:
     scoring: Scoring
     observer: PlacementObserver
     reporter: WaitReporter
+    is_synced: Callable[[], bool]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
     failures: dict[str, BindFailed] = field(default_factory=dict)
-    """Pod uid -> the refusal of its last write, until it is bound or gone."""
+    """Pod uid -> the refusal of its last write, until there is newer word of it."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
 
@@ -103,7 +105,7 @@ class PlacementController:
                 outcome = self._plan(units)
                 # 3. What was refused sleeps; what was placed counts as placed from here on.
                 for refusal in outcome.refusals:
-                    self.queue.refuse(units[refusal.unit], refusal)
+                    self._refuse(units[refusal.unit], refusal)
                 for placement in outcome.placements:
                     self._assume(units[placement.unit], placement)
                     commits.create_task(self._commit(units[placement.unit], placement))
@@ -121,6 +123,9 @@ class PlacementController:
                 return blocked.reason
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
+        if pod.handling is Handling.FOREIGN_GATE:
+            # Its gang goes on without it.
+            return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return None
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
@@ -129,7 +134,9 @@ class PlacementController:
         return (pod.uid, self.state.book.group(pod.gang.key).id, pod.gang.key)
 
     def _take(self) -> list[Unit]:
-        return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE) if len(self.queue) else []
+        if not len(self.queue) or not self.is_synced():
+            return []
+        return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE)
 
     def _plan(self, units: dict[str, Unit]) -> Plan:
         if not units:
@@ -142,6 +149,11 @@ class PlacementController:
             refused=sum(len(refusal.pods) for refusal in outcome.refusals),
         )
         return outcome
+
+    def _refuse(self, unit: Unit, refusal: Refusal) -> None:
+        self.queue.refuse(unit, refusal)
+        for pod in refusal.pods:
+            self.failures.pop(pod.uid, None)
 
     def _assume(self, unit: Unit, placement: Placement) -> None:
         self.queue.begin(unit)
@@ -180,7 +192,7 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        due = self.queue.next_due()
+        due = self.queue.next_due() if self.is_synced() else None
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
             await asyncio.sleep(0)

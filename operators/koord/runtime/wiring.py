@@ -139,6 +139,7 @@ class Parts:
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
+            is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             wall_clock=time.time,
         )

@@ -40,13 +40,9 @@ _NO_STANDING = Standing(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The units to plan now, none if nothing waits.
-
-    ``behind_gates`` holds waiting members that are left out because others' gates stand on them.
-    """
+    """The units to plan now, none if nothing waits; members behind gates of others are left out."""
 
     units: tuple[Unit, ...] = ()
-    behind_gates: tuple[Pod, ...] = ()
 
 
 NotReady: TypeAlias = (
@@ -116,11 +112,10 @@ class _Muster:
         """See the function of this name."""
         if not isinstance(self.quorum, Reached):
             return self.quorum
-        tallies = map(self._book.tally, self._group.gangs)
-        behind = _sort_members(pod for tally in tallies for pod in tally.foreign.values())
         if not self._is_permitted(self._plannable):
-            return _blame_gates(behind)
-        return Ready(units=self._make_units(), behind_gates=tuple(behind))
+            tallies = map(self._book.tally, self._group.gangs)
+            return _blame_gates(_sort_members(p for one in tallies for p in one.foreign.values()))
+        return Ready(self._make_units())
 
     @cached_property
     def quorum(self) -> Reached | NotReady:

@@ -1,0 +1,106 @@
+"""The placement operator on a state that a test fills, with a stand-in for what writes to pods."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from koord.controllers.commit import Commit
+from koord.controllers.placement import PlacementController
+from koord.core.gang.model import GangKey
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Assignment, Placement, Unit
+from koord.core.pods import Pod, RecordedPlan
+from koord.core.state import ClusterState
+from koord.kube.outcomes import Done, Outcome
+
+
+class Writer:
+    """Takes every write, and shows its effect in the state as a watch would.
+
+    ``answers`` holds other outcomes, by the name of the pod.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.answers: dict[str, Outcome] = {}
+        self.bound: dict[str, str] = {}
+        self._state = state
+
+    async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
+        pod = self._state.observed(assignment.pod.uid)
+        answer = self.answers.get(assignment.pod.name, Done())
+        if isinstance(answer, Done) and pod is not None:
+            plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
+            self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
+        return answer
+
+    async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
+        pod = self._state.observed(assignment.pod.uid)
+        answer = self.answers.get(assignment.pod.name, Done())
+        if isinstance(answer, Done) and pod is not None:
+            self.bound[pod.name] = assignment.node
+            self._state.upsert_pod(replace(pod, node=assignment.node))
+        return answer
+
+
+class Observer:
+    """Counts nothing."""
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class Reporter:
+    """Says nothing."""
+
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+
+    def placed(self, unit: Unit, outcome: Commit) -> None: ...
+
+
+class Scene:
+    """A cluster, and the operator that plans it."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.writer = Writer(self.state)
+        self.is_synced = True
+        self.operator = PlacementController(
+            state=self.state,
+            binder=self.writer,  # type: ignore[arg-type]
+            scoring=Scoring(),
+            observer=Observer(),
+            reporter=Reporter(),
+            is_synced=lambda: self.is_synced,
+            clock=time.monotonic,
+            wall_clock=time.time,
+        )
+
+    def add(self, *pods: Pod) -> None:
+        """Show pods to the operator."""
+        for pod in pods:
+            self.state.upsert_pod(pod)
+        self.operator.wake()
+
+    def remove(self, name: str) -> None:
+        self.state.remove_pod(f"uid-default-{name}")
+        self.operator.wake()
+
+    def reason(self, name: str) -> str:
+        """Return why a pod waits, empty if nothing is known."""
+        pod = self.state.pod_by_key(f"default/{name}")
+        assert pod is not None
+        reason = self.operator.reason_for(pod)
+        return "" if reason is None else str(reason.code)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.operator.run())
+            yield
+            self.operator.stop()
+
+    async def settle(self) -> None:
+        """Let the operator do what it has to do."""
+        await asyncio.sleep(0.05)
