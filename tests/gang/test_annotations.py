@@ -84,6 +84,7 @@ def test_no_text_is_too_odd_for_a_duration(text: str) -> None:
         ("[1]", "bad"),
         ("- ns/a", "bad"),
         ('"ns/a"', "bad"),
+        (r'["ns/\ud800"]', "bad"),
         ("[" * 5000, "bad"),
         ("[" + "9" * 9000 + "]", "bad"),
         (json.dumps([HUGE]), "bad"),
@@ -209,3 +210,13 @@ def test_the_bind_record_is_written_under_both_names() -> None:
         "scheduling.koordinator.sh/bind-gang-group-id": "ns/a,ns/b",
         "scheduling.koordinator.sh/bind-gang-member-count": "4",
     }
+
+
+@pytest.mark.parametrize("name", ["a,ns/b", ",", HUGE, "a," + HUGE])
+def test_names_that_cannot_be_told_from_others_start_nothing(name: str) -> None:
+    read = gang.parse_pod_gang("ns", {}, {keys.NAME: name, keys.MIN_AVAILABLE: "1"})
+    assert read is not None
+    assert read.settings is None
+    assert "," not in read.name
+    assert len(read.name) <= gang.MAX_NAME + 1
+    assert [bad.key for bad in read.bad] == [keys.NAME]

@@ -25,10 +25,13 @@ MAX_NAME: Final = 253
 """Longer names fit no object of Kubernetes; their gangs cannot start."""
 MAX_GROUPS_TEXT: Final = 32 * 1024
 """Longer lists are refused unread: the group is recorded on every member, several times over."""
+GROUP_SEPARATOR: Final = ","
+"""Stands between the gangs in the identity of a group: in a name it would make two groups one."""
 MAX_SHOWN: Final = 80
 """Longer values are cut where they are quoted."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _GANG_KEY: Final = re.compile(r"[a-z0-9.-]+/[^/\s]+", re.IGNORECASE | re.ASCII)
 
 
@@ -120,7 +123,7 @@ def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
         return _bad_groups(text, 'is not a JSON list like ["ns/gang-a","ns/gang-b"]')
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list) or not all(map(_is_text, value)):
         return _bad_groups(text, 'must be a JSON list of texts like ["ns/gang-a","ns/gang-b"]')
     return tuple(value)
 
@@ -143,10 +146,9 @@ def parse_pod_gang(
     name, source = named
     if source is NameSource.POD_GROUP_LABEL:
         return PodGang(name, source)
-    if len(name) > MAX_NAME:
-        problem = f"is longer than {MAX_NAME} characters"
+    if problem := _find_name_problem(name):
         bad = BadSetting(keys.NAME, cut(name), problem, "none, so the gang cannot start")
-        return PodGang(f"{name[:MAX_NAME]}…", source, None, (bad,))
+        return PodGang(f"{name[:MAX_NAME].replace(GROUP_SEPARATOR, '…')}…", source, None, (bad,))
     reader = _Reader(f"{namespace}/{name}", annotations, defaults)
     wait_seconds = reader.wait_seconds()
     min_member = parse_min_available(labels, annotations)
@@ -178,6 +180,14 @@ def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
         keys.BIND_GROUP_ID_DEPRECATED: group_id,
         keys.BIND_MEMBER_COUNT_DEPRECATED: count,
     }
+
+
+def _find_name_problem(name: str) -> str:
+    if len(name) > MAX_NAME:
+        return f"is longer than {MAX_NAME} characters"
+    if GROUP_SEPARATOR in name:
+        return "has a comma, which separates the gangs of a group"
+    return ""
 
 
 class _Reader:
@@ -256,6 +266,11 @@ class _Reader:
 def cut(text: str) -> str:
     """Shorten a value for a message."""
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _is_text(value: object) -> bool:
+    """Whether a JSON value is a text that can be written again: JSON can hold half a character."""
+    return isinstance(value, str) and not _LONE_SURROGATE.search(value)
 
 
 def _parse_integer(text: str) -> int | None:

@@ -140,7 +140,7 @@ class Client:
         """Send one request and return the body of the answer."""
         options: dict[str, Any] = {}
         if body is not None:
-            options["data"] = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            options["data"] = body if isinstance(body, bytes) else _encode(body)
             options["headers"] = {"Content-Type": str(media)}
         answer = await self._open(method, _target(path, params), options)
         with _connection_errors():
@@ -204,6 +204,14 @@ class Client:
                 return answer
             body = await answer.read()
         raise error_of_answer(answer.status, body, answer.headers.get("Retry-After"))
+
+
+def _encode(body: Any) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        # A text quoted from an object may be none; it must not end more than this request.
+        raise Garbled(f"cannot write the request: {error}") from error
 
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:

@@ -6,7 +6,7 @@
     KubeError
     ├── ConfigError             no usable kubeconfig, context or service account
     ├── ConnectionLost          no answer; ``sent``: the request may have been carried out
-    ├── Garbled                 an answer that is not of the form that the API has
+    ├── Garbled                 an answer or a request that is not of the form that the API has
     └── ApiError                the server answered with an error
         ├── Unauthorized        401
         ├── Forbidden           403
@@ -47,7 +47,7 @@ class ConnectionLost(KubeError):
 
 
 class Garbled(KubeError):
-    """What arrived is not of the form that the API has."""
+    """What arrived, or was to be sent, is not of the form that the API has."""
 
 
 class ApiError(KubeError):
