@@ -163,3 +163,18 @@ def test_back_off_of_members_that_are_gone_is_not_kept() -> None:
     cluster.take()
     cluster.state.upsert_pod(make_pod("g-0").build())
     assert cluster.take(now=0.0) == ["g-0"]
+
+
+def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
+    cluster = Cluster()
+    pod = make_pod("g-0").build()
+    cluster.state.upsert_pod(pod)
+    cluster.take()
+    cluster.decide()
+    assert list(cluster.queue.blocked) == [pod.uid]
+    cluster.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    cluster.state.upsert_pod(make_pod("g-0").gang("default/g").build())
+    cluster.state.upsert_node(make_node("n0").gpu(8).build())
+    assert cluster.take() == []
+    assert not cluster.queue.blocked
+    assert list(cluster.queue.waiting) == ["default/g"]

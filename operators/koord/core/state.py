@@ -181,12 +181,14 @@ class ClusterState:
     def _refresh(self, uid: str) -> None:
         """Bring everything derived from one pod in line with what is observed and assumed."""
         observed = self._observed[uid]
+        before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
         pod = observed if assumed is None else replace(observed, node=assumed)
         self.pods[uid] = pod
         self._recharge(pod)
-        if pod.gang is None:
+        if pod.gang is None or (before is not None and before.gang is None):
             self._changes.singles.add(uid)
+        if pod.gang is None:
             self.book.remove_pod(uid)
         else:
             self.book.upsert_pod(pod)
