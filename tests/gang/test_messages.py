@@ -179,6 +179,9 @@ def test_other_members_are_told_who_holds_them_up() -> None:
     shortage = make_shortage()
     assert render_for_pod(shortage, "default/w-4") == render(shortage)
     assert render_for_pod(shortage, "default/w-5").endswith(" This pod waits for default/w-4.")
+    failure = r.BindFailed("default/w-4", 422, "too long")
+    assert render_for_pod(failure, "default/w-4").endswith("too long")
+    assert render_for_pod(failure, "default/w-5").endswith(" This pod waits for default/w-4.")
     missing = r.MissingMembers((GangCount(A, 3, 4),))
     assert render_for_pod(missing, "default/w-5") == render(missing)
 

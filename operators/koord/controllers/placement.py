@@ -74,7 +74,8 @@ class PlacementController:
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
     failures: dict[str, BindFailed] = field(default_factory=dict)
-    """Pod uid -> the refusal of its last write, until there is newer word of it."""
+    """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
+    there is newer word of it."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
 
@@ -113,10 +114,10 @@ class PlacementController:
                 await self._rest()
 
     def reason_for(self, pod: Pod) -> Reason | None:
-        """Say why a waiting pod waits, as far as it is known by now."""
-        failure = self.failures.get(pod.uid)
-        if failure is not None:
-            return failure
+        """Say why a waiting pod waits, as far as it is known by now.
+
+        A failure counts for as long as nothing newer is known: until the next attempt.
+        """
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
             if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
@@ -126,7 +127,7 @@ class PlacementController:
         if pod.handling is Handling.FOREIGN_GATE:
             # Its gang goes on without it.
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
-        return None
+        return self.failures.get(pod.uid)
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:
@@ -165,8 +166,7 @@ class PlacementController:
         self.queue.end(unit)
         for uid in outcome.not_bound:
             self.state.forget(uid)
-        for uid, failure in outcome.failures.items():
-            self._note_failure(uid, failure)
+        self._note_failures(outcome)
         self.queue.penalise(outcome.failures, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
@@ -180,6 +180,15 @@ class PlacementController:
     def _drop_stale_failures(self) -> None:
         for uid in [uid for uid in self.failures if uid not in self.state.pods]:
             del self.failures[uid]
+
+    def _note_failures(self, outcome: Commit) -> None:
+        """Note what the server refused, for those refused and for those that it held up."""
+        for uid, failure in outcome.failures.items():
+            self._note_failure(uid, failure)
+        first = next((self.failures[uid] for uid in outcome.failures if uid in self.failures), None)
+        if first is not None:
+            held_up = outcome.not_bound - outcome.failures.keys()
+            self.failures |= dict.fromkeys(held_up & self.state.pods.keys(), first)
 
     def _note_failure(self, uid: str, failure: CommitFailure) -> None:
         pod = self.state.pods.get(uid)

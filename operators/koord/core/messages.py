@@ -237,11 +237,19 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
 }
 
 
+_BLAMING: Final = (
+    r.NeedsKubeScheduler,
+    r.WaitingForForeignGate,
+    r.PinnedNodeUnfit,
+    r.BindFailed,
+)
+
+
 def _culprit(reason: r.Reason) -> str:
     """Name the one pod that holds up the others, if the reason knows one."""
     if isinstance(reason, r.InsufficientNodes):
         return reason.first
-    if isinstance(reason, (r.NeedsKubeScheduler, r.WaitingForForeignGate, r.PinnedNodeUnfit)):
+    if isinstance(reason, _BLAMING):
         return reason.pod
     return ""
 
