@@ -12,7 +12,7 @@ from tests.kube.conftest import Pods, until
 
 from koord.api.keys import own
 from koord.kube.client import Client
-from koord.kube.errors import ServerUnavailable
+from koord.kube.errors import Forbidden, KubeError, ServerUnavailable
 from koord.kube.objects import ObjectRef, ref_of_pod
 from koord.kube.statement import Condition, Statement
 from koord.kube.status import MERGED, StatusWriter, applied_by
@@ -97,6 +97,22 @@ async def test_what_was_written_is_not_written_again(client: Client, group: Obje
         assert writer.stats.written == 1
 
 
+async def test_what_others_changed_is_written_again(client: Client, group: ObjectRef) -> None:
+    seen: dict[str, Any] = {}
+    mine = StatusWriter(client, applied_by("me"), lambda _: seen)
+    other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
+    async with running(mine), running(other):
+        mine.say(group, Statement((placed(),)))
+        await until(lambda: mine.stats.written == 1)
+        other.say(group, Statement((placed(message="quite another thing"),)))
+        await until(lambda: other.stats.written == 1)
+        seen |= await status_of(client, group)
+        mine.say(group, Statement((placed(),)))
+        await until(lambda: mine.stats.written == 2)
+    (condition,) = (await status_of(client, group))["conditions"]
+    assert condition["message"] == "no room"
+
+
 async def test_nothing_is_written_anew_after_a_restart(client: Client, group: ObjectRef) -> None:
     first = StatusWriter(client, applied_by("me"), lambda _: NOBODY, wall_clock=lambda: 1e9)
     async with running(first):
@@ -159,15 +175,21 @@ async def test_a_recreated_pod_is_left_alone(pods: Pods) -> None:
 
 
 class Failing(Client):
-    def __init__(self, inner: Client, failures: int) -> None:
+    def __init__(
+        self,
+        inner: Client,
+        failures: int,
+        error: KubeError = ServerUnavailable(503, "ServiceUnavailable", "later"),  # noqa: B008 - never changed
+    ) -> None:
         super().__init__(inner.credentials)
         self._inner = inner
+        self._error = error
         self.failures = failures
 
     async def request(self, method: str, path: str, **options: Any) -> bytes:
         if self.failures:
             self.failures -= 1
-            raise ServerUnavailable(503, "ServiceUnavailable", "later")
+            raise self._error
         return await self._inner.request(method, path, **options)
 
 
@@ -178,6 +200,32 @@ async def test_transient_failures_are_tried_again(client: Client, group: ObjectR
         await until(lambda: writer.stats.written == 1)
         assert writer.stats.retried == 2
     assert (await status_of(client, group))["conditions"]
+
+
+async def test_lost_rights_are_waited_for(client: Client, group: ObjectRef) -> None:
+    forbidden = Failing(client, 3, Forbidden(403, "Forbidden", "no more"))
+    async with running(StatusWriter(forbidden, applied_by("me"), lambda _: NOBODY)) as writer:
+        writer.say(group, Statement((placed(),)))
+        await until(lambda: writer.stats.written == 1)
+    assert (await status_of(client, group))["conditions"]
+
+
+async def test_managers_may_leave_a_condition_to_each_other(
+    client: Client, group: ObjectRef
+) -> None:
+    """What one no longer says stays with the other in part, which alone would be invalid."""
+    mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
+    other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
+    async with running(mine), running(other):
+        mine.say(group, Statement((placed(),)))
+        await until(lambda: mine.stats.written == 1)
+        other.say(group, Statement((placed(message="gone"),), {"phase": "Pending"}))
+        await until(lambda: other.stats.written == 1)
+        other.say(group, Statement(fields={"phase": "Running"}))
+        await until(lambda: other.stats.retried > 0)
+        mine.say(group, Statement((placed(message="no room again"),)))
+        await until(lambda: other.stats.written == 2)
+    assert (await status_of(client, group))["phase"] == "Running"
 
 
 async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> None:

@@ -56,8 +56,14 @@ class PlacementAnnouncer:
             conditions.append(Condition(POD_SCHEDULED, False, UNSCHEDULABLE, text))
         self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason) -> None:
-        """Set ``Placed=False`` on a PodGroup; its own operator takes over once it is placed."""
+    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
+        """Set ``Placed=False`` on a PodGroup; without a reason, leave it to its own operator.
+
+        Left over, the condition would be ours in part: that operator could not take its part back.
+        """
+        if reason is None:
+            self.pod_groups.say(ref_of_pod_group(pod_group), Statement())
+            return
         condition = Condition(
             ConditionType.PLACED,
             False,

@@ -45,8 +45,8 @@ class Announcer(Protocol):
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         """Set our condition on a pod, and ``PodScheduled`` where autoscalers look for it."""
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason) -> None:
-        """Set ``Placed=False`` on a PodGroup."""
+    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
+        """Set ``Placed=False`` on a PodGroup; without a reason, take back what was said."""
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup."""
@@ -161,15 +161,15 @@ class WaitReports:
             self._said_of_gangs.pop(gang, None)
             return
         reason = self._obstacle_of(gang)
-        said = self._said_of_gangs.get(gang)
-        if reason == said:
-            return
+        said = self._said_of_gangs.pop(gang, None)
         if reason is None:
-            del self._said_of_gangs[gang]
+            if said is not None:
+                self.announcer.announce_gang(pod_group, None)
             return
         self._said_of_gangs[gang] = reason
         if said is None or said.code is not reason.code:
             self.announcer.announce_event(pod_group, reason, "")
+        # Said again also if it is the same: others write this condition, too.
         self.announcer.announce_gang(pod_group, reason)
 
     def _obstacle_of(self, gang: GangKey) -> Reason | None:

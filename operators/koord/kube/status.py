@@ -3,6 +3,7 @@
 Statements about one object are collected until none has come for a moment, the latest wins, and
 what stands in the object already is not written. After a restart nothing is written anew: what the
 object showed last is what a statement is compared with, until this writer has written it itself.
+What somebody else has changed since is written again when it is said again.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koord.kube.client import Client, Media
-from koord.kube.errors import KubeError, NotFound
+from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.statement import Statement, is_said, render
@@ -21,6 +22,9 @@ from koord.kube.statement import Statement, is_said, render
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
 """Seconds after which a statement is written, however often it changes."""
+LONGEST_BACKOFF_SECONDS: Final = 60.0
+MAX_INVALID: Final = 6
+"""Attempts at what the server calls invalid: what other managers say is judged with it."""
 MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
@@ -94,7 +98,7 @@ class StatusWriter:
         self._present = present
         self._suffix = "/status" if has_subresource else ""
         self._wall_clock = wall_clock
-        self._backoff = Backoff(cap=30.0)
+        self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
         self._pending: dict[str, _Pending] = {}
         """Object uid -> what is to be said about it."""
         self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
@@ -149,12 +153,17 @@ class StatusWriter:
         if present is None:
             self.stats.gone += 1
             return
-        present = present if written is None else written
-        status = render(statement, present, self._wall_clock())
+        now = self._wall_clock()
+        status = render(statement, present if written is None else written, now)
+        is_there = is_said(status, present)
         # What we wrote before and no longer say has to be taken back: only equality will do.
-        if status == written or (written is None and status and is_said(status, present)):
+        if (written is None and status and is_there) or (
+            status == written and (is_there or not present)
+        ):
             self.stats.unchanged += 1
             return
+        if status == written:
+            status = render(statement, present, now)
         body = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,
@@ -173,7 +182,7 @@ class StatusWriter:
             self._written.popitem(last=False)
 
     def _judge(self, pending: _Pending, error: KubeError) -> None:
-        if not is_transient(error):
+        if not self._may_pass(error, pending.attempt):
             # Another object of that name by now, or nothing that trying again would mend.
             self.stats.refused += 1
             self.stats.last_refusal = str(error)
@@ -185,3 +194,12 @@ class StatusWriter:
         newer.due = newer.last = time.monotonic() + delay
         self._pending[pending.ref.uid] = newer
         self._woken.set()
+
+    def _may_pass(self, error: KubeError, attempt: int) -> bool:
+        """Whether to try again. Nobody else would: a statement is made once, and rights come back.
+
+        What is merged is invalid for good if the uid is that of another object by now.
+        """
+        if isinstance(error, Invalid):
+            return self._form.media is Media.APPLY_PATCH and attempt < MAX_INVALID
+        return is_transient(error) or isinstance(error, Forbidden)

@@ -1,0 +1,88 @@
+"""What users do to gangs by accident or on purpose: none starts in part, none waits unexplained."""
+
+import json
+
+import pytest
+from tests.operators.conftest import GROUP_LABEL, Cluster
+
+GANG = "gang.scheduling.koordinator.sh/"
+MAX_ANNOTATIONS = 256 * 1024
+"""Bytes that the API server takes, all annotations of an object together."""
+
+
+def relabel(cluster: Cluster, pod: str, **labels: str | None) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{pod}"
+    cluster.box.client.patch(path, {"metadata": {"labels": labels}})
+
+
+def test_waiting_pod_that_joins_a_gang_no_longer_starts_alone(cluster: Cluster) -> None:
+    cluster.pod("p")
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "InsufficientNodes", "it waits")
+    cluster.pod_group("a", 2)
+    relabel(cluster, "p", **{GROUP_LABEL: "a"})
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "MissingMembers", "it waits for the gang")
+    cluster.add_nodes(2)
+    cluster.pod("alone", gpus=8)
+    cluster.wait_bound("alone")
+    assert set(cluster.bound()) == {"alone"}
+    cluster.add_nodes(1)
+    cluster.pod("q", group="a")
+    cluster.wait_bound("p", "q")
+
+
+def test_status_of_a_gang_that_waits_again_and_again(cluster: Cluster) -> None:
+    """Two operators write the condition Placed in turn; neither may be in the other's way."""
+    cluster.gang("a", 2)
+    for _ in range(2):
+        cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room")
+        cluster.delete_pod("a-1")
+        cluster.wait_for(lambda: cluster.group_reason("a") == "MissingMembers", "one is gone")
+        cluster.pod("a-1", group="a")
+        cluster.wait_for(
+            lambda: cluster.group_reason("a", "QuorumReached") == "Reached", "all are there"
+        )
+    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room again")
+    cluster.add_nodes(2)
+    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "it has a place")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "AllBound", "it is bound")
+
+
+def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.pod_group("a", 2)
+    cluster.pod("a-0", group="a")
+    cluster.pod("a-1", group="a", annotations={"x/y": "z" * (MAX_ANNOTATIONS - 20)})
+    for name in ("a-0", "a-1"):
+        cluster.wait_for(lambda name=name: cluster.pod_reason(name) == "BindFailed", "it says so")
+    cluster.wait_for(lambda: cluster.group_reason("a") == "BindFailed", "so does the gang")
+    assert f"{cluster.namespace}/a-1" in cluster.group_message("a")
+    assert not cluster.bound()
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/a-1"
+    cluster.box.client.patch(path, {"metadata": {"annotations": {"x/y": None}}})
+    cluster.wait_bound("a-0", "a-1")
+
+
+def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
+    groups = json.dumps([f"{cluster.namespace}/{name}" for name in "ab"])
+    for name in "ab":
+        cluster.pod_group(name, 2, **{f"{GANG}groups": groups})
+        cluster.pod(f"{name}-0", group=name, gpus=1)
+    evil = {f"{GANG}name": f"a,{cluster.namespace}/b", f"{GANG}min-available": "1"}
+    cluster.pod("evil", annotations=evil, gpus=1)
+    cluster.wait_for(lambda: cluster.pod_reason("evil") == "InvalidAnnotation", "it is refused")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "the others wait")
+    cluster.add_nodes(1)
+    for name in "ab":
+        cluster.pod(f"{name}-1", group=name, gpus=1)
+    cluster.wait_bound("a-0", "a-1", "b-0", "b-1")
+    assert "evil" not in cluster.bound()
+
+
+@pytest.mark.parametrize("text", [r'["\ud800/a"]', r'["ns/\udfff"]'])
+def test_half_a_character_in_a_list_of_gangs(cluster: Cluster, text: str) -> None:
+    cluster.pod_group("a", 2, **{f"{GANG}groups": text})
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(
+        lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "it is named"
+    )
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "the pod waits")
