@@ -29,6 +29,7 @@ def cluster() -> Iterator[Sandbox]:
 def operators(cluster, tmp_path_factory) -> Iterator[None]:
     """All operators, run as the documentation says, until the end."""
     cluster.apply(ROOT / "crds")
+    cluster.create_namespace("koord-system")  # their lease is there
     with run_operators(cluster.kubeconfig, tmp_path_factory.mktemp("operators")):
         yield
 

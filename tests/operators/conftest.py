@@ -7,26 +7,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koord.sandbox import Sandbox
+from koord.sandbox.errors import ApiError
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-operators"
 GATE = "operators.koordinator.sh/placement"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PATIENCE_SECONDS = 20.0
 
 
 class Operators:
-    """The process ``koord run`` under the shipped ServiceAccount; can be killed and started."""
+    """The process ``koord run`` under the shipped ServiceAccount; can be killed and started.
 
-    def __init__(self, box: Sandbox, directory: Path) -> None:
-        self._kubeconfig = box.kubeconfig_for("koord-system", "koord-operators")
+    ``kubeconfig`` is for those that reach the API server on another way.
+    """
+
+    def __init__(self, box: Sandbox, directory: Path, kubeconfig: Path | None = None) -> None:
+        self._box = box
+        self._kubeconfig = kubeconfig or box.kubeconfig_for("koord-system", "koord-operators")
         self._config = directory / "config.yaml"
         self._config.write_text(
             "apiVersion: operators.koordinator.sh/v1alpha1\n"
@@ -42,9 +48,26 @@ class Operators:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen([*command, *options], stderr=log, stdout=log)
 
-    def kill(self) -> None:
-        """End it without warning."""
+    def kill(self, *, is_waited_out: bool = False) -> None:
+        """End it without warning.
+
+        Its lease is taken away, or else whoever comes next has to wait until it is over.
+        """
         self._end(signal.SIGKILL)
+        if not is_waited_out:
+            delete_lease(self._box)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = 20.0) -> int:
+        """Return the exit code of a process that ends by itself."""
+        assert self._process is not None
+        code = self._process.wait(timeout=seconds)
+        self._process = None
+        return code
 
     def stop(self) -> int:
         """End it in good order; return the exit code."""
@@ -56,10 +79,20 @@ class Operators:
     def _end(self, number: signal.Signals) -> int:
         if self._process is None:
             return 0
-        self._process.send_signal(number)
-        code = self._process.wait(timeout=20)
-        self._process = None
-        return code
+        self.send(number)
+        return self.wait()
+
+
+def read_lease(box: Sandbox) -> dict[str, Any]:
+    """Return the spec of the operators' lease; empty if there is none."""
+    with suppress(ApiError):
+        return box.client.get(LEASE)["spec"]
+    return {}
+
+
+def delete_lease(box: Sandbox) -> None:
+    with suppress(ApiError):
+        box.client.delete(LEASE)
 
 
 class Cluster:

@@ -9,13 +9,16 @@ import typer
 
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
+from koord.kube.fence import LeadershipLost
 from koord.runtime.app import NotInstalled, Options, run_operators
+from koord.runtime.election import NameTaken
 from koord.runtime.logs import configure_logging
 from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
 from koord.runtime.wiring import OPERATORS
 
 EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
+EXIT_LOST = 3
+"""The cluster, or the lead, is lost; starting again is what helps."""
 
 
 def run(
@@ -55,10 +58,12 @@ def run(
     configure_logging(settings.log_format)
     try:
         asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
-    except NotInstalled as error:
+    except (NotInstalled, NameTaken) as error:
         _fail(str(error))
+    except LeadershipLost as error:
+        _fail(f"this process does not lead any more: {error}", EXIT_LOST)
     except KubeError as error:
-        _fail(f"the cluster cannot be used: {error}", EXIT_UNREACHABLE)
+        _fail(f"the cluster cannot be used: {error}", EXIT_LOST)
 
 
 def _fail(message: str, status: int = EXIT_USAGE) -> NoReturn:

@@ -101,6 +101,11 @@ class ClusterState:
         self._feeds.append(feed)
         return feed
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody reads the changes; if nobody does, they have to be published away."""
+        return bool(self._feeds)
+
     def publish(self) -> None:
         """Hand what has changed to every reader."""
         self._changes.gangs |= self.book.touched()

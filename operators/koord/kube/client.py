@@ -7,19 +7,27 @@ credentials were renewed.
 """
 
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
+from typing_extensions import override
 from yarl import URL
 
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ConnectionLost, Garbled, Unauthorized, error_of_answer
+from koord.kube.fence import Fence
+
+if TYPE_CHECKING:
+    from aiohttp.client_reqrep import ClientRequest
+    from aiohttp.connector import AddrInfoType, Connection
+    from aiohttp.tracing import Trace
 
 T = TypeVar("T")
 
@@ -28,6 +36,9 @@ REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 """Bursts come minutes apart; a TLS handshake costs more than the request that it is for."""
+UNACKNOWLEDGED_SECONDS: Final = 4.0
+"""What the other side's kernel has not acknowledged for so long is given up, also when this process
+has ended meanwhile: a write must not arrive when another process leads already."""
 READ_BUFFER: Final = 1 << 20
 """Bytes read ahead from a watch: many events arrive as one chunk when we are behind."""
 
@@ -48,19 +59,25 @@ class Client:
     """Talks to one API server. Use it as an async context manager.
 
     Bodies are given as objects that msgspec can encode, or as bytes that are sent as they are.
-    All methods raise the errors of ``koord.kube.errors``.
+    All methods raise the errors of ``koord.kube.errors``; with a ``fence``, whatever is not a read
+    also raises ``LeadershipLost``.
     """
 
-    def __init__(self, credentials: Credentials, *, user_agent: str = "koord-operators") -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        fence: Fence | None = None,
+        user_agent: str = "koord-operators",
+    ) -> None:
         self._credentials = credentials
+        self._fence = fence
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS
-            ),
+            connector=_Connector(self._fence),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "User-Agent": self._user_agent,
@@ -204,6 +221,39 @@ class Client:
                 return answer
             body = await answer.read()
         raise error_of_answer(answer.status, body, answer.headers.get("Retry-After"))
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Asks the fence once a write has its connection: nothing can hold it up after that."""
+
+    def __init__(self, fence: Fence | None) -> None:
+        super().__init__(
+            limit=MAX_CONNECTIONS,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            socket_factory=_make_socket,
+        )
+        self._fence = fence
+
+    @override
+    async def connect(
+        self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
+    ) -> "Connection":
+        connection = await super().connect(req, traces, timeout)
+        if self._fence is not None and req.method != "GET":
+            try:
+                self._fence.check()
+            except BaseException:
+                connection.release()
+                raise
+        return connection
+
+
+def _make_socket(address: "AddrInfoType") -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    milliseconds = int(UNACKNOWLEDGED_SECONDS * 1000)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return made
 
 
 def _encode(body: Any) -> bytes:

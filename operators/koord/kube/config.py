@@ -42,6 +42,8 @@ class Access:
     server_name: str = ""
     proxy: str = field(default="", repr=False)
     namespace: str = DEFAULT_NAMESPACE
+    in_pod: bool = False
+    """Whether it is that of the pod that we run in, in the cluster that we talk to."""
     ca_file: str = ""
     client_files: tuple[str, str] | None = field(default=None, repr=False)
     """Certificate and key; with ``ca_file`` the parts of ``tls``, for those who make their own."""
@@ -120,6 +122,7 @@ def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
         authorization=f"Bearer {token}",
         tls=tls,
         namespace=namespace or DEFAULT_NAMESPACE,
+        in_pod=True,
         max_age=TOKEN_MAX_AGE,
     )
 

@@ -1,4 +1,9 @@
-"""One process of operators from start to end: check, sync, run, and stop in good order."""
+"""One process of operators from start to end: check, follow, lead, and stop in good order.
+
+Several processes may run the same operators. All of them read the cluster all the time, and one,
+the leader, plans, runs Kopf and writes. A process that led and does no longer ends at once: what it
+believed is of no use to anybody, and a new one starts with what is true.
+"""
 
 import asyncio
 import logging
@@ -11,10 +16,13 @@ from koord.api.podgroup import PodGroup
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.discovery import served_resources
+from koord.kube.fence import Fence, LeadershipLost
+from koord.kube.lease import Elector
+from koord.runtime.election import make_elector, refuse_taken_name
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import OPERATORS, Parts, resources_of
+from koord.runtime.wiring import OPERATORS, PLACEMENT, Parts, resources_of
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +43,44 @@ class Options:
     operators: Collection[str] = OPERATORS
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What lives as long as the process."""
+
+    parts: Parts
+    kopf: KopfHost
+    elector: Elector
+
+    def unsynced(self) -> list[str]:
+        """Name what is not ready; a follower is ready when it could lead from now on."""
+        waiting = self.parts.reader.unsynced()
+        if not self.elector.has_looked:
+            waiting.append("lease")
+        if self.elector.leading.is_set() and not self.kopf.is_ready.is_set():
+            waiting.append("kopf")
+        return waiting
+
+    def describe(self) -> dict[str, object]:
+        """Return the inner state for the debug page."""
+        election = self.elector.election
+        described = {"lease": self.elector.key, "leader": election.holder, "leads": election.leads}
+        return {"election": described, **self.parts.describe()}
+
+
 async def run_operators(options: Options) -> None:
     """Run until SIGTERM or SIGINT; what is being committed then is finished first.
 
-    Raises NotInstalled, and the errors of ``koord.kube.errors`` if the cluster cannot be reached.
+    Raises NotInstalled, NameTaken, LeadershipLost, and the errors of ``koord.kube.errors`` if the
+    cluster cannot be reached.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with Client(options.credentials) as client:
+    fence = Fence()
+    async with (
+        Client(options.credentials) as own_client,
+        Client(options.credentials, fence=fence) as client,
+    ):
         served = await _check_installed(client, options.operators)
+        if PLACEMENT in options.operators:
+            await refuse_taken_name(client, options.settings.scheduler_name)
         has_subresource = f"{PodGroup.names.plural}/status" in served
         parts = Parts(
             client,
@@ -53,15 +88,10 @@ async def run_operators(options: Options) -> None:
             options.operators,
             has_subresource=has_subresource,
         )
-        kopf = KopfHost(parts.make_registry)
-        sources = Sources(
-            metrics=parts.metrics.encode,
-            unsynced=lambda: _unsynced(parts, kopf),
-            state=parts.describe,
-        )
-        async with serve_http(options.settings.http_address, sources) as address:
-            log.info("serving HTTP", extra={"address": address.host, "port": address.port})
-            await _run(parts, kopf, stop)
+        access = await options.credentials.current()
+        elector = make_elector(own_client, access, options.operators, fence)
+        parts.metrics.watch_leader(lambda: fence.is_open)
+        await _serve(_Process(parts, KopfHost(parts.make_registry), elector), options.settings)
 
 
 async def _check_installed(client: Client, operators: Collection[str]) -> frozenset[str]:
@@ -81,33 +111,81 @@ async def _check_installed(client: Client, operators: Collection[str]) -> frozen
     return served
 
 
-def _unsynced(parts: Parts, kopf: KopfHost) -> list[str]:
-    waiting = parts.reader.unsynced()
-    return waiting if kopf.is_ready.is_set() else [*waiting, "kopf"]
+async def _serve(process: _Process, settings: Settings) -> None:
+    """Run a process with its HTTP side. Raises LeadershipLost by itself, not in a group."""
+    sources = Sources(
+        metrics=process.parts.metrics.encode,
+        unsynced=process.unsynced,
+        state=process.describe,
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serve_http(settings.http_address, sources) as address:
+        log.info("serving HTTP", extra={"address": address.host, "port": address.port})
+        try:
+            await _run(process, stop)
+        except BaseExceptionGroup as group:
+            # The elector and every writer may notice, in any order.
+            lost = group.subgroup(LeadershipLost)
+            if lost is None:
+                raise
+            raise _first_of(lost) from None
 
 
-async def _run(parts: Parts, kopf: KopfHost, stop: asyncio.Event) -> None:
+def _first_of(group: BaseExceptionGroup) -> BaseException:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+async def _run(process: _Process, stop: asyncio.Event) -> None:
     """Run every part until ``stop``; the failure of one ends all."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(parts.reader.run(), name="reader")]
-        tasks += [group.create_task(run()) for run in parts.background]
-        tasks.append(group.create_task(_plan_when_synced(parts, stop), name="placement"))
-        kopf.start()
-        await stop.wait()
-        log.info("stopping")
-        await asyncio.wait(tasks[-1:], timeout=FINISH_SECONDS)
+    parts, kopf, elector = process.parts, process.kopf, process.elector
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(parts.reader.run(), name="reader"),
+                group.create_task(elector.run(), name="election"),
+                group.create_task(_stand_when_synced(parts, elector)),
+            ]
+            lead = group.create_task(_lead(process, stop), name="leader")
+            kopf.start()
+            await stop.wait()
+            log.info("stopping")
+            if not elector.leading.is_set():
+                lead.cancel()
+            finished, _ = await asyncio.wait([lead], timeout=FINISH_SECONDS)
+            for task in (*tasks, lead):
+                task.cancel()
+        # What was cut off may still arrive: then the lease has to run out by itself.
+        if finished:
+            await elector.release()
+    finally:
+        # Also after a failure: a Kopf that goes on would keep the process from ending.
         await kopf.stop()
-        for task in tasks:
-            task.cancel()
 
 
-async def _plan_when_synced(parts: Parts, stop: asyncio.Event) -> None:
-    """Plan from the moment that every kind has been listed completely, until ``stop``."""
+async def _stand_when_synced(parts: Parts, elector: Elector) -> None:
+    """Stand for election from the moment that every kind has been listed completely."""
     await parts.reader.wait_synced()
     log.info("synced", extra={"pods": len(parts.reader.state.pods)})
-    if parts.placement is None:
-        return
+    elector.stand()
+
+
+async def _lead(process: _Process, stop: asyncio.Event) -> None:
+    """Do everything that writes, from our election until ``stop``; then finish what was begun."""
+    await process.elector.leading.wait()
+    process.kopf.operate()
     async with asyncio.TaskGroup() as group:
-        group.create_task(parts.placement.run())
-        await stop.wait()
-        parts.placement.stop()
+        writers = [group.create_task(run()) for run in process.parts.background]
+        placement = process.parts.placement
+        if placement is None:
+            await stop.wait()
+        else:
+            planning = group.create_task(placement.run(), name="placement")
+            await stop.wait()
+            placement.stop()
+            await planning
+        for writer in writers:
+            writer.cancel()

@@ -107,5 +107,7 @@ class ClusterReader:
         self._tell()
 
     def _tell(self) -> None:
+        if not self.state.is_followed:
+            self.state.publish()
         for listener in self.listeners:
             listener()

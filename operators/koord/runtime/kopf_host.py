@@ -82,12 +82,15 @@ def make_registry(credentials: Credentials) -> "kopf.OperatorRegistry":
 class KopfHost:
     """Keeps one Kopf operator with all registered handlers running until :meth:`stop`.
 
+    It is loaded at :meth:`start` and begins at :meth:`operate`: loading takes seconds, which nobody
+    should have to wait for who takes over.
     ``make_registry`` is called anew for every start: Kopf keeps state in a registry's handlers.
     """
 
     def __init__(self, make_registry: "Callable[[], kopf.OperatorRegistry]") -> None:
         self._make_registry = make_registry
         self._stop = threading.Event()
+        self._may_operate = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.is_ready = threading.Event()
 
@@ -95,12 +98,20 @@ class KopfHost:
         """Start the thread."""
         self._thread.start()
 
+    def operate(self) -> None:
+        """Let Kopf begin."""
+        self._may_operate.set()
+
     async def stop(self) -> None:
         """Ask Kopf to end and wait for the thread, a bounded time."""
         self._stop.set()
+        self._may_operate.set()
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
     def _run(self) -> None:
+        import kopf  # noqa: F401, PLC0415 - takes seconds, and is done in the thread of the host
+
+        self._may_operate.wait()
         attempt = 0
         while not self._stop.is_set():
             try:

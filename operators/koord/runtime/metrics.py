@@ -74,6 +74,15 @@ class Metrics:
         )
         gauge.set_function(pods)
 
+    def watch_leader(self, is_leader: Callable[[], bool]) -> None:
+        """Ask ``is_leader`` at every scrape whether this process plans and writes."""
+        gauge = Gauge(
+            "koord_leader",
+            "1 in the process that plans and writes, 0 in those that stand by.",
+            registry=self.registry,
+        )
+        gauge.set_function(is_leader)
+
     def watch_reflectors(self, reflectors: Mapping[str, Reflecting]) -> None:
         """Read these reflectors, by the plural of their resource, at every scrape."""
         self.registry.register(ReflectorCollector(reflectors))

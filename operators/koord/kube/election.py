@@ -1,0 +1,154 @@
+"""Electing a leader with a Lease: what to do next, as a pure state machine.
+
+Two rules carry everything. A Lease is over only when it has not changed for its whole duration *on
+the clock of the one who looks*: times written by others are never compared with it. And who leads
+counts from when its last renewal was *sent*, and gives up well before anybody else may take over.
+What travels is not known here: moves are carried out, and observations brought, by ``lease``.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+LEASE_SECONDS: Final = 15
+"""A Lease that has not changed for so long is free."""
+DEADLINE_SECONDS: Final = 10.0
+"""A leader that could not renew for so long must not write any more. What it sent last has the rest
+of the Lease to arrive, or to be given up."""
+RETRY_SECONDS: Final = 2.0
+"""How often a leader renews, and the others look."""
+
+
+class LeaseSpec(Struct, rename="camel", frozen=True, omit_defaults=True):
+    """``spec`` of a Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Struct, rename="camel", frozen=True):
+    """A Lease; ``metadata`` goes back as it came."""
+
+    metadata: dict[str, Any]
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+class Move(StrEnum):
+    """What a candidate or leader does next."""
+
+    WAIT = "wait"
+    CREATE = "create"
+    """Create the Lease, as its holder."""
+    TAKE = "take"
+    """Write ourselves into a Lease that is free."""
+    RENEW = "renew"
+    """Show that we are still there."""
+    GIVE_UP = "give up"
+    """End this process: it does not lead any more."""
+
+
+@dataclass(slots=True)
+class Election:
+    """What one process knows of the election. All times are of one clock that never goes back."""
+
+    identity: str
+    is_candidate: bool = False
+    """Whether this process could lead if it were elected."""
+    lease: Lease | None = None
+    """As last read or written; None: there is none."""
+    free_at: float = float("-inf")
+    """From when on nobody leads, if nothing changes until then."""
+    renewed_at: float | None = None
+    """When the last renewal that was granted was sent; None: we do not lead."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether we were elected, and have not given up since."""
+        return self.renewed_at is not None
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease; empty: nobody."""
+        return (self.lease and self.lease.spec.holder_identity) or ""
+
+    @property
+    def deadline(self) -> float:
+        """When writing must end."""
+        return float("-inf") if self.renewed_at is None else self.renewed_at + DEADLINE_SECONDS
+
+    def observe(self, lease: Lease | None, now: float) -> None:
+        """Take in what was read just now."""
+        known, self.lease = self.lease, lease
+        if lease is None:
+            # Whoever held a Lease that somebody deleted may not know it yet.
+            if known is not None and known.spec.holder_identity:
+                self.free_at = now + LEASE_SECONDS
+        elif known is None or lease.spec != known.spec:
+            duration = lease.spec.lease_duration_seconds or LEASE_SECONDS
+            self.free_at = now + duration if lease.spec.holder_identity else now
+
+    def grant(self, lease: Lease, sent_at: float) -> None:
+        """Take in that a claim of ours was accepted."""
+        self.lease = lease
+        self.renewed_at = sent_at
+
+    def next_move(self, now: float) -> Move:
+        """Decide on what is known."""
+        if self.leads:
+            if now >= self.deadline:
+                return Move.GIVE_UP
+            if self.lease is None:
+                return Move.CREATE
+            return Move.RENEW if self.holder == self.identity else Move.GIVE_UP
+        # Our own name there means that the answer to our claim was lost.
+        is_free = now >= self.free_at or self.holder == self.identity
+        if not self.is_candidate or not is_free:
+            return Move.WAIT
+        return Move.CREATE if self.lease is None else Move.TAKE
+
+    def pause(self, now: float, retry: float) -> float:
+        """Return how long to do nothing, at most ``retry`` seconds: less if time runs out before.
+
+        A follower wakes when nobody may lead any more, a leader when it must not itself.
+        """
+        left = (self.deadline if self.leads else self.free_at) - now
+        return left if 0 < left < retry else retry
+
+    def claim(self, wall: float) -> LeaseSpec:
+        """Return what to write to become or stay the leader; ``wall`` is seconds since the epoch.
+
+        The times in it are for people.
+        """
+        now = _format_time(wall)
+        before = self.lease.spec if self.lease else LeaseSpec(lease_transitions=-1)
+        mine = replace(
+            before,
+            holder_identity=self.identity,
+            lease_duration_seconds=LEASE_SECONDS,
+            renew_time=now,
+        )
+        if before.holder_identity == self.identity:
+            return mine
+        return replace(
+            mine, acquire_time=now, lease_transitions=(before.lease_transitions or 0) + 1
+        )
+
+    def surrender(self, wall: float) -> LeaseSpec:
+        """Return what to write so that another one may lead at once."""
+        before = self.lease.spec if self.lease else LeaseSpec()
+        return replace(
+            before, holder_identity="", lease_duration_seconds=1, renew_time=_format_time(wall)
+        )
+
+
+def _format_time(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

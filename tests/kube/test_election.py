@@ -1,0 +1,331 @@
+"""The rules of the election: as a table, and with many processes whose requests go astray."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
+
+from koord.kube.client import UNACKNOWLEDGED_SECONDS
+from koord.kube.election import (
+    DEADLINE_SECONDS,
+    LEASE_SECONDS,
+    RETRY_SECONDS,
+    Election,
+    Lease,
+    LeaseSpec,
+    Move,
+)
+
+ME, OTHER = "me", "other"
+
+
+def lease(holder: str | None, duration: int | None = LEASE_SECONDS, renewed: str = "r1") -> Lease:
+    spec = LeaseSpec(holder, duration, acquire_time="a", renew_time=renewed, lease_transitions=3)
+    return Lease({"name": "koord", "resourceVersion": "7"}, spec)
+
+
+def make_election(found: Lease | None, *, renewed_at: float | None = None) -> Election:
+    """Make a candidate that has read a lease at second 100, or one that leads since then."""
+    election = Election(ME, is_candidate=True)
+    election.observe(found, 100.0)
+    election.renewed_at = renewed_at
+    return election
+
+
+@pytest.mark.parametrize(
+    ("found", "at", "move"),
+    [
+        (None, 100.0, Move.CREATE),
+        (lease(None), 100.0, Move.TAKE),
+        (lease(""), 100.0, Move.TAKE),
+        (lease(ME), 100.0, Move.TAKE),
+        (lease(OTHER), 100.0, Move.WAIT),
+        (lease(OTHER), 114.9, Move.WAIT),
+        (lease(OTHER), 115.0, Move.TAKE),
+        (lease(OTHER, 40), 139.9, Move.WAIT),
+        (lease(OTHER, 40), 140.0, Move.TAKE),
+        (lease(OTHER, None), 114.9, Move.WAIT),
+        (lease(OTHER, None), 115.0, Move.TAKE),
+    ],
+)
+def test_what_a_candidate_does(found: Lease | None, at: float, move: Move) -> None:
+    assert make_election(found).next_move(at) is move
+
+
+@pytest.mark.parametrize("found", [None, lease(""), lease(OTHER), lease(ME)])
+def test_who_is_no_candidate_only_looks(found: Lease | None) -> None:
+    election = make_election(found)
+    election.is_candidate = False
+    assert election.next_move(1000.0) is Move.WAIT
+
+
+@pytest.mark.parametrize(
+    ("found", "at", "move"),
+    [
+        (lease(ME), 100.0, Move.RENEW),
+        (lease(ME), 109.9, Move.RENEW),
+        (lease(ME), 110.0, Move.GIVE_UP),
+        (lease(OTHER), 101.0, Move.GIVE_UP),
+        (lease(""), 101.0, Move.GIVE_UP),
+        (None, 101.0, Move.CREATE),
+        (None, 110.0, Move.GIVE_UP),
+    ],
+)
+def test_what_a_leader_does(found: Lease | None, at: float, move: Move) -> None:
+    assert make_election(found, renewed_at=100.0).next_move(at) is move
+
+
+def test_a_lease_that_changes_begins_anew() -> None:
+    election = make_election(lease(OTHER))
+    election.observe(lease(OTHER, renewed="r2"), 114.0)
+    assert election.next_move(128.9) is Move.WAIT
+    assert election.next_move(129.0) is Move.TAKE
+
+
+def test_a_change_of_metadata_is_none() -> None:
+    election = make_election(lease(OTHER))
+    annotated = replace(lease(OTHER), metadata={"name": "koord", "resourceVersion": "8"})
+    election.observe(annotated, 114.0)
+    assert election.next_move(115.0) is Move.TAKE
+    assert election.lease is annotated, "the next claim goes from what was read last"
+
+
+@pytest.mark.parametrize(("held_by", "free_at"), [(OTHER, 120.0), ("", 100.0)])
+def test_who_saw_a_lease_vanish_gives_its_holder_time_to_notice(
+    held_by: str, free_at: float
+) -> None:
+    election = make_election(lease(held_by))
+    election.observe(None, 105.0)
+    election.observe(None, 110.0)
+    assert election.next_move(free_at - 0.1) is Move.WAIT
+    assert election.next_move(free_at) is Move.CREATE
+
+
+def test_times_written_by_others_mean_nothing() -> None:
+    election = make_election(lease(OTHER, renewed="2001-01-01T00:00:00.000000Z"))
+    assert election.next_move(100.0) is Move.WAIT
+
+
+def test_the_deadline_counts_from_when_the_renewal_was_sent() -> None:
+    election = make_election(lease(ME), renewed_at=100.0)
+    election.grant(lease(ME, renewed="r2"), sent_at=104.0)
+    assert election.deadline == 104.0 + DEADLINE_SECONDS
+
+
+def test_what_was_sent_in_time_arrives_before_anybody_takes_over() -> None:
+    assert DEADLINE_SECONDS + UNACKNOWLEDGED_SECONDS < LEASE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("election", "at", "pause"),
+    [
+        (make_election(lease(OTHER)), 101.0, 2.0),
+        (make_election(lease(OTHER)), 114.5, 0.5),
+        (make_election(lease(OTHER)), 115.5, 2.0),
+        (make_election(None), 101.0, 2.0),
+        (make_election(lease(ME), renewed_at=100.0), 101.0, 2.0),
+        (make_election(lease(ME), renewed_at=100.0), 109.5, 0.5),
+    ],
+)
+def test_nobody_sleeps_through_the_moment_that_matters(
+    election: Election, at: float, pause: float
+) -> None:
+    assert election.pause(at, RETRY_SECONDS) == pause
+
+
+def test_what_is_written_first() -> None:
+    assert make_election(None).claim(0.0) == LeaseSpec(
+        holder_identity=ME,
+        lease_duration_seconds=LEASE_SECONDS,
+        acquire_time="1970-01-01T00:00:00.000000Z",
+        renew_time="1970-01-01T00:00:00.000000Z",
+        lease_transitions=0,
+    )
+
+
+def test_what_a_take_over_writes() -> None:
+    claim = make_election(lease(OTHER, 40)).claim(0.5)
+    assert claim == LeaseSpec(
+        holder_identity=ME,
+        lease_duration_seconds=LEASE_SECONDS,
+        acquire_time="1970-01-01T00:00:00.500000Z",
+        renew_time="1970-01-01T00:00:00.500000Z",
+        lease_transitions=4,
+    )
+
+
+def test_a_renewal_changes_one_time_only() -> None:
+    before = lease(ME)
+    claim = make_election(before, renewed_at=100.0).claim(0.5)
+    assert claim == replace(before.spec, renew_time="1970-01-01T00:00:00.500000Z")
+
+
+def test_what_is_handed_back_is_free_at_once() -> None:
+    left = make_election(lease(ME), renewed_at=100.0).surrender(0.5)
+    assert left.holder_identity == ""
+    assert make_election(Lease({}, left)).next_move(100.0) is Move.TAKE
+
+
+class Fate(Enum):
+    """What becomes of a claim."""
+
+    ANSWERED = auto()
+    ANSWER_LOST = auto()
+    ANSWER_LATE = auto()
+    REQUEST_LATE = auto()
+    REQUEST_LOST = auto()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A write on its way, or with the version that it made, its answer."""
+
+    sender: "Process"
+    version: int
+    spec: LeaseSpec
+    sent_at: float
+
+
+@dataclass(eq=False)
+class Process:
+    election: Election
+    version: int = -1
+    is_doubtful: bool = True
+    is_over: bool = False
+    is_stopped: bool = False
+    fate: Fate = Fate.ANSWERED
+    """Of everything that it sends."""
+
+
+PROCESSES = st.integers(0, 2)
+
+
+class ManyProcesses(RuleBasedStateMachine):
+    """Three processes and one lease. They are stopped and cut off; requests and answers are slow.
+
+    Time stands still unless it is moved, so everything else may happen at the same moment. A write
+    arrives within UNACKNOWLEDGED_SECONDS or never; its answer at any time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.version = 0
+        self.stored: LeaseSpec | None = None
+        self.deleted_at = float("-inf")
+        self.started = 0
+        self.processes = [self._start() for _ in range(3)]
+        self.claims: list[Claim] = []
+        self.answers: list[Claim] = []
+
+    def _start(self) -> Process:
+        self.started += 1
+        return Process(Election(f"p{self.started}", is_candidate=True))
+
+    @rule(seconds=st.sampled_from([2.0, 3.9, 5.0, 9.9, 15.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        oldest = self.now - UNACKNOWLEDGED_SECONDS
+        self.claims = [claim for claim in self.claims if claim.sent_at > oldest]
+        for one in self.processes:
+            self._act(one)
+
+    @rule(at=PROCESSES, fate=st.sampled_from(Fate))
+    def the_network_changes(self, at: int, fate: Fate) -> None:
+        self.processes[at].fate = fate
+
+    @rule(at=PROCESSES, is_stopped=st.booleans())
+    def is_stopped_or_continued(self, at: int, *, is_stopped: bool) -> None:
+        self.processes[at].is_stopped = is_stopped
+
+    @rule(at=PROCESSES)
+    def acts(self, at: int) -> None:
+        self._act(self.processes[at])
+
+    @rule(at=PROCESSES)
+    def acts_on_what_it_has_read_before(self, at: int) -> None:
+        self._move(self.processes[at])
+
+    @precondition(lambda self: self.claims)
+    @rule(at=st.integers(0, 10), fate=st.sampled_from(Fate))
+    def a_claim_arrives(self, at: int, fate: Fate) -> None:
+        self._store(self.claims.pop(at % len(self.claims)), fate)
+
+    @precondition(lambda self: self.answers)
+    @rule(at=st.integers(0, 10))
+    def an_answer_arrives(self, at: int) -> None:
+        self._grant(self.answers.pop(at % len(self.answers)))
+
+    @rule(at=PROCESSES)
+    def ends_and_another_one_starts(self, at: int) -> None:
+        # Who has never seen a lease that was deleted cannot give its holder time.
+        if self.now >= self.deleted_at + LEASE_SECONDS:
+            self.processes[at].is_over = True
+            self.processes[at] = self._start()
+
+    @rule()
+    def somebody_deletes_the_lease(self) -> None:
+        if all(one.election.lease is not None or one.is_over for one in self.processes):
+            self.version += 1
+            self.stored = None
+            self.deleted_at = self.now
+
+    @invariant()
+    def one_leads_at_most(self) -> None:
+        leaders = [
+            one.election.identity
+            for one in self.processes
+            if not one.is_over and self.now < one.election.deadline
+        ]
+        assert len(leaders) <= 1
+
+    def _act(self, one: Process) -> None:
+        if not one.is_stopped and (one.is_doubtful or not one.election.leads):
+            if one.fate is Fate.REQUEST_LOST:
+                return
+            found = None if self.stored is None else Lease({}, self.stored)
+            one.election.observe(found, self.now)
+            one.version, one.is_doubtful = self.version, False
+        self._move(one)
+
+    def _move(self, one: Process) -> None:
+        if one.is_stopped or one.is_over:
+            return
+        move = one.election.next_move(self.now)
+        if move is Move.GIVE_UP:
+            one.is_over = True
+        elif move is not Move.WAIT and not one.is_doubtful:
+            claim = Claim(one, one.version, one.election.claim(self.now), self.now)
+            one.is_doubtful = True
+            if one.fate is Fate.REQUEST_LATE:
+                self.claims.append(claim)
+            elif one.fate is not Fate.REQUEST_LOST:
+                self._store(claim, one.fate)
+
+    def _store(self, claim: Claim, fate: Fate) -> None:
+        if claim.version != self.version:
+            return
+        self.version += 1
+        self.stored = claim.spec
+        answer = replace_version(claim, self.version)
+        if fate is Fate.ANSWERED:
+            self._grant(answer)
+        elif fate is not Fate.ANSWER_LOST:
+            self.answers.append(answer)
+
+    def _grant(self, answer: Claim) -> None:
+        one = answer.sender
+        one.election.grant(Lease({}, answer.spec), answer.sent_at)
+        one.version, one.is_doubtful = answer.version, False
+
+
+def replace_version(claim: Claim, version: int) -> Claim:
+    return Claim(claim.sender, version, claim.spec, claim.sent_at)
+
+
+TestManyProcesses = ManyProcesses.TestCase
+TestManyProcesses.settings = settings(max_examples=400, stateful_step_count=25, deadline=None)

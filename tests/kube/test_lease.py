@@ -1,0 +1,340 @@
+"""The election over a real Lease, and the fence in front of every write."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from tests.kube.conftest import until
+from tests.support.fault_proxy import Do, FaultProxy, is_method
+
+from koord.kube.client import Client, Media
+from koord.kube.config import find_credentials
+from koord.kube.election import DEADLINE_SECONDS, LEASE_SECONDS
+from koord.kube.errors import NotFound
+from koord.kube.fence import Fence, LeadershipLost, read_clock
+from koord.kube.lease import Elector
+from koord.sandbox import Sandbox
+
+POD = "/api/v1/namespaces/default/pods/none"
+
+
+class Clock:
+    """Real time, plus what a test adds; or a time that stands still."""
+
+    def __init__(self) -> None:
+        self.added = 0.0
+        self.stands_at: float | None = None
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.added if self.stands_at is None else self.stands_at
+
+
+class Runner:
+    """One process of many: its elector runs for as long as the context."""
+
+    def __init__(self, client: Client, namespace: str, identity: str) -> None:
+        self.clock = Clock()
+        self.fence = Fence(self.clock)
+        self.elector = Elector(client, namespace, "koord-test", identity, self.fence)
+        self.lost: LeadershipLost | None = None
+
+    async def run(self) -> None:
+        try:
+            await self.elector.run()
+        except LeadershipLost as lost:
+            self.lost = lost
+
+    @property
+    def leads(self) -> bool:
+        return self.elector.leading.is_set() and self.lost is None
+
+
+@asynccontextmanager
+async def running(
+    client: Client,
+    namespace: str,
+    identity: str,
+    *,
+    stands: bool = True,
+    stands_still: bool = False,
+) -> AsyncIterator[Runner]:
+    """Run one elector; ``stands_still`` lets no time pass for it, so that it waits nothing out."""
+    runner = Runner(client, namespace, identity)
+    runner.clock.stands_at = 100.0 if stands_still else None
+    if stands:
+        runner.elector.stand()
+    task = asyncio.create_task(runner.run())
+    try:
+        yield runner
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def read(client: Client, namespace: str) -> dict[str, Any]:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/koord-test"
+    return await client.get(path, dict)
+
+
+async def change(client: Client, namespace: str, patch: dict[str, Any]) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/koord-test"
+    await client.patch(path, patch, Media.MERGE_PATCH)
+
+
+async def test_a_free_lease_is_taken_at_once(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one", stands_still=True) as one:
+        await until(lambda: one.leads)
+        lease = await read(client, namespace)
+        assert one.fence.is_open
+    assert lease["spec"]["holderIdentity"] == "one"
+    assert lease["spec"]["leaseDurationSeconds"] == LEASE_SECONDS
+    assert lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_who_does_not_stand_looks_only(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one", stands=False) as one:
+        await until(lambda: one.elector.has_looked)
+        with pytest.raises(NotFound):
+            await read(client, namespace)
+        one.elector.stand()
+        await until(lambda: one.leads)
+
+
+async def test_the_lease_is_renewed_and_followed(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        first = await read(client, namespace)
+        async with running(client, namespace, "two") as two:
+            await until(lambda: two.elector.election.holder == "one")
+            await until(lambda: one.elector.election.lease.spec.renew_time > _renewed(first))
+            assert not two.leads
+            assert not two.fence.is_open
+        lease = await read(client, namespace)
+    assert lease["spec"]["acquireTime"] == first["spec"]["acquireTime"]
+
+
+def _renewed(lease: dict[str, Any]) -> str:
+    return lease["spec"]["renewTime"]
+
+
+async def test_a_lease_that_is_handed_back_is_taken_over(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "two", stands=False, stands_still=True) as two:
+        async with running(client, namespace, "one") as one:
+            await until(lambda: one.leads)
+            two.elector.stand()
+            await until(lambda: two.elector.election.holder == "one")
+        assert not two.leads
+        await one.elector.release()
+        assert not one.fence.is_open
+        await until(lambda: two.leads)
+        assert (await read(client, namespace))["spec"]["leaseTransitions"] == 1
+
+
+async def test_who_never_led_hands_nothing_back(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        follower = Runner(client, namespace, "two")
+        await follower.elector.release()
+        assert (await read(client, namespace))["spec"]["holderIdentity"] == "one"
+
+
+async def test_a_dead_leader_is_waited_out(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+    async with running(client, namespace, "two") as two:
+        await until(lambda: two.elector.election.holder == "one")
+        two.clock.added = LEASE_SECONDS - 2.0
+        assert not two.leads
+        two.clock.added = LEASE_SECONDS
+        await until(lambda: two.leads)
+    assert (await read(client, namespace))["spec"]["leaseTransitions"] == 1
+
+
+async def test_of_many_one_is_elected(client: Client, namespace: str) -> None:
+    async with (
+        running(client, namespace, "one") as one,
+        running(client, namespace, "two") as two,
+        running(client, namespace, "three") as three,
+    ):
+        all_of_them = (one, two, three)
+        await until(lambda: all(each.elector.election.holder for each in all_of_them))
+        assert sum(each.leads for each in all_of_them) == 1
+
+
+async def test_what_others_write_on_the_lease_stays(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        await change(client, namespace, {"metadata": {"annotations": {"team": "blue"}}})
+        before = (await read(client, namespace))["spec"]["renewTime"]
+        await until(lambda: one.elector.election.lease.spec.renew_time > before)
+        lease = await read(client, namespace)
+        assert one.leads
+    assert lease["metadata"]["annotations"] == {"team": "blue"}
+
+
+async def test_a_lease_that_is_deleted_is_made_anew(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        uid = (await read(client, namespace))["metadata"]["uid"]
+        await client.delete(
+            f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/koord-test"
+        )
+        await until(lambda: _uid_of(one) not in {"", uid})
+        assert one.leads
+
+
+def _uid_of(runner: Runner) -> str:
+    lease = runner.elector.election.lease
+    return lease.metadata["uid"] if lease else ""
+
+
+@pytest.mark.parametrize("holder", ["other", ""])
+async def test_who_is_no_longer_the_holder_has_lost(
+    client: Client, namespace: str, holder: str
+) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        await change(client, namespace, {"spec": {"holderIdentity": holder}})
+        await until(lambda: one.lost is not None)
+    assert f"held by {holder or 'nobody'}" in str(one.lost)
+    assert not one.fence.is_open
+
+
+async def test_a_pause_that_was_too_long_ends_it(client: Client, namespace: str) -> None:
+    async with running(client, namespace, "one") as one:
+        await until(lambda: one.leads)
+        one.clock.added = DEADLINE_SECONDS
+        assert not one.fence.is_open
+        with pytest.raises(LeadershipLost):
+            one.fence.check()
+        await until(lambda: one.lost is not None)
+        lease = await read(client, namespace)
+    assert lease["spec"]["holderIdentity"] == "one", "it must not renew what others may have seen"
+
+
+@pytest.fixture
+async def proxy(sandbox: Sandbox) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(find_credentials(str(sandbox.kubeconfig))) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_claim_whose_answer_is_lost_is_claimed_again(
+    proxy: FaultProxy, client: Client, namespace: str, method: str
+) -> None:
+    if method == "PUT":
+        async with running(client, namespace, "before") as before:
+            await until(lambda: before.leads)
+        await before.elector.release()
+    proxy.plan(is_method(method), Do.LOSE_REPLY)
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: one.leads)
+
+
+async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, namespace: str) -> None:
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: one.leads)
+        fault = proxy.plan(is_method("PUT"), Do.ANSWER, times=2, status=503)
+        renewed = one.elector.election.lease.spec.renew_time
+        await until(lambda: fault.times == 0)
+        await until(lambda: one.elector.election.lease.spec.renew_time > renewed)
+        assert one.leads
+
+
+async def test_renewals_that_fail_too_long_end_it(proxy: FaultProxy, namespace: str) -> None:
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: one.leads)
+        proxy.plan(is_method("PUT"), Do.DROP, times=100)
+        await until(lambda: len([seen for seen in proxy.seen if seen.method == "PUT"]) > 1)
+        one.clock.added = DEADLINE_SECONDS - 1.0
+        await until(lambda: one.lost is not None)
+        assert "not renewed in time" in str(one.lost)
+
+
+async def test_an_answer_that_comes_too_late_elects_nobody(
+    proxy: FaultProxy, namespace: str
+) -> None:
+    proxy.plan(is_method("POST"), Do.DELAY, seconds=1.0)
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: any(seen.method == "POST" for seen in proxy.seen))
+        one.clock.added = DEADLINE_SECONDS
+        await until(lambda: one.lost is not None)
+    assert not one.elector.leading.is_set()
+    assert not one.fence.is_open
+
+
+def fenced(proxy: FaultProxy, fence: Fence) -> AbstractAsyncContextManager[Client]:
+    return Client(proxy.credentials, fence=fence)
+
+
+WRITES = {
+    "post": lambda client: client.post(f"{POD}/binding", {}),
+    "patch": lambda client: client.patch(POD, {}, Media.MERGE_PATCH),
+    "put": lambda client: client.put(POD, {}),
+    "delete": lambda client: client.delete(POD),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_nothing_is_written_through_a_closed_fence(proxy: FaultProxy, write: str) -> None:
+    fence = Fence()
+    async with fenced(proxy, fence) as client:
+        with pytest.raises(LeadershipLost):
+            await WRITES[write](client)
+        assert proxy.seen == []
+        with pytest.raises(NotFound):
+            await client.get(POD, dict)
+        with pytest.raises(LeadershipLost):
+            await WRITES[write](client)
+        assert [seen.method for seen in proxy.seen] == ["GET"]
+
+
+async def test_an_open_fence_lets_writes_pass(proxy: FaultProxy) -> None:
+    fence = Fence()
+    fence.open_until(read_clock() + 60.0)
+    async with fenced(proxy, fence) as client:
+        with pytest.raises(NotFound):
+            await client.delete(POD)
+        fence.close()
+        with pytest.raises(LeadershipLost):
+            await client.delete(POD)
+
+
+async def test_the_fence_is_asked_when_the_connection_is_there(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for a connection may take long: a check before is worth nothing."""
+    monkeypatch.setattr("koord.kube.client.MAX_CONNECTIONS", 1)
+    fence = Fence()
+    fence.open_until(read_clock() + 60.0)
+    async with fenced(proxy, fence) as client:
+        async with client.watch("/api/v1/namespaces", {}, silence=30.0) as read_some:
+            await read_some()
+            write = asyncio.create_task(client.delete(POD))
+            await asyncio.sleep(0.1)
+            assert not write.done()
+            fence.close()
+        with pytest.raises(LeadershipLost):
+            await write
+    assert [seen.method for seen in proxy.seen] == ["GET"]
+
+
+async def test_the_kernel_does_not_deliver_what_is_late(sandbox: Sandbox, monkeypatch) -> None:
+    made = []
+    real = socket.socket
+
+    def note(*arguments: Any, **keywords: Any) -> socket.socket:
+        made.append(real(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr("koord.kube.client.socket.socket", note)
+    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
+        await client.get("/version", dict)
+        limits = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for one in made]
+    assert limits
+    assert all(0 < limit < (LEASE_SECONDS - DEADLINE_SECONDS) * 1000 for limit in limits)
