@@ -7,6 +7,7 @@ interpreter without sharing counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
     EventCollector,
     PendingCollector,
@@ -111,6 +113,8 @@ class _PlanningSeries:
         self.pods = Counter(
             "koord_plan_pods", "Pods decided by the planner.", ["result"], registry=registry
         )
+        for result in ("placed", "refused"):
+            self.pods.labels(result)
 
 
 class _WritingSeries:
@@ -119,6 +123,10 @@ class _WritingSeries:
             "koord_releases", "Patches that take our gate off.", ["outcome"], registry=registry
         )
         self.binds = Counter("koord_binds", "Bindings sent.", ["outcome"], registry=registry)
+        # A series that begins with its first event hides that event from increase().
+        for outcome in get_args(Outcome):
+            self.releases.labels(outcome.__name__)
+            self.binds.labels(outcome.__name__)
         self.bind_latency = Histogram(
             "koord_bind_latency_seconds",
             "Time from a complete unit to the accepted binding of a pod of it.",
