@@ -1,0 +1,171 @@
+"""What the roles grant, compared with what the operators ask for: nothing is granted in vain.
+
+The audit log of a run tells what was asked. A run does not meet every case, so a grant may also
+have a reason that stands below; one that has neither has to go.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from tests.manifests.conftest import MANIFESTS, OPERATORS, ROOT
+from tests.manifests.waiting import wait_for
+from tests.support.operators import run_operators
+
+from koord.sandbox import Component, Sandbox
+
+pytestmark = pytest.mark.sandbox
+
+Grant: TypeAlias = tuple[str, str, str]
+"""API group, resource with subresource, verb."""
+
+SAMPLES = ROOT / "tests/api/samples"
+POLICY = Path(__file__).parent / "audit-policy.yaml"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+GANGS = """
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: fits}
+spec: {minMember: 2}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: waits}
+spec: {minMember: 2}
+"""
+
+NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
+    ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
+}
+
+
+def make_pod(group: str, number: int, gpus: int) -> dict[str, Any]:
+    resources = {"limits": {"nvidia.com/gpu": gpus}}
+    return {
+        "metadata": {
+            "name": f"{group}-{number}",
+            "labels": {"pod-group.scheduling.sigs.k8s.io": group},
+        },
+        "spec": {
+            "schedulerName": "koord-scheduler",
+            "schedulingGates": [{"name": "operators.koordinator.sh/placement"}],
+            "containers": [{"name": "c", "image": "x", "resources": resources}],
+        },
+    }
+
+
+def read_requests(log: Path) -> Iterator[tuple[str, Grant]]:
+    """Yield who asked for what, from whole lines of an audit log."""
+    for line in log.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            event = json.loads(line)
+            if reference := event.get("objectRef"):
+                parts = (reference["resource"], reference.get("subresource", ""))
+                what = "/".join(filter(None, parts))
+                yield (
+                    event["user"]["username"],
+                    (reference.get("apiGroup", ""), what, event["verb"]),
+                )
+
+
+class Rights:
+    """What each account may do, as the API server has it."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._client = box.client
+
+    def of(self, account: str) -> set[Grant]:
+        subject = ("ServiceAccount", "koord-system", account)
+        return {
+            grant
+            for binding in self._bindings()
+            for one in binding.get("subjects", ())
+            if (one["kind"], one.get("namespace"), one["name"]) == subject
+            for grant in self._grants_of(binding)
+        }
+
+    def _bindings(self) -> Iterator[dict[str, Any]]:
+        yield from self._client.get(f"{RBAC}/clusterrolebindings")["items"]
+        yield from self._client.get(f"{RBAC}/namespaces/koord-system/rolebindings")["items"]
+
+    def _grants_of(self, binding: dict[str, Any]) -> Iterator[Grant]:
+        reference = binding["roleRef"]
+        where = (
+            "clusterroles"
+            if reference["kind"] == "ClusterRole"
+            else "namespaces/koord-system/roles"
+        )
+        for rule in self._client.get(f"{RBAC}/{where}/{reference['name']}")["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    yield from ((group, resource, verb) for verb in rule["verbs"])
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandbox]:
+    """A cluster that also records what the operators read."""
+    arguments = {Component.APISERVER: [f"--audit-policy-file={POLICY}"]}
+    with Sandbox(arguments=arguments) as box:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(MANIFESTS / "overlays/separate"))
+        box.add_nodes(4, "a100x8")
+        yield box
+
+
+@pytest.fixture(scope="module")
+def used(box, tmp_path_factory) -> dict[str, set[Grant]]:
+    """What each operator asked for while one gang was placed, one was not, and all else was new."""
+    with ExitStack() as stack:
+        for name in OPERATORS:
+            kubeconfig = box.kubeconfig_for("koord-system", f"koord-{name}")
+            folder = tmp_path_factory.mktemp(name)
+            stack.enter_context(run_operators(kubeconfig, folder, f"--operator={name}"))
+        play(box)
+    asked: dict[str, set[Grant]] = {}
+    for user, grant in read_requests(box.audit_log):
+        asked.setdefault(user.rpartition(":")[2], set()).add(grant)
+    return asked
+
+
+def play(box: Sandbox) -> None:
+    box.kubectl("apply", "--filename=-", stdin=GANGS)
+    for group, gpus in (("fits", 8), ("waits", 16)):
+        for number in range(2):
+            box.client.create("/api/v1/namespaces/default/pods", make_pod(group, number, gpus))
+    samples = ("elasticquota", "reservation", "device-nvidia", "network-topology")
+    for sample in samples:
+        box.kubectl("apply", f"--filename={SAMPLES / sample}.yaml", "--namespace=default")
+    for kind in ("elasticquotas", "reservations", "devices", "clusternetworktopologies"):
+        box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", kind)
+    groups = "podgroups.scheduling.sigs.k8s.io"
+    box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
+    reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=InsufficientNodes"
+    box.kubectl("wait", reason, f"{groups}/waits", "--timeout=30s")
+    events = "/apis/events.k8s.io/v1/namespaces/default/events"
+    wait_for(lambda: has_event(box.client.get(events), "waits"), "an event on the gang that waits")
+
+
+def has_event(events: dict[str, Any], name: str) -> bool:
+    return any(event["regarding"]["name"] == name for event in events["items"])
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_nothing_is_granted_in_vain(box, used, operator):
+    granted = Rights(box).of(f"koord-{operator}")
+    asked = used[f"koord-{operator}"]
+    assert granted
+    assert granted - asked - NEVER_IN_A_RUN_LIKE_THIS.keys() == set()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_nothing_is_asked_for_that_is_not_granted(box, used, operator):
+    assert used[f"koord-{operator}"] - Rights(box).of(f"koord-{operator}") == set()
+
+
+def test_a_reason_stands_only_for_what_is_granted_and_was_not_asked_for(box, used):
+    everything = {grant for name in OPERATORS for grant in Rights(box).of(f"koord-{name}")}
+    asked = {grant for grants in used.values() for grant in grants}
+    assert everything - asked >= NEVER_IN_A_RUN_LIKE_THIS.keys()
