@@ -195,6 +195,22 @@ def test_a_recreated_gang_gathers_again() -> None:
     assert demands(book, A) == MissingMembers((GangCount(A, 1, 2),))
 
 
+@pytest.mark.parametrize("group", ["", B, "default/ab", "default/a-b"])
+def test_a_member_that_came_from_elsewhere_is_no_proof_of_a_start(group: str) -> None:
+    stray = make_pod("b-0").gang(A).released("n1", "plan-1", group, 2).running("n1").build()
+    book = make_book([stray, *make_pods("new", 1, A)], [make_pod_group(A, 3).build()])
+    assert not is_satisfied(book, A)
+    assert demands(book, A) == MissingMembers((GangCount(A, 2, 3),))
+    book.upsert_pod(make_pod("new-1").gang(A).build())
+    (unit,) = ready(book).units
+    assert (unit.required, len(unit.pods)) == (2, 2)
+
+
+def test_members_of_one_started_group_may_change_places() -> None:
+    moved = make_pod("a-0").gang(B).released("n1", "plan-1", f"{A},{B}", 4).running("n1").build()
+    assert is_satisfied(make_book([moved], [make_pod_group(B, 3).build()]), B)
+
+
 def test_waiting_and_running_counts_survivors() -> None:
     group = make_pod_group(A, 3).match_policy(WITH_RUNNING).build()
     book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])

@@ -30,6 +30,19 @@ def test_waiting_pod_that_joins_a_gang_no_longer_starts_alone(cluster: Cluster) 
     cluster.wait_bound("p", "q")
 
 
+def test_bound_pod_that_joins_a_gang_does_not_start_it(cluster: Cluster) -> None:
+    cluster.add_nodes(4)
+    cluster.pod("p")
+    cluster.wait_bound("p")
+    cluster.pod_group("a", 3)
+    relabel(cluster, "p", **{GROUP_LABEL: "a"})
+    cluster.pod("a-0", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "it waits")
+    assert set(cluster.bound()) == {"p"}
+    cluster.pod("a-1", group="a")
+    cluster.wait_bound("a-0", "a-1")
+
+
 def test_status_of_a_gang_that_waits_again_and_again(cluster: Cluster) -> None:
     """Two operators write the condition Placed in turn; neither may be in the other's way."""
     cluster.gang("a", 2)

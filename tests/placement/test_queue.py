@@ -44,7 +44,7 @@ def test_order_is_repair_then_priority_then_age() -> None:
     cluster = Cluster()
     cluster.state.upsert_pod_group(make_pod_group("default/g", 2).build())
     cluster.state.upsert_pod(
-        make_pod("g-0").gang("default/g").released("n0", "p").running("n0").build(),
+        make_pod("g-0").gang("default/g").released("n0", "p", "default/g").running("n0").build(),
     )
     cluster.state.upsert_pod(make_pod("g-1").gang("default/g").created(9).build())
     cluster.state.upsert_pod(make_pod("old").created(1).build())

@@ -8,9 +8,12 @@ affected, so nobody can hold up a gang (of another namespace, say) by naming it.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.gang.model import GangKey
+
+GROUP_SEPARATOR: Final = ","
+"""No name of a gang holds one."""
 
 GroupId: TypeAlias = str
 """The sorted gang keys of a group, joined with ``,``."""
@@ -40,7 +43,7 @@ def make_gang_key(namespace: str, name: str) -> GangKey:
 
 def make_group_id(gangs: Iterable[GangKey]) -> GroupId:
     """Write the identity of a group."""
-    return ",".join(sorted(gangs))
+    return GROUP_SEPARATOR.join(sorted(gangs))
 
 
 def close_group(key: GangKey, listing: Listing) -> Group:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from koord.core.gang.group import GROUP_SEPARATOR
 from koord.core.pods import Handling, Pod, PodPhase
 
 
@@ -25,6 +26,13 @@ def is_present(pod: Pod) -> bool:
     return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
 
 
+def _was_released_as_member(pod: Pod) -> bool:
+    """Whether a pod was released with the gang that it now belongs to: labels can change later."""
+    if pod.recorded is None or pod.gang is None:
+        return False
+    return pod.gang.key in pod.recorded.group.split(GROUP_SEPARATOR)
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts and sets over the members of one gang."""
@@ -42,7 +50,7 @@ class Tally:
     placed: int = 0
     """Members that ``is_placed`` says yes to."""
     released: int = 0
-    """Placed by a release of ours: proof that the quorum had been reached."""
+    """Placed by a release of ours with this gang: proof that the quorum had been reached."""
     present: int = 0
     """Members that ``is_present`` says yes to."""
     held: int = 0
@@ -90,7 +98,7 @@ class Tally:
         self.present += one * is_present(pod)
         if is_placed(pod):
             self.placed += one
-            self.released += one * (pod.recorded is not None)
+            self.released += one * _was_released_as_member(pod)
         if pod.node:
             self.bound_alive += one
         else:
