@@ -1,55 +1,67 @@
-"""The operator that plans: when it plans, and what it says of pods that wait."""
+"""The cycle: what is begun is finished before more is decided."""
 
-from tests.builders import make_node, make_pod, make_pod_group
-from tests.controllers.scene import Scene
+import asyncio
 
-from koord.kube.outcomes import Done, Refused
+import pytest
+from tests.builders import make_node, make_pod
 
-
-def make_scene(gpus: int = 8) -> Scene:
-    scene = Scene()
-    scene.state.upsert_node(make_node("n0").gpu(gpus).build())
-    return scene
-
-
-async def test_nothing_is_planned_while_a_copy_is_known_to_be_old() -> None:
-    scene = make_scene()
-    scene.is_synced = False
-    async with scene.running():
-        scene.add(make_pod("p").gpu(1).build())
-        await scene.settle()
-        assert not scene.writer.bound
-        scene.is_synced = True
-        scene.operator.wake()
-        await scene.settle()
-        assert scene.writer.bound == {"p": "n0"}
-        scene.is_synced = False
-        scene.add(make_pod("q").gpu(1).build())
-        await scene.settle()
-        assert set(scene.writer.bound) == {"p"}
+from koord.controllers import placement
+from koord.controllers.placement import PlacementController
+from koord.core.placement.scoring import Scoring
+from koord.core.state import ClusterState
+from koord.kube.outcomes import Done
 
 
-async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
-    scene = make_scene()
-    scene.state.upsert_pod_group(make_pod_group("default/g", 1).build())
-    async with scene.running():
-        late = make_pod("g-1").gang("default/g").foreign_gates("example.com/hold")
-        scene.add(make_pod("g-0").gang("default/g").build(), late.build())
-        await scene.settle()
-        assert set(scene.writer.bound) == {"g-0"}
-        assert scene.reason("g-1") == "WaitingForForeignGate"
+class SlowBinder:
+    """Takes every write, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.may_end = asyncio.Event()
+
+    async def release(self, assignment, _placement) -> Done:
+        self.begun.append(assignment.pod.name)
+        await self.may_end.wait()
+        return Done()
+
+    async def bind(self, _assignment, _placement) -> Done:
+        return Done()
 
 
-async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None:
-    scene = make_scene(gpus=1)
-    scene.writer.answers["p"] = Refused(403, "no")
-    async with scene.running():
-        scene.add(make_pod("p").gpu(1).build())
-        await scene.settle()
-        assert scene.reason("p") == "BindFailed"
-        scene.writer.answers["p"] = Done()
-        scene.add(make_pod("other").not_ours().gpu(1).running("n0").build())
-        scene.operator.queue.forgive(["uid-default-p"])
-        scene.operator.wake()
-        await scene.settle()
-        assert scene.reason("p") == "InsufficientNodes"
+class Nobody:
+    """Takes every report, and does nothing with it."""
+
+    def __getattr__(self, _name: str):
+        return lambda *_arguments, **_options: None
+
+
+async def test_nothing_more_is_decided_while_enough_is_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "MOST_PODS_IN_FLIGHT", 2)
+    monkeypatch.setattr(placement, "MOST_PODS_PER_CYCLE", 1)
+    state = ClusterState()
+    state.upsert_node(make_node("n").gpu(8).build())
+    for at in range(4):
+        state.upsert_pod(make_pod(f"p{at}").gpu(1).created(at).build())
+    binder = SlowBinder()
+    controller = PlacementController(
+        state=state,
+        binder=binder,
+        scoring=Scoring(),
+        observer=Nobody(),
+        reporter=Nobody(),
+        is_synced=lambda: True,
+        clock=asyncio.get_running_loop().time,
+        wall_clock=lambda: 100.0,
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(controller.run())
+        await asyncio.sleep(0.1)
+        assert binder.begun == ["p0", "p1"]
+        binder.may_end.set()
+        await asyncio.sleep(0.1)
+        assert binder.begun == ["p0", "p1", "p2", "p3"]
+        controller.stop()
+        await running
+    assert set(state.assumed.values()) == {"n"}

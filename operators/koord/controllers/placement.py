@@ -30,6 +30,9 @@ COALESCE_SECONDS = 0.005
 """Events that come within this time are planned together: members of a gang come in bursts."""
 MOST_PODS_PER_CYCLE = 256
 """A cycle decides about this many pods, then lets others have the event loop."""
+MOST_PODS_IN_FLIGHT = 256
+"""While this many are being committed nothing more is decided: what is begun is finished first, and
+a decision is made on what is known when its turn comes."""
 
 
 class PlacementObserver(WriteObserver, Protocol):
@@ -78,6 +81,7 @@ class PlacementController:
     there is newer word of it."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
+    _in_flight: int = 0
 
     def wake(self) -> None:
         """Say that the state has changed."""
@@ -158,12 +162,14 @@ class PlacementController:
 
     def _assume(self, unit: Unit, placement: Placement) -> None:
         self.queue.begin(unit)
+        self._in_flight += len(placement.assignments)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node)
 
     async def _commit(self, unit: Unit, placement: Placement) -> None:
         outcome = await commit(self.binder, unit, placement, self.observer)
         self.queue.end(unit)
+        self._in_flight -= len(placement.assignments)
         for uid in outcome.not_bound:
             self.state.forget(uid)
         self._note_failures(outcome)
@@ -201,7 +207,8 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        due = self.queue.next_due() if self.is_synced() else None
+        may_plan = self.is_synced() and not self._is_full
+        due = self.queue.next_due() if may_plan else None
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
             await asyncio.sleep(0)
