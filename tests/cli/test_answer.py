@@ -34,7 +34,7 @@ def test_the_words_are_those_of_the_condition() -> None:
     assert answer.reason is not None
     assert answer.reason.reason == r.MissingMembers((GangCount(A, 2, 3),))
     assert answer.reason.message == (
-        "2 of 3 members of default/a present: child pod not collect enough"
+        "2 of 3 members of default/a present (child pod not collect enough)"
     )
     assert answer.advice == ("Create 1 more member of default/a, or lower its minimum to 2.",)
 

@@ -47,7 +47,7 @@ def test_a_pod_that_waits_for_members() -> None:
     assert show(ask_pod(make_reading(node, group, *pods))) == (
         """\
 Pod default/w-0 Waiting MissingMembers since 2026-03-01T11:56:00Z (4m ago)
-  2 of 3 members of default/a present: child pod not collect enough
+  2 of 3 members of default/a present (child pod not collect enough)
   The operators have not said anything about it; if that lasts longer than some seconds, \
 they do not run or do not reach the cluster.
 
@@ -80,7 +80,7 @@ def test_what_goes_to_a_file_is_not_wrapped(monkeypatch) -> None:
     assert not console.is_terminal
     print_answer(ask_pod(make_incomplete()), console, NOW, all_nodes=False)
     written = console.file.getvalue()
-    assert "2 of 3 members of default/a present: child pod not collect enough\n" in written
+    assert "2 of 3 members of default/a present (child pod not collect enough)\n" in written
     assert "\x1b" not in written
 
 

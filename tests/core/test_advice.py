@@ -45,6 +45,25 @@ EXPECTED = [
         ),
     ),
     (
+        r.MissingMembers((GangCount(A, 1, 4, strangers=1),)),
+        (
+            (
+                "1 pod of default/a is left to another scheduler: to have us place it, add our "
+                "gate and scheduler name to the template that the owner makes it from."
+            ),
+            "Create 2 more members of default/a, or lower its minimum to 1.",
+        ),
+    ),
+    (
+        r.MissingMembers((GangCount(A, 1, 4, strangers=3),)),
+        (
+            (
+                "3 pods of default/a are left to another scheduler: to have us place them, add our "
+                "gate and scheduler name to the template that the owner makes them from."
+            ),
+        ),
+    ),
+    (
         r.MissingPodGroup(A),
         ("Create the PodGroup default/a, or correct the name on the pods.",),
     ),
@@ -55,6 +74,10 @@ EXPECTED = [
     (
         r.InvalidAnnotation((BadValue("key", "x", "nothing", "is not a number"),)),
         ("Correct key, which is not a number.",),
+    ),
+    (
+        r.InvalidAnnotation((BadValue("key", "", "nothing", "is missing"),)),
+        ("Give the pods key.",),
     ),
     (
         r.InconsistentGroup(A, (B, "default/c")),

@@ -36,32 +36,61 @@ def make_shortage(**fields: object) -> r.InsufficientNodes:
 EXPECTED = [
     (
         r.MissingMembers((GangCount(A, 3, 4), GangCount(B, 1, 2))),
-        "3 of 4 members of default/a present; default/b: 1 of 2: child pod not collect enough",
+        "3 of 4 members of default/a present; default/b: 1 of 2 (child pod not collect enough)",
     ),
     (
         r.MissingMembers((GangCount(A, 0, 1),)),
-        "0 of 1 member of default/a present: child pod not collect enough",
+        ("0 of 1 member of default/a present; no live pod names it (child pod not collect enough)"),
+    ),
+    (
+        r.MissingMembers((GangCount(A, 0, 4), GangCount(B, 0, 4))),
+        (
+            "0 of 4 members of default/a present; default/b: 0 of 4; no live pod names them "
+            "(child pod not collect enough)"
+        ),
+    ),
+    (
+        r.MissingMembers((GangCount(A, 1, 4, strangers=3),)),
+        (
+            "1 of 4 members of default/a present; 3 more pods have neither our gate nor our "
+            "scheduler name, so they count only once others have placed them "
+            "(child pod not collect enough)"
+        ),
+    ),
+    (
+        r.MissingMembers((GangCount(A, 0, 4, waiting_only=True),)),
+        (
+            "0 of 4 members of default/a waiting (only-waiting: bound members do not count) "
+            "(child pod not collect enough)"
+        ),
     ),
     (
         r.MissingMembers((GangCount(A, 1, 4, waiting_only=True),)),
         (
-            "1 of 4 members of default/a waiting (only-waiting: bound members do not count)"
-            ": child pod not collect enough"
+            "1 of 4 members of default/a waiting (only-waiting: bound members do not count) "
+            "(child pod not collect enough)"
         ),
     ),
     (
         r.MissingPodGroup(A),
         (
-            "PodGroup default/a does not exist (gang has not init, gangName: default/a); "
-            "create it, or correct the name on the pods"
+            "PodGroup default/a does not exist; create it, or correct the name on the pods "
+            "(gang has not init, gangName: default/a)"
         ),
     ),
     (
         r.MissingGang(A, (B, "default/c")),
         (
-            "gang default/a starts together with gangs of which nothing exists: "
-            "memberGangs [default/b default/c] doesn't exists; "
-            "create them, or take them out of its groups"
+            "default/a starts together with default/b, default/c, of which nothing exists; "
+            "create them, or take them out of its groups "
+            "(memberGangs [default/b default/c] doesn't exists)"
+        ),
+    ),
+    (
+        r.MissingGang(A, (B,)),
+        (
+            "default/a starts together with default/b, of which nothing exists; "
+            "create it, or take it out of its groups (memberGangs [default/b] doesn't exists)"
         ),
     ),
     (
@@ -86,7 +115,7 @@ EXPECTED = [
         (
             "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, "
             "4 Insufficient nvidia.com/gpu. 4 of 8 pods fit; "
-            "default/w-4 asks for 8 nvidia.com/gpu; "
+            "the next, default/w-4, asks for 8 nvidia.com/gpu; "
             "4 more nodes like the largest here, empty, would do."
         ),
     ),
@@ -115,6 +144,9 @@ EXPECTED = [
     ),
     (r.Planned(8, 2, "p-1"), "8 pods have a place on 2 nodes (plan p-1)"),
     (r.Planned(1, 1), "1 pod has a place on 1 node"),
+    (r.Planned(3, 2, "", 3), "3 pods have a place on 2 nodes; others placed 3 of them"),
+    (r.AtStrength(has_minimum=True), "the gang has its minimum or more"),
+    (r.AtStrength(has_minimum=False), "the gang does not run"),
     (r.AllBound(4, 4), "4 of 4 members bound; none waits for a node"),
     (r.PartiallyBound(1, 4), "1 of 4 members bound"),
     (

@@ -148,7 +148,7 @@ def test_members_on_their_way_out_do_not_count(gone: str) -> None:
 def test_members_placed_by_others_count_once_bound() -> None:
     launcher = make_pod("launcher").gang(A).not_ours()
     book = make_book([launcher.build(), *make_pods("a", 3, A)], [make_pod_group(A, 4).build()])
-    assert demands(book, A) == MissingMembers((GangCount(A, 3, 4),))
+    assert demands(book, A) == MissingMembers((GangCount(A, 3, 4, strangers=1),))
     book.upsert_pod(launcher.bound("n1").not_ours().build())
     (unit,) = ready(book).units
     assert (unit.required, unit.is_repair) == (3, False), "all or nothing, and no head start"

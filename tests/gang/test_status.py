@@ -52,7 +52,7 @@ def test_a_gang_that_gathers() -> None:
     assert status.conditions == (
         (ConditionType.QUORUM_REACHED, False, MissingMembers((GangCount(A, 3, 4),))),
         (ConditionType.SPEC_VALID, True, SpecValid()),
-        (ConditionType.DEGRADED, False, AtStrength()),
+        (ConditionType.DEGRADED, False, AtStrength(has_minimum=False)),
         (ConditionType.TIMEOUT, False, WithinTime(600)),
     )
     assert (status.timeout_at, status.schedule_start, status.incarnation) == (None, None, "")
@@ -80,8 +80,17 @@ def test_a_gang_on_its_way_to_nodes() -> None:
     assert (status.members.planned, status.members.bound, status.members.held) == (1, 1, 0)
     assert condition(status, ConditionType.PLACED) == (True, Planned(2, 2, "plan-1"))
     assert condition(status, ConditionType.BOUND) == (False, PartiallyBound(1, 2))
-    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength())
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
     assert (status.incarnation, status.nodes) == ("plan-1", ("n1", "n2"))
+
+
+def test_members_that_others_placed_are_told_apart() -> None:
+    pods = [
+        make_member("a-0").running("n1").build(),
+        make_pod("a-1").gang(A).running("n2").build(),
+    ]
+    status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=9.0)
+    assert condition(status, ConditionType.PLACED) == (True, Planned(2, 2, "plan-1", by_others=1))
 
 
 def test_a_bound_gang() -> None:
@@ -111,7 +120,7 @@ def test_a_finished_gang_is_neither_degraded_nor_late() -> None:
     status = observe(make_book(pods, [group]), A, now=9999.0)
     assert status.phase is Phase.FINISHED
     assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
-    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength())
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
     assert condition(status, ConditionType.TIMEOUT) == (False, WithinTime(600))
 
 

@@ -94,13 +94,23 @@ def _missing_members(reason: r.MissingMembers) -> list[str]:
 
 def _complete(gang: r.GangCount) -> list[str]:
     lacking = gang.min_member - gang.present
-    members = "member" if lacking == 1 else "members"
-    lower = f", or lower its minimum to {gang.present}" if gang.present else ""
-    create = f"Create {lacking} more {members} of {gang.gang}{lower}."
-    if not gang.waiting_only:
-        return [create]
-    policy = "waiting-and-running"
-    return [create, f"To have members count that run already, use the match policy {policy}."]
+    ways = [_adopt(gang)] if gang.strangers else []
+    if lacking > gang.strangers:
+        members = _count(lacking - gang.strangers, "more member")
+        lower = f", or lower its minimum to {gang.present}" if gang.present else ""
+        ways.append(f"Create {members} of {gang.gang}{lower}.")
+    if gang.waiting_only:
+        policy = "waiting-and-running"
+        ways.append(f"To have members count that run already, use the match policy {policy}.")
+    return ways
+
+
+def _adopt(gang: r.GangCount) -> str:
+    pods = _count(gang.strangers, "pod")
+    are = "is" if gang.strangers == 1 else "are"
+    them = "it" if gang.strangers == 1 else "them"
+    add = f"add our gate and scheduler name to the template that the owner makes {them} from"
+    return f"{pods} of {gang.gang} {are} left to another scheduler: to have us place {them}, {add}."
 
 
 def _missing_pod_group(reason: r.MissingPodGroup) -> list[str]:
@@ -112,7 +122,12 @@ def _missing_gang(reason: r.MissingGang) -> list[str]:
 
 
 def _invalid_annotation(reason: r.InvalidAnnotation) -> list[str]:
-    return [f"Correct {value.key}, which {value.problem}." for value in reason.values]
+    return [
+        f"Correct {value.key}, which {value.problem}."
+        if value.value
+        else f"Give the pods {value.key}."
+        for value in reason.values
+    ]
 
 
 def _inconsistent_group(reason: r.InconsistentGroup) -> list[str]:

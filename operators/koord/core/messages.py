@@ -59,21 +59,32 @@ def render_cause(refusal: r.NodeRefusal, resource: str = "", detail: str = "") -
 
 
 def _missing_members(reason: r.MissingMembers) -> str:
-    return f"{_counts(reason.gangs)}: child pod not collect enough"
+    counts = _counts(reason.gangs)
+    strangers = sum(count.strangers for count in reason.gangs)
+    if strangers:
+        verb = "has" if strangers == 1 else "have"
+        counts += (
+            f"; {_plural(strangers, 'more pod')} {verb} neither our gate nor our scheduler name, "
+            "so they count only once others have placed them"
+        )
+    elif not any(count.present or count.waiting_only for count in reason.gangs):
+        counts += "; no live pod names it" if len(reason.gangs) == 1 else "; no live pod names them"
+    return f"{counts} (child pod not collect enough)"
 
 
 def _missing_pod_group(reason: r.MissingPodGroup) -> str:
     return (
-        f"PodGroup {reason.gang} does not exist (gang has not init, gangName: {reason.gang}); "
-        "create it, or correct the name on the pods"
+        f"PodGroup {reason.gang} does not exist; create it, or correct the name on the pods "
+        f"(gang has not init, gangName: {reason.gang})"
     )
 
 
 def _missing_gang(reason: r.MissingGang) -> str:
-    missing = _listed(reason.missing, " ")
+    them = "them" if len(reason.missing) > 1 else "it"
     return (
-        f"gang {reason.gang} starts together with gangs of which nothing exists: "
-        f"memberGangs [{missing}] doesn't exists; create them, or take them out of its groups"
+        f"{reason.gang} starts together with {_listed(reason.missing)}, of which nothing exists; "
+        f"create {them}, or take {them} out of its groups "
+        f"(memberGangs [{_listed(reason.missing, ' ')}] doesn't exists)"
     )
 
 
@@ -127,7 +138,8 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
     parts = [] if reason.want == 1 else [f"{reason.fit} of {reason.want} pods fit"]
     if reason.resource and reason.resource != PODS:
         amount = format_amount(reason.resource, reason.request)
-        parts.append(f"{reason.first} asks for {amount} {reason.resource}")
+        first = f"the next, {reason.first}," if reason.fit else reason.first
+        parts.append(f"{first} asks for {amount} {reason.resource}")
     else:
         parts.append(f"{reason.first} is the first without a place")
     if reason.more_nodes:
@@ -167,7 +179,8 @@ def _planned(reason: r.Planned) -> str:
     plan = f" (plan {reason.plan_id})" if reason.plan_id else ""
     verb = "has" if reason.pods == 1 else "have"
     nodes = _plural(reason.nodes, "node")
-    return f"{_plural(reason.pods, 'pod')} {verb} a place on {nodes}{plan}"
+    others = f"; others placed {reason.by_others} of them" if reason.by_others else ""
+    return f"{_plural(reason.pods, 'pod')} {verb} a place on {nodes}{plan}{others}"
 
 
 def _all_bound(reason: r.AllBound) -> str:
@@ -191,8 +204,8 @@ def _below_min(reason: r.BelowMin) -> str:
     )
 
 
-def _at_strength(_: r.AtStrength) -> str:
-    return "the gang has not started, or has its minimum or more"
+def _at_strength(reason: r.AtStrength) -> str:
+    return "the gang has its minimum or more" if reason.has_minimum else "the gang does not run"
 
 
 def _internal_error(reason: r.InternalError) -> str:

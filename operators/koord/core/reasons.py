@@ -61,12 +61,14 @@ class GangCount:
     """Members present of one gang, and how many must be.
 
     ``waiting_only`` says that members with a node do not count (match policy ``only-waiting``).
+    ``strangers`` are alive and neither ours to place nor on a node: they do not count yet.
     """
 
     gang: GangKey
     present: int
     min_member: int
     waiting_only: bool = False
+    strangers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +180,13 @@ class PinnedNodeUnfit:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A place was found for all of the unit."""
+    """A place was found for all of the unit; ``by_others`` of the pods were placed by others."""
 
     code: ClassVar = ReasonCode.PLANNED
     pods: int
     nodes: int
     plan_id: str = ""
+    by_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +228,10 @@ class BelowMin:
 
 @dataclass(frozen=True, slots=True)
 class AtStrength:
-    """The gang has not started, or runs with its minimum or more."""
+    """The gang does not run, or has its minimum or more."""
 
     code: ClassVar = ReasonCode.NOT_DEGRADED
+    has_minimum: bool
 
 
 @dataclass(frozen=True, slots=True)

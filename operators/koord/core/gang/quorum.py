@@ -202,7 +202,14 @@ class _Muster:
         standing = self._present(gang) or _NO_STANDING
         waiting_only = standing.policy is MatchPolicy.ONLY_WAITING
         present = standing.waiting + (0 if waiting_only else standing.bound)
-        return GangCount(gang, present, standing.min_member, waiting_only=waiting_only)
+        tally = self._book.tally(gang)
+        return GangCount(
+            gang,
+            present,
+            standing.min_member,
+            waiting_only=waiting_only,
+            strangers=tally.alive - tally.present,
+        )
 
     def _make_units(self) -> tuple[Unit, ...]:
         made = [self._make_demand(gang) for gang in self._group.gangs]

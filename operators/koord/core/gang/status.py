@@ -179,7 +179,8 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     conditions = [quorum, _spec_valid(view)]
     if view.has_place and view.spec.min_member:
         pods = view.strength + view.tally.planned
-        planned = Planned(pods=pods, nodes=len(status.nodes), plan_id=status.plan_id)
+        by_others = view.tally.placed - view.tally.released
+        planned = Planned(pods, len(status.nodes), status.plan_id, by_others)
         conditions.append((ConditionType.PLACED, True, planned))
     if view.strength:
         conditions.append(_bound(view))
@@ -236,7 +237,7 @@ def _bound(view: _View) -> Condition:
 def _degraded(view: _View) -> Condition:
     if view.has_started and not view.has_place:
         return ConditionType.DEGRADED, True, BelowMin(view.strength, view.spec.min_member)
-    return ConditionType.DEGRADED, False, AtStrength()
+    return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 
 def _timeout(view: _View, *, awaits_place: bool) -> Condition:
