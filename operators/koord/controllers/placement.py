@@ -138,10 +138,18 @@ class PlacementController:
             return (pod.uid,)
         return (pod.uid, self.state.book.group(pod.gang.key).id, pod.gang.key)
 
+    @property
+    def _is_full(self) -> bool:
+        return self._in_flight >= MOST_PODS_IN_FLIGHT
+
     def _take(self) -> list[Unit]:
-        if not len(self.queue) or not self.is_synced():
+        if not self._may_plan or not len(self.queue):
             return []
         return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE)
+
+    @property
+    def _may_plan(self) -> bool:
+        return self._in_flight < MOST_PODS_IN_FLIGHT and self.is_synced()
 
     def _plan(self, units: dict[str, Unit]) -> Plan:
         if not units:
@@ -207,8 +215,7 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        may_plan = self.is_synced() and not self._is_full
-        due = self.queue.next_due() if may_plan else None
+        due = self.queue.next_due() if self._may_plan else None
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
             await asyncio.sleep(0)
