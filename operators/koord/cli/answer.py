@@ -15,6 +15,7 @@ from koord.cli.doubts import (
     keep_founded,
     warn_of_gaps,
 )
+from koord.cli.hints import find_hints
 from koord.cli.history import History, look_back
 from koord.core.advice import advise, find_closed
 from koord.core.explain import (
@@ -29,7 +30,7 @@ from koord.core.gang.status import MemberCounts, observe
 from koord.core.messages import render, render_for_pod
 from koord.core.placement.scoring import Scoring
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import GangCount, InsufficientNodes, Reached, Reason
+from koord.core.reasons import GangCount, InsufficientNodes, MissingMembers, Reached, Reason
 from koord.core.state import ClusterState
 
 
@@ -75,7 +76,7 @@ class Answer:
     """All that can be told about a pod or a gang.
 
     ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
-    is the YAML that a pod lacks to be ours.
+    is the YAML that the pod, or other members of its gang, lack to be ours.
     """
 
     target: Target
@@ -126,7 +127,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
         advice=_advise_stranger(sighting) if is_stranger else _advise(state, reason),
-        add=_ADD if is_stranger else "",
+        add=_ADD if is_stranger or _has_strangers(reason) else "",
     )
 
 
@@ -153,6 +154,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         gang=_gang_of(reading, target.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
         advice=_advise(state, reason),
+        add=_ADD if _has_strangers(reason) else "",
     )
 
 
@@ -160,7 +162,12 @@ def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
     first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
-    return advise(reason, () if first is None else find_closed(state.snapshot(), first.shape))
+    closed = () if first is None else find_closed(state.snapshot(), first.shape)
+    return (*find_hints(state, reason), *advise(reason, closed))
+
+
+def _has_strangers(reason: Reason | None) -> bool:
+    return isinstance(reason, MissingMembers) and any(one.strangers for one in reason.gangs)
 
 
 def _advise_stranger(sighting: Sighting) -> tuple[str, ...]:

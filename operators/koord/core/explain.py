@@ -80,15 +80,12 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
         return PodExplanation(pod, Standing.BOUND, None)
     if pod.handling is Handling.NOT_OURS:
         return PodExplanation(pod, Standing.NOT_OURS, None)
+    made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.book, pod.gang.key)
+    if not isinstance(made, Ready):
+        return PodExplanation(pod, Standing.WAITING, made, _offers(state, (pod,)))
     if pod.handling is Handling.FOREIGN_GATE:
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
         return PodExplanation(pod, Standing.WAITING, gate)
-    if pod.gang is None:
-        made: Ready | Reason = Ready((unit_of(pod),))
-    else:
-        made = demands(state.book, pod.gang.key)
-    if not isinstance(made, Ready):
-        return PodExplanation(pod, Standing.WAITING, made, _offers(state, (pod,)))
     unit = next((unit for unit in made.units if pod in unit.pods), None)
     reason = None if unit is None else _plan_alone(state, unit, scoring)
     standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING

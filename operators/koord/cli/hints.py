@@ -1,0 +1,109 @@
+"""Hints: names that are nearly right, and the exact words to write, found by looking around.
+
+What a reason alone can advise is in ``koord.core.advice``. Here the rest of the cluster and the
+keys of the API are known; a hint only ever names what is really there.
+"""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from koord.api.keys import gang as keys
+from koord.api.keys import own
+from koord.core import reasons as r
+from koord.core.gang.model import GangKey
+from koord.core.nodes import Node
+from koord.core.pods import PodShape
+from koord.core.state import ClusterState
+
+MAX_HINTS: Final = 2
+MAX_NAMES: Final = 4
+_LIKENESS: Final = 0.75
+
+
+def find_hints(state: ClusterState, reason: r.Reason) -> tuple[str, ...]:
+    """Return what a look around the cluster adds to the advice for a reason, if anything."""
+    match reason:
+        case r.MissingPodGroup(gang):
+            hints = _find_pod_group(state, gang)
+        case r.MissingMembers(gangs):
+            hints = (hint for one in gangs for hint in _find_members(state, one))
+        case r.WaitingForForeignGate(_, gates):
+            hints = _find_gate(gates)
+        case r.InsufficientNodes():
+            hints = _find_on_nodes(state, reason)
+        case _:
+            return ()
+    return tuple(hint for hint, _ in zip(hints, range(MAX_HINTS), strict=False))
+
+
+def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
+    namespace, name = gang.split("/", 1)
+    known = state.book.keys()
+    groups = [key.split("/", 1) for key in known if state.book.pod_group(key) is not None]
+    if close := _nearest(name, (other for place, other in groups if place == namespace)):
+        yield f"There is a PodGroup {close}: is that meant?"
+    elif elsewhere := [place for place, other in groups if other == name]:
+        places = ", ".join(elsewhere[:MAX_NAMES])
+        yield f"There is a PodGroup {name} in {places}: it has to be in the namespace of its pods."
+
+
+def _find_members(state: ClusterState, count: r.GangCount) -> Iterator[str]:
+    if state.book.members(count.gang):
+        return
+    namespace, name = count.gang.split("/", 1)
+    tallies = {key: state.book.tally(key) for key in state.book.keys()}  # noqa: SIM118 - no dict
+    orphans = {
+        key.split("/", 1)[1]: tally.label_claims
+        for key, tally in tallies.items()
+        if key.startswith(f"{namespace}/") and state.book.pod_group(key) is None
+    }
+    if close := _nearest(name, (orphan for orphan, claims in orphans.items() if claims)):
+        pods = "1 pod names" if orphans[close] == 1 else f"{orphans[close]} pods name"
+        yield f"{pods} {close}, and there is no such PodGroup: is {name} meant?"
+    else:
+        yield f"Pods join it by their label {keys.POD_GROUP}: {name}, in namespace {namespace}."
+
+
+def _find_gate(gates: Iterable[str]) -> Iterator[str]:
+    for gate in gates:
+        if gate.startswith(own.PREFIX) or _nearest(gate, (own.PLACEMENT_GATE,)):
+            yield f"Nobody takes {gate} off; {own.PLACEMENT_GATE} may be meant."
+
+
+def _find_on_nodes(state: ClusterState, reason: r.InsufficientNodes) -> Iterator[str]:
+    pod = state.pod_by_key(reason.first)
+    if pod is None or not state.table.row_of:
+        return
+    nodes = [state.table.node_at(row) for _, row in state.table.live_rows()]
+    yield from _find_resource(nodes, pod.shape)
+    yield from _find_labels(nodes, pod.shape)
+
+
+def _find_resource(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
+    known = {resource for node in nodes for resource, amount in node.allocatable.items() if amount}
+    for resource, amount in shape.requests:
+        if amount and resource not in known:
+            yield f"No node has any {resource}{_suggest(_nearest(resource, known))}"
+
+
+def _find_labels(nodes: Iterable[Node], shape: PodShape) -> Iterator[str]:
+    values: dict[str, set[str]] = {}
+    for node in nodes:
+        for key, value in node.labels.items():
+            values.setdefault(key, set()).add(value)
+    for key, value in shape.node_selector:
+        if key not in values:
+            yield f"No node has a label {key}{_suggest(_nearest(key, values))}"
+        elif value not in values[key]:
+            listed = ", ".join(sorted(values[key])[:MAX_NAMES])
+            more = ", …" if len(values[key]) > MAX_NAMES else ""
+            yield f"No node has the label {key}={value}; its values are {listed}{more}."
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    return next(iter(get_close_matches(name, sorted(names), 1, _LIKENESS)), "")
+
+
+def _suggest(name: str) -> str:
+    return f"; did you mean {name}?" if name else "."

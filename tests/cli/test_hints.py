@@ -1,0 +1,118 @@
+"""Hints name what is really there, and say nothing where nothing is near."""
+
+import pytest
+from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cli.readings import ask_gang, ask_pod, make_reading
+
+from koord.api.keys import own
+from koord.core import reasons as r
+from koord.core.explain import Standing
+
+TRAIN, TRIAN = "team/train", "team/trian"
+GROUP = make_pod_group(TRAIN, 3).build()
+PODS = [make_pod(f"team/w-{i}").gang(TRIAN).build() for i in range(3)]
+NODES = [
+    make_node(f"n-{i}").gpu(8).label("pool", pool).build() for i, pool in enumerate(("a", "b"))
+]
+
+
+def make_asking(**selector: str):
+    return make_pod("w-0").selector(**selector).build()
+
+
+def test_pods_that_name_a_group_wrongly_are_told_the_nearest_name() -> None:
+    advice = ask_pod(make_reading(GROUP, *PODS), "team/w-0").advice
+    assert advice[0] == "There is a PodGroup train: is that meant?"
+    assert "correct the name" in advice[1]
+
+
+def test_a_group_without_members_is_told_of_pods_that_name_it_wrongly() -> None:
+    advice = ask_gang(make_reading(GROUP, *PODS), TRAIN).advice
+    assert advice[0] == "3 pods name trian, and there is no such PodGroup: is train meant?"
+
+
+def test_a_group_without_members_is_told_how_pods_become_some() -> None:
+    advice = ask_gang(make_reading(GROUP), TRAIN).advice
+    assert advice == (
+        "Pods join it by their label pod-group.scheduling.sigs.k8s.io: train, in namespace team.",
+        "Create 3 more members of team/train.",
+    )
+
+
+def test_a_group_with_a_member_is_not_told_how_they_join() -> None:
+    reading = make_reading(GROUP, *PODS, make_pod("team/x").gang(TRAIN).build())
+    assert ask_gang(reading, TRAIN).advice == (
+        "Create 2 more members of team/train, or lower its minimum to 1.",
+    )
+
+
+@pytest.mark.parametrize("name", ["decode", "x"])
+def test_names_that_are_not_near_are_not_suggested(name) -> None:
+    group = make_pod_group(f"team/{name}", 1).build()
+    (advice,) = ask_pod(make_reading(group, *PODS), "team/w-0").advice
+    assert advice.startswith("Create the PodGroup")
+
+
+def test_a_group_in_another_namespace_is_pointed_at() -> None:
+    group = make_pod_group("other/trian", 1).build()
+    advice = ask_pod(make_reading(group, *PODS), "team/w-0").advice
+    assert advice[0] == (
+        "There is a PodGroup trian in other: it has to be in the namespace of its pods."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_hinted"),
+    [
+        ("operators.koordinator.sh/placment", True),
+        ("operators.koordinators.sh/placement", True),
+        ("example.com/approval", False),
+    ],
+)
+def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
+    advice = ask_pod(make_reading(make_pod("w-0").foreign_gates(gate).build())).advice
+    expected = f"Nobody takes {gate} off; {own.PLACEMENT_GATE} may be meant."
+    assert (advice[0] == expected) is is_hinted
+
+
+@pytest.mark.parametrize(
+    ("pod", "hint"),
+    [
+        (
+            make_pod("w-0").resource("nvidia.com/gpus", 8).build(),
+            f"No node has any nvidia.com/gpus; did you mean {GPU}?",
+        ),
+        (
+            make_pod("w-0").resource("example.com/fpga", 1).build(),
+            "No node has any example.com/fpga.",
+        ),
+        (make_asking(pol="a"), "No node has a label pol; did you mean pool?"),
+        (make_asking(zone="a"), "No node has a label zone."),
+        (make_asking(pool="c"), "No node has the label pool=c; its values are a, b."),
+    ],
+)
+def test_what_no_node_has(pod, hint) -> None:
+    answer = ask_pod(make_reading(*NODES, pod))
+    assert answer.standing is Standing.WAITING
+    assert answer.advice[0] == hint
+
+
+def test_what_nodes_have_too_little_of_is_no_matter_of_spelling() -> None:
+    answer = ask_pod(make_reading(*NODES, make_pod("w-0").gpu(16).build()))
+    assert answer.reason is not None
+    assert isinstance(answer.reason.reason, r.InsufficientNodes)
+    assert all(sentence.startswith("No node that") for sentence in answer.advice)
+
+
+def test_members_left_to_others_are_shown_what_they_lack() -> None:
+    strangers = [make_pod(f"team/s-{i}").gang(TRAIN).not_ours().build() for i in range(3)]
+    answer = ask_gang(make_reading(GROUP, *strangers), TRAIN)
+    assert answer.advice[0].startswith("3 pods of team/train are left to another scheduler")
+    assert own.PLACEMENT_GATE in answer.add
+
+
+def test_a_member_behind_a_gate_of_others_is_told_what_its_gang_waits_for() -> None:
+    behind = make_pod("team/w-0").gang(TRAIN).foreign_gates("example.com/approval").build()
+    answer = ask_pod(make_reading(GROUP, behind), "team/w-0")
+    assert answer.reason is not None
+    assert answer.reason.reason.code is r.ReasonCode.MISSING_MEMBERS
