@@ -81,6 +81,7 @@ def test_a_gang() -> None:
         {"gang": A, "present": 1, "minMember": 2, "waitingOnly": False, "strangers": 0}
     ]
     assert document["gang"]["members"]["held"] == 1
+    assert document["gang"]["ignored"] == []
 
 
 def test_a_pod_with_a_place() -> None:

@@ -11,6 +11,7 @@ from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_read
 from koord.api.keys import own
 from koord.cli.answer import Answer
 from koord.cli.text import BEST_NODES, make_console, print_answer
+from koord.core.gang.model import BadValue
 from koord.core.messages import render_for_pod
 from koord.core.reasons import MissingMembers
 
@@ -116,6 +117,22 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
 def test_nobody_is_blamed_for_saying_nothing_of_what_is_not_theirs() -> None:
     assert "have not said" not in show(ask_gang(make_reading(make_pod("w-0").gang(A).build())))
     assert "have not said" not in show(ask_pod(make_reading(make_pod("w-0").not_ours().build())))
+
+
+def test_settings_that_cannot_be_used_are_shown() -> None:
+    bad = BadValue("k/mode", "strict", "Strict", "must be Strict or NonStrict")
+    group = make_pod_group(A, 3)._set_spec(bad_values=(bad,)).build()
+    text = show(ask_gang(make_reading(group)))
+    line = 'Cannot be used: k/mode "strict" must be Strict or NonStrict (in force: Strict)\n'
+    assert f"Members of {A}: none\n{line}" in text
+
+
+def test_a_gang_that_others_placed_is_told_from_one_that_we_placed() -> None:
+    group = make_pod_group(A, 1).build()
+    theirs = make_pod("w-0").gang(A).running("n").build()
+    assert "1 bound, 1 running; others placed them\n" in show(ask_gang(make_reading(group, theirs)))
+    ours = make_pod("w-0").gang(A).released("n", "p1").running("n").build()
+    assert "1 running; plan p1 on 1 node\n" in show(ask_gang(make_reading(group, ours)))
 
 
 def test_what_to_add_stands_as_yaml() -> None:

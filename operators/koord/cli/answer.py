@@ -24,7 +24,7 @@ from koord.core.explain import (
     explain_gang,
     explain_pod,
 )
-from koord.core.gang.model import GangKey
+from koord.core.gang.model import BadValue, GangKey
 from koord.core.gang.quorum import count_members
 from koord.core.gang.status import MemberCounts, observe
 from koord.core.messages import render, render_for_pod
@@ -61,7 +61,8 @@ class Place:
 class GangAnswer:
     """The gang: how many members the gangs of its group have and need, where its own are.
 
-    Gangs of which no settings are known are left out of ``group``.
+    Gangs of which no settings are known are left out of ``group``. ``ignored`` are settings of the
+    gang itself that cannot be used; it starts without them.
     """
 
     key: GangKey
@@ -69,6 +70,7 @@ class GangAnswer:
     members: MemberCounts
     plan_id: str
     nodes: tuple[str, ...]
+    ignored: tuple[BadValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,10 @@ def _place_of(pod: Pod) -> Place | None:
 
 def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     book = reading.state.book
-    if book.spec(key) is None and are_settings_unknown(reading):
+    spec = book.spec(key)
+    if spec is None and are_settings_unknown(reading):
         return None
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     status = observe(book, key, now)
-    return GangAnswer(key, counts, status.members, status.plan_id, status.nodes)
+    ignored = () if spec is None else spec.bad_values
+    return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored)

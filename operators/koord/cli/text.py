@@ -16,6 +16,8 @@ from koord.cli.answer import Answer, GangAnswer, Place
 from koord.cli.history import Reported
 from koord.cli.nodetext import count_of, make_offers, make_table
 from koord.core.explain import Standing
+from koord.core.messages import render
+from koord.core.reasons import InvalidAnnotation
 
 BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
@@ -149,8 +151,14 @@ def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
         "terminating": members.terminating,
     }
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    plan = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}" if gang.plan_id else ""
-    yield f"Members of {gang.key}: {shown or 'none'}{plan}"
+    place = ""
+    if gang.plan_id:
+        place = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}"
+    elif members.bound:
+        place = "; others placed them"
+    yield f"Members of {gang.key}: {shown or 'none'}{place}"
+    for value in gang.ignored:
+        yield f"Cannot be used: {render(InvalidAnnotation((value,)))}"
 
 
 def _indent(text: str, by: int = 2) -> Padding:
