@@ -1,11 +1,12 @@
 """The operators run with the shipped roles and nothing else."""
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.manifests.conftest import OPERATORS
+from tests.manifests.series import make_metrics
 from tests.support.operators import run_operators
 
 pytestmark = pytest.mark.sandbox
-
-OPERATORS = ("placement", "podgroup", "elasticquota", "reservation", "networktopology", "device")
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,13 @@ def test_an_account_gets_ready_without_being_refused_anything(
     with run_operators(kubeconfig, tmp_path, *arguments) as operators:
         assert operators.get("/healthz") == (200, "ok\n")
     assert "orbidden" not in operators.read_log()
+
+
+def test_the_series_that_alerts_ask_for_are_served(separate, tmp_path):
+    kubeconfig = separate.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path) as operators:
+        status, text = operators.get("/metrics")
+    assert status == 200
+    served = {family.name for family in text_string_to_metric_families(text)}
+    known = text_string_to_metric_families(make_metrics().encode().decode())
+    assert served == {family.name for family in known}

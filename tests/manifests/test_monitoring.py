@@ -1,0 +1,174 @@
+"""What is shipped for Prometheus and Grafana: it asks only for series and labels that there are."""
+
+import json
+import re
+from itertools import combinations
+
+import pytest
+import yaml
+from tests.manifests.conftest import MANIFESTS, ROOT
+from tests.manifests.promql import parse_query
+from tests.manifests.series import OF_PROMETHEUS, OF_TARGETS, list_series
+
+MONITORING = MANIFESTS / "monitoring"
+SERIES = list_series()
+DURATION = re.compile(r"\d+[smh]")
+
+
+def load(name):
+    return yaml.safe_load((MONITORING / name).read_text(encoding="utf-8"))
+
+
+ALERTS = [rule for group in load("alerts.yaml")["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS = [
+    *(pytest.param(rule["expr"], id=rule["alert"]) for rule in ALERTS),
+    *(
+        pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
+        for panel in PANELS
+        for target in panel["targets"]
+    ),
+]
+each_alert = pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+each_panel = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+
+
+def problems_of(expression: str) -> list[str]:
+    """Say what an expression asks for that is not there."""
+    query = parse_query(expression)
+    problems = []
+    labels = set(OF_TARGETS)
+    for selector in query.selectors:
+        if selector.name in OF_PROMETHEUS:
+            continue
+        series = SERIES.get(selector.name)
+        if series is None:
+            problems.append(f"there is no series {selector.name!r}")
+            continue
+        labels |= series.labels
+        for label, (operator, value) in selector.matchers.items():
+            problems += problems_of_matcher(series, label, operator, value)
+    return problems + [f"nothing has the label {one!r}" for one in query.grouping - labels]
+
+
+def problems_of_matcher(series, label, operator, value):
+    if label in OF_TARGETS:
+        return []
+    known = series.values.get(label)
+    if known is None:
+        return [f"there is no label {label!r}"]
+    wanted = value.split("|") if "Re" in operator else [value]
+    return [f"{label} is never {one!r}" for one in wanted if one not in known]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expressions_ask_for_what_there_is(expression):
+    assert problems_of(expression) == []
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_counters_are_read_over_time_only(expression):
+    """Their values mean nothing across restarts."""
+    selectors = parse_query(expression).selectors
+    ours = [one for one in selectors if one.name not in OF_PROMETHEUS]
+    assert [one.name for one in ours if one.is_range != SERIES[one.name].is_counter] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("rate(koord_binds[5m])", "there is no series 'koord_binds'"),
+        ('koord_binds_total{result="Done"}', "there is no label 'result'"),
+        ('koord_binds_total{outcome=~"Done|done"}', "outcome is never 'done'"),
+        ("sum by (reason) (koord_binds_total)", "nothing has the label 'reason'"),
+        ("koord_leader + koord_bind", "there is no series 'koord_bind'"),
+    ],
+)
+def test_such_problems_would_be_found(expression, problem):
+    assert problems_of(expression) == [problem]
+
+
+def test_what_is_not_promql_would_be_found():
+    with pytest.raises(ValueError, match="unclosed"):
+        problems_of("sum(rate(koord_binds_total[5m])")
+
+
+@each_alert
+def test_alerts_have_the_form_that_prometheus_takes(rule):
+    assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+    assert rule["labels"].keys() == {"severity"}
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert rule["annotations"].keys() == {"summary", "description"}
+    assert DURATION.fullmatch(rule.get("for", "0s"))
+
+
+@each_alert
+def test_alerts_name_only_labels_that_survive_their_expression(rule):
+    named = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+    query = parse_query(rule["expr"])
+    assert named <= (query.grouping or OF_TARGETS)
+
+
+def test_alerts_are_named_once_and_explained():
+    names = [rule["alert"] for rule in ALERTS]
+    assert len(names) == len(set(names))
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `(Koord\w+)` \|", text, flags=re.MULTILINE))
+    assert explained == set(names)
+
+
+FAMILIES = {re.sub(r"_(bucket|sum|count)$", "", name) for name in SERIES if "koord_" in name}
+
+
+def test_the_series_that_are_documented_are_those_that_there_are():
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(koord_\w+)", text)) == FAMILIES
+
+
+def test_every_series_is_on_the_dashboard():
+    text = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
+    assert [family for family in FAMILIES if family not in text] == []
+
+
+@each_panel
+def test_panels_say_what_they_show(panel):
+    assert panel["description"]
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+    assert [target["refId"] for target in panel["targets"]]
+
+
+def test_panels_stand_beside_each_other():
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+    assert not [pair for pair in combinations(places, 2) if overlap(*pair)]
+    identities = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(identities) == len(set(identities))
+
+
+def overlap(one, other):
+    return all(
+        one[at] < other[at] + other[size] and other[at] < one[at] + one[size]
+        for at, size in (("x", "w"), ("y", "h"))
+    )
+
+
+def test_the_dashboard_asks_only_for_variables_that_it_has():
+    has = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    asked = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(DASHBOARD)))
+    assert asked == has
+
+
+def test_scraping_finds_the_pods_of_the_operators():
+    (job,) = load("scrape.yaml")["scrape_configs"]
+    deployment = yaml.safe_load((MANIFESTS / "process/deployment.yaml").read_text("utf-8"))
+    kustomization = yaml.safe_load((MANIFESTS / "process/kustomization.yaml").read_text("utf-8"))
+    (port,) = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    name = kustomization["labels"][0]["pairs"]["app.kubernetes.io/name"]
+    keep, *added = job["relabel_configs"]
+    assert keep["regex"] == f"{name};{port['name']}"
+    assert {rule["target_label"] for rule in added} | {"job", "instance"} == OF_TARGETS
+    assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == [kustomization["namespace"]]
+    jobs = {one for _, one in re.findall(r'(job)=\\?"([^"\\]+)', json.dumps([DASHBOARD, ALERTS]))}
+    assert jobs == {job["job_name"]}
