@@ -467,6 +467,21 @@ def test_a_minimum_out_of_bounds_is_kept(minimum: int) -> None:
     )
 
 
+def test_what_was_told_of_a_gang_outlives_a_restart() -> None:
+    told = {
+        "attempts": 3,
+        "conditions": [
+            {"type": "Bound", "status": "False", "reason": "PartiallyBound"},
+            {"type": "Placed", "status": "False", "reason": "InsufficientNodes"},
+        ],
+    }
+    group = PodGroupTranslator().translate(wire_group({"minMember": 1}, told))
+    assert (group.attempts, group.wait_reason) == (3, "InsufficientNodes")
+    told["conditions"] = [{"type": "Placed", "status": "True", "reason": "Planned"}]
+    group = PodGroupTranslator().translate(wire_group({"minMember": 1}, told))
+    assert group.wait_reason == ""
+
+
 @pytest.mark.parametrize("status", [{}, {"phase": "Novel"}, {"phase": 7}, "nonsense", None])
 def test_a_status_that_makes_no_sense_is_none(status: Any) -> None:
     group = PodGroupTranslator().translate(wire_group({"minMember": 1}, status))

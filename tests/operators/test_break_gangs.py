@@ -68,6 +68,7 @@ def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None
     for name in ("a-0", "a-1"):
         cluster.wait_for(lambda name=name: cluster.pod_reason(name) == "BindFailed", "it says so")
     cluster.wait_for(lambda: cluster.group_reason("a") == "BindFailed", "so does the gang")
+    assert cluster.group_reason("a", "Bound") == "BindFailed"
     assert f"{cluster.namespace}/a-1" in cluster.group_message("a")
     assert not cluster.bound()
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/a-1"
@@ -99,3 +100,18 @@ def test_half_a_character_in_a_list_of_gangs(cluster: Cluster, text: str) -> Non
         lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "it is named"
     )
     cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "the pod waits")
+
+
+def test_status_of_a_gang_that_found_a_place_after_a_restart(quiet_cluster: Cluster) -> None:
+    """What the process before had said is taken back, or no later status could be written."""
+    cluster = quiet_cluster
+    cluster.operators.start()
+    cluster.gang("a", 2)
+    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room")
+    cluster.operators.kill()
+    cluster.add_nodes(2)
+    cluster.operators.start()
+    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "it has a place")
+    cluster.wait_for(lambda: "attempts" not in cluster.get_group("a")["status"], "taken back")
+    cluster.delete_pod("a-0")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is degraded")

@@ -33,6 +33,8 @@ def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cl
     cluster.add_nodes(2)
     cluster.gang("a", 3)
     cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "it is refused")
+    status = cluster.get_group("a")["status"]
+    assert (status["attempts"], status["lastAttemptTime"][-1]) == (1, "Z")
     message = cluster.condition(cluster.get_group("a"), "Placed")[2]
     assert "Insufficient nvidia.com/gpu" in message
     assert "2 of 3" in message
@@ -41,6 +43,7 @@ def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cl
     cluster.wait_bound("small")
     cluster.add_nodes(2)
     cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.wait_for(lambda: "attempts" not in cluster.get_group("a")["status"], "all is well")
 
 
 def test_gang_by_annotations_alone(cluster: Cluster) -> None:
@@ -148,6 +151,11 @@ def test_surplus_members_join_when_there_is_room(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3, minimum=2)
     cluster.wait_for(lambda: len(cluster.bound()) == 2, "the minimum is bound")
+    (late,) = {"a-0", "a-1", "a-2"} - set(cluster.bound())
+    cluster.wait_for(lambda: cluster.pod_reason(late) == "InsufficientNodes", "the surplus waits")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "PartiallyBound", "it counts")
+    time.sleep(2)
+    assert cluster.condition(cluster.get_group("a"), "Placed")[:2] == ("True", "Planned")
     cluster.add_nodes(1)
     cluster.wait_bound("a-0", "a-1", "a-2")
 

@@ -133,11 +133,11 @@ class PodGroupStatus(Model):
     plan_id: str | None = None
     """The plan that placed the members."""
     attempts: Int32 | None = None
-    """How often a place was sought since the group was last placed."""
+    """How often a place was sought in vain; absent when the group has one."""
     last_attempt_time: Time | None = None
-    """When a place was last sought."""
+    """When a place was last sought in vain, as of the last change of the reason."""
     next_attempt_time: Time | None = None
-    """When a place is sought again even if nothing changes in the cluster."""
+    """When a place is sought again even if nothing changes in the cluster; absent if never."""
     incarnation: str | None = None
     """Names the set of pods that were released together; a restarted job gets a new one."""
 

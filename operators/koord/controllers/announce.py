@@ -11,11 +11,13 @@ from typing import Any, Final
 from koord.api.keys import own
 from koord.api.resource import Resource
 from koord.controllers.accepted import ACCEPTED, Verdict
+from koord.controllers.attempts import Attempts
 from koord.core.gang.model import PodGroup
 from koord.core.gang.status import ConditionType
 from koord.core.messages import render, render_for_pod
 from koord.core.pods import Pod
 from koord.core.reasons import (
+    BindFailed,
     InsufficientNodes,
     NeedsKubeScheduler,
     PinnedNodeUnfit,
@@ -24,7 +26,7 @@ from koord.core.reasons import (
 )
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group
-from koord.kube.statement import Condition, Statement
+from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 
 POD_SCHEDULED: Final = "PodScheduled"
@@ -56,22 +58,26 @@ class PlacementAnnouncer:
             conditions.append(Condition(POD_SCHEDULED, False, UNSCHEDULABLE, text))
         self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
-        """Set ``Placed=False`` on a PodGroup; without a reason, leave it to its own operator.
-
-        Left over, the condition would be ours in part: that operator could not take its part back.
-        """
-        if reason is None:
-            self.pod_groups.say(ref_of_pod_group(pod_group), Statement())
-            return
-        condition = Condition(
-            ConditionType.PLACED,
-            False,
-            str(reason.code),
-            render(reason),
-            pod_group.generation,
+    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
+        """Set ``Placed=False`` on a PodGroup, and ``Bound=False`` if that is what failed."""
+        types = [ConditionType.PLACED]
+        if isinstance(reason, BindFailed):
+            types.append(ConditionType.BOUND)
+        conditions = (
+            Condition(kind, False, str(reason.code), render(reason), pod_group.generation)
+            for kind in types
         )
-        self.pod_groups.say(ref_of_pod_group(pod_group), Statement((condition,)))
+        fields: dict[str, Any] = {"attempts": attempts.count}
+        if attempts.last:
+            fields["lastAttemptTime"] = format_time(attempts.last)
+        self.pod_groups.say(ref_of_pod_group(pod_group), Statement(tuple(conditions), fields))
+
+    def retract_gang(self, pod_group: PodGroup) -> None:
+        """Leave a PodGroup to its own operator.
+
+        Left over, a condition would be ours in part: that operator could not take its part back.
+        """
+        self.pod_groups.say(ref_of_pod_group(pod_group), Statement())
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from koord.controllers.attempts import AttemptBook, Attempts
 from koord.controllers.bulkhead import plan_safely
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
@@ -76,12 +77,16 @@ class PlacementController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
+    attempts: AttemptBook = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
     there is newer word of it."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
+
+    def __post_init__(self) -> None:
+        self.attempts = AttemptBook(self.state.book)
 
     def wake(self) -> None:
         """Say that the state has changed."""
@@ -104,6 +109,7 @@ class PlacementController:
                 changes = feed.drain()
                 self.queue.absorb(changes, self.state)
                 self._drop_stale_failures()
+                self.attempts.drop_gone()
                 self.reporter.note(changes.gangs, changes.singles)
                 # 2. The first units in order are decided on one snapshot.
                 units = {unit.key: unit for unit in self._take()}
@@ -132,6 +138,10 @@ class PlacementController:
             # Its gang goes on without it.
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return self.failures.get(pod.uid)
+
+    def attempts_of(self, gang: GangKey) -> Attempts:
+        """Say how often a place was sought for a gang in vain."""
+        return self.attempts.of(gang)
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:
@@ -165,6 +175,7 @@ class PlacementController:
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         self.queue.refuse(unit, refusal)
+        self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
 
@@ -181,6 +192,10 @@ class PlacementController:
         for uid in outcome.not_bound:
             self.state.forget(uid)
         self._note_failures(outcome)
+        if outcome.failures:
+            self.attempts.fail(unit, self.wall_clock())
+        else:
+            self.attempts.succeed(unit)
         self.queue.penalise(outcome.failures, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:

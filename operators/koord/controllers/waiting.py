@@ -2,8 +2,8 @@
 
 Said within two seconds of the cause, and not at once: what is placed soon is never said to wait,
 and members that arrive one after the other do not each rewrite the conditions of all the others.
-Conditions of pods are written again when the reason changes; when only its numbers do, after a
-pause. This module decides nothing, it asks.
+Conditions are written again when the reason changes; when only its numbers do, after a pause. This
+module decides nothing, it asks.
 """
 
 import asyncio
@@ -11,20 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.debounce import Due, Pause
 from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang.quorum import has_minimum
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
-    BindFailed,
-    InsufficientNodes,
-    InternalError,
-    NeedsKubeScheduler,
-    PinnedNodeUnfit,
+    InconsistentGroup,
+    InvalidAnnotation,
+    MissingGang,
+    MissingMembers,
+    MissingPodGroup,
     Planned,
     Reason,
-    WaitingForForeignGate,
 )
 from koord.core.state import ClusterState
 
@@ -36,6 +37,8 @@ SAY_AGAIN_AFTER_SECONDS = 10.0
 FORGET_EVERY_SECONDS = 60.0
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
+_AT_ONCE = Pause(0.0, 0.0)
+_NONE = Attempts()
 _OURS = frozenset(Handling) - {Handling.NOT_OURS}
 
 
@@ -45,17 +48,37 @@ class Announcer(Protocol):
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
         """Set our condition on a pod, and ``PodScheduled`` where autoscalers look for it."""
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason | None) -> None:
-        """Set ``Placed=False`` on a PodGroup; without a reason, take back what was said."""
+    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
+        """Say on a PodGroup why it has no place, and how often one was sought."""
+
+    def retract_gang(self, pod_group: PodGroup) -> None:
+        """Take back what was said on a PodGroup, by this process or one before it."""
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup."""
+
+
+class Planner(Protocol):
+    """Who knows why things wait."""
+
+    def reason_for(self, pod: Pod) -> Reason | None:
+        """Say why a waiting pod waits, as far as it is known by now."""
+
+    def attempts_of(self, gang: GangKey) -> Attempts:
+        """Say how often a place was sought for a gang in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
     reason: Reason
     at: float
+    attempts: Attempts
+
+    def is_enough(self, reason: Reason, now: float) -> bool:
+        """Whether it need not be said anew that something waits for ``reason``."""
+        if self.reason.code is not reason.code:
+            return False
+        return self.reason == reason or now - self.at < SAY_AGAIN_AFTER_SECONDS
 
 
 @dataclass(slots=True)
@@ -68,10 +91,9 @@ class WaitReports:
     _gangs_due: dict[GangKey, Due] = field(default_factory=dict)
     _singles_due: dict[str, Due] = field(default_factory=dict)
     _said_of_pods: dict[str, _Said] = field(default_factory=dict)
-    _said_of_gangs: dict[GangKey, Reason] = field(default_factory=dict)
+    _said_of_gangs: dict[GangKey, _Said] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
     _forget_at: float = 0.0
-    _reason_for: Callable[[Pod], Reason | None] = lambda _: None
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Look at these again once they have been quiet for a moment."""
@@ -96,9 +118,8 @@ class WaitReports:
             note = f"{len(placed)} members placed on {len(nodes)} nodes"
             self.announcer.announce_event(pod_group, Planned(len(placed), len(nodes)), note)
 
-    async def run(self, reason_for: Callable[[Pod], Reason | None]) -> None:
-        """Report until cancelled; ``reason_for`` knows why a waiting pod waits."""
-        self._reason_for = reason_for
+    async def run(self, planner: Planner) -> None:
+        """Report until cancelled."""
         while True:
             due = [*self._gangs_due.values(), *self._singles_due.values()]
             if not due:
@@ -106,40 +127,40 @@ class WaitReports:
                 await self._noted.wait()
                 continue
             await asyncio.sleep(max(min(one.at for one in due) - self.clock(), 0.05))
-            self._report(self.clock())
+            self.report(planner, self.clock())
 
-    def _report(self, now: float) -> None:
+    def report(self, planner: Planner, now: float) -> None:
+        """Report on those whose time has come."""
         for gang in [gang for gang, due in self._gangs_due.items() if due.at <= now]:
             del self._gangs_due[gang]
             for pod in self.state.book.members(gang).values():
-                self._report_pod(pod, now)
-            self._report_gang(gang)
+                self._report_pod(pod, planner, now)
+            self._report_gang(gang, planner, now)
         for uid in [uid for uid, due in self._singles_due.items() if due.at <= now]:
             del self._singles_due[uid]
             single = self.state.pods.get(uid)
             if single is not None:
-                self._report_pod(single, now)
+                self._report_pod(single, planner, now)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_SECONDS
             for uid in self._said_of_pods.keys() - self.state.pods.keys():
                 del self._said_of_pods[uid]
 
-    def _report_pod(self, pod: Pod, now: float) -> None:
+    def _report_pod(self, pod: Pod, planner: Planner, now: float) -> None:
         if pod.handling not in _OURS and not pod.wait_reason:
             return
         if not pod.is_waiting:
             self._report_no_longer_waiting(pod)
             return
-        reason = self._reason_for(pod)
+        reason = planner.reason_for(pod)
         if reason is None:
             return
         said = self._said_of_pods.get(pod.uid)
-        if said is not None and said.reason == reason:
+        if said is not None and said.is_enough(reason, now):
+            if said.reason != reason:
+                self._note_again(pod, said.at + SAY_AGAIN_AFTER_SECONDS)
             return
-        if said is not None and said.reason.code is reason.code and not _is_stale(said, now):
-            self._note_again(pod, said.at + SAY_AGAIN_AFTER_SECONDS)
-            return
-        self._said_of_pods[pod.uid] = _Said(reason, now)
+        self._said_of_pods[pod.uid] = _Said(reason, now, _NONE)
         self.announcer.announce_pod(pod, reason, is_placed=False)
 
     def _report_no_longer_waiting(self, pod: Pod) -> None:
@@ -149,46 +170,48 @@ class WaitReports:
             self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
 
     def _note_again(self, pod: Pod, at: float) -> None:
-        due = Due(at, Pause(0.0, 0.0))
+        due = Due(at, _AT_ONCE)
         if pod.gang is None:
             self._singles_due.setdefault(pod.uid, due)
         else:
             self._gangs_due.setdefault(pod.gang.key, due)
 
-    def _report_gang(self, gang: GangKey) -> None:
+    def _report_gang(self, gang: GangKey, planner: Planner, now: float) -> None:
+        said = self._said_of_gangs.pop(gang, None)
         pod_group = self.state.book.pod_group(gang)
         if pod_group is None:
-            self._said_of_gangs.pop(gang, None)
             return
-        reason = self._obstacle_of(gang)
-        said = self._said_of_gangs.pop(gang, None)
+        reason = self._obstacle_of(gang, planner)
         if reason is None:
-            if said is not None:
-                self.announcer.announce_gang(pod_group, None)
+            if said is not None or pod_group.attempts is not None:
+                self.announcer.retract_gang(pod_group)
             return
-        self._said_of_gangs[gang] = reason
-        if said is None or said.code is not reason.code:
+        if reason.code != (pod_group.wait_reason if said is None else said.reason.code):
             self.announcer.announce_event(pod_group, reason, "")
+        if said is None or not said.is_enough(reason, now):
+            said = _Said(reason, now, planner.attempts_of(gang))
+        elif said.reason != reason:
+            at = said.at + SAY_AGAIN_AFTER_SECONDS
+            self._gangs_due.setdefault(gang, Due(at, _AT_ONCE))
+        self._said_of_gangs[gang] = said
         # Said again also if it is the same: others write this condition, too.
-        self.announcer.announce_gang(pod_group, reason)
+        self.announcer.announce_gang(pod_group, said.reason, said.attempts)
 
-    def _obstacle_of(self, gang: GangKey) -> Reason | None:
-        """Return what keeps a complete gang from being placed; quorum is reported elsewhere."""
+    def _obstacle_of(self, gang: GangKey, planner: Planner) -> Reason | None:
+        """Return what keeps a complete gang from being placed; surplus keeps no gang."""
+        if has_minimum(self.state.book, gang):
+            return None
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
-        reason = None if pod is None else self._reason_for(pod)
-        return reason if isinstance(reason, _OBSTACLES) else None
+        reason = None if pod is None else planner.reason_for(pod)
+        return None if isinstance(reason, _SAID_ELSEWHERE) else reason
 
 
-def _is_stale(said: _Said, now: float) -> bool:
-    return now - said.at >= SAY_AGAIN_AFTER_SECONDS
-
-
-_OBSTACLES = (
-    InsufficientNodes,
-    InternalError,
-    NeedsKubeScheduler,
-    WaitingForForeignGate,
-    PinnedNodeUnfit,
-    BindFailed,
+_SAID_ELSEWHERE = (
+    MissingMembers,
+    MissingPodGroup,
+    MissingGang,
+    InconsistentGroup,
+    InvalidAnnotation,
 )
+"""What the podgroup operator finds out, and says, by itself."""

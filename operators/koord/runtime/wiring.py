@@ -144,7 +144,7 @@ class Parts:
             wall_clock=time.time,
         )
         self.metrics.watch_events(events)
-        self.background += [events.run, lambda: reports.run(placement.reason_for)]
+        self.background += [events.run, lambda: reports.run(placement)]
         self.reader.listeners.append(placement.wake)
         self.metrics.watch_pending(lambda: _count_by_reason(placement))
         return placement

@@ -4,7 +4,7 @@ Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gan
 ``docs/gangs.md`` carries them with every key and default.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -96,7 +96,12 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """A PodGroup object: its settings, and of its status what outlives a restart."""
+    """A PodGroup object: its settings, and of its status what outlives a restart.
+
+    ``attempts`` is how often the placement operator had sought a place in vain when it last said
+    why the gang has none; None if that stands no longer in the status. ``wait_reason`` is the
+    reason of the condition ``Placed`` if it is not True; it decides nothing and is not compared.
+    """
 
     key: GangKey
     uid: str
@@ -107,3 +112,5 @@ class PodGroup:
     phase: Phase = Phase.UNSET
     occupied_by: str = ""
     schedule_start: float | None = None
+    attempts: int | None = None
+    wait_reason: str = field(default="", compare=False)

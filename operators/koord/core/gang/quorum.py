@@ -60,6 +60,12 @@ def find_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reache
     return _muster(book, key, compat=compat).quorum
 
 
+def has_minimum(book: GangBook, key: GangKey) -> bool:
+    """Whether the minimum of a gang has places that nobody can take away, or has succeeded."""
+    spec, tally = book.spec(key), book.tally(key)
+    return spec is None or tally.placed + tally.succeeded >= spec.min_member
+
+
 def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | MissingMembers:
     """Count members as ``find_quorum`` does, whatever else stands in the way."""
     return _muster(book, key, compat=compat).count
@@ -244,13 +250,8 @@ class _Muster:
         )
 
     def _needs_repair(self, gang: GangKey) -> bool:
-        """Tell whether a started gang is below its minimum; who succeeded is not lost."""
-        tally, spec = self._book.tally(gang), self._book.spec(gang)
-        return (
-            self.is_satisfied
-            and spec is not None
-            and tally.placed + tally.succeeded < spec.min_member
-        )
+        """Tell whether a started gang is below its minimum."""
+        return self.is_satisfied and not has_minimum(self._book, gang)
 
 
 def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:

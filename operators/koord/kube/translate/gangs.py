@@ -27,7 +27,8 @@ from koord.core.gang.model import (
     Phase,
     PodGroup,
 )
-from koord.kube.wire import ObjectMeta, WirePodGroup
+from koord.core.gang.status import ConditionType
+from koord.kube.wire import Condition, ObjectMeta, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
 _NO_TEXTS: Final[dict[str, str]] = {}
@@ -111,6 +112,15 @@ class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str | None = None
     occupied_by: str | None = None
     schedule_start_time: datetime | None = None
+    attempts: int | None = None
+    conditions: list[Condition] | None = None
+
+
+def _wait_reason(status: _GroupStatus) -> str:
+    for condition in status.conditions or ():
+        if condition.type == ConditionType.PLACED and condition.status != "True":
+            return condition.reason
+    return ""
 
 
 _status_decoder = msgspec.json.Decoder(_GroupStatus | None)
@@ -157,6 +167,8 @@ class PodGroupTranslator:
             phase=_PHASES.get(status.phase or "", Phase.UNKNOWN),
             occupied_by=status.occupied_by or "",
             schedule_start=start.timestamp() if start else None,
+            attempts=status.attempts,
+            wait_reason=_wait_reason(status),
         )
 
     def _remember(self, uid: str, raw: bytes) -> _GroupStatus:

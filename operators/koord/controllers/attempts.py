@@ -1,0 +1,53 @@
+"""How often a place was sought for a gang in vain: counted here, told in its status.
+
+The count goes on over restarts, because what was told before is where it begins.
+"""
+
+from dataclasses import dataclass
+
+from koord.core.gang.book import GangBook
+from koord.core.gang.model import GangKey
+from koord.core.plan import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often, and when last (seconds since the epoch; 0 if not since this process started)."""
+
+    count: int = 0
+    last: float = 0.0
+
+
+class AttemptBook:
+    """The attempts in vain for every gang with a PodGroup, since it last had a place."""
+
+    def __init__(self, gangs: GangBook) -> None:
+        self._gangs = gangs
+        self._attempts: dict[GangKey, Attempts] = {}
+
+    def of(self, gang: GangKey) -> Attempts:
+        """Return those of one gang."""
+        known = self._attempts.get(gang)
+        if known is not None:
+            return known
+        pod_group = self._gangs.pod_group(gang)
+        return Attempts((pod_group.attempts if pod_group is not None else None) or 0)
+
+    def fail(self, unit: Unit, now: float) -> None:
+        """Count an attempt in vain for every gang of a unit."""
+        for gang in self._gangs_of(unit):
+            self._attempts[gang] = Attempts(self.of(gang).count + 1, now)
+
+    def succeed(self, unit: Unit) -> None:
+        """Begin anew for every gang of a unit."""
+        for gang in self._gangs_of(unit):
+            self._attempts[gang] = Attempts()
+
+    def drop_gone(self) -> None:
+        """Forget gangs that do not exist any more."""
+        for gang in [gang for gang in self._attempts if gang not in self._gangs]:
+            del self._attempts[gang]
+
+    def _gangs_of(self, unit: Unit) -> list[GangKey]:
+        gangs = (demand.gang for demand in unit.demands)
+        return [gang for gang in gangs if self._gangs.pod_group(gang) is not None]

@@ -1,0 +1,48 @@
+"""How attempts in vain are counted."""
+
+from tests.builders import make_pod, make_pod_group
+
+from koord.controllers.attempts import AttemptBook, Attempts
+from koord.core.gang.book import GangBook
+from koord.core.plan import Demand, Unit
+
+G, A = "default/g", "default/annotated"
+
+
+def make_unit(*gangs: str) -> Unit:
+    demands = tuple(Demand(gang, (make_pod("p").gang(gang).build(),), 1) for gang in gangs)
+    return Unit(",".join(gangs), demands)
+
+
+def make_attempts(told: int | None = None) -> AttemptBook:
+    gangs = GangBook()
+    gangs.upsert_pod_group(make_pod_group(G)._set(attempts=told).build())
+    gangs.upsert_pod(make_pod("x").annotation_gang(A, 1).build())
+    return AttemptBook(gangs)
+
+
+def test_attempts_in_vain_are_counted_until_one_is_not() -> None:
+    attempts = make_attempts()
+    assert attempts.of(G) == Attempts()
+    attempts.fail(make_unit(G, A), 5.0)
+    attempts.fail(make_unit(G), 9.0)
+    assert attempts.of(G) == Attempts(2, 9.0)
+    attempts.succeed(make_unit(G))
+    attempts.fail(make_unit(G), 11.0)
+    assert attempts.of(G) == Attempts(1, 11.0)
+
+
+def test_the_count_goes_on_from_what_was_told() -> None:
+    attempts = make_attempts(told=7)
+    assert attempts.of(G) == Attempts(7)
+    attempts.fail(make_unit(G), 2.0)
+    assert attempts.of(G) == Attempts(8, 2.0)
+
+
+def test_gangs_without_an_object_or_that_are_gone_are_not_kept() -> None:
+    attempts = make_attempts()
+    attempts.fail(make_unit(G, A), 5.0)
+    assert attempts.of(A) == Attempts()
+    attempts._gangs.remove_pod_group(G)
+    attempts.drop_gone()
+    assert attempts.of(G) == Attempts()

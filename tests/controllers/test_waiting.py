@@ -1,0 +1,139 @@
+"""What is said about gangs that wait, to whom, and how often."""
+
+from dataclasses import dataclass, field
+
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.controllers.attempts import Attempts
+from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
+from koord.core.gang.model import GangKey, PodGroup
+from koord.core.pods import Pod
+from koord.core.reasons import BindFailed, InsufficientNodes, MissingMembers, Reason
+from koord.core.state import ClusterState
+
+G = "default/g"
+
+
+def no_room(fit: int) -> InsufficientNodes:
+    return InsufficientNodes(want=2, fit=fit, nodes=3, refused=(), first="default/g-0")
+
+
+@dataclass
+class Announcements:
+    """Everything that was announced."""
+
+    gangs: list[tuple[str, int]] = field(default_factory=list)
+    retracted: list[GangKey] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    pods: list[tuple[str, str]] = field(default_factory=list)
+
+    def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
+        self.pods.append((pod.name, str(is_placed or reason.code)))
+
+    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
+        assert pod_group.key == G
+        self.gangs.append((str(reason.code), attempts.count))
+
+    def retract_gang(self, pod_group: PodGroup) -> None:
+        self.retracted.append(pod_group.key)
+
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+        assert pod_group.key == G
+        assert not note
+        self.events.append(str(reason.code))
+
+
+class Waiting:
+    """A gang of two, of which ``reason`` is all that the planner knows."""
+
+    def __init__(self, *pods: Pod, **told: object) -> None:
+        self.now = 0.0
+        self.reason: Reason | None = None
+        self.attempts = 0
+        self.state = ClusterState()
+        self.state.upsert_node(make_node("n0").build())
+        self.state.upsert_pod_group(make_pod_group(G, 2)._set(**told).build())
+        for pod in pods or (make_pod("g-0").gang(G).build(), make_pod("g-1").gang(G).build()):
+            self.state.upsert_pod(pod)
+        self.said = Announcements()
+        self.reports = WaitReports(self.state, self.said, lambda: self.now)
+
+    def reason_for(self, _: Pod) -> Reason | None:
+        return self.reason
+
+    def attempts_of(self, _: GangKey) -> Attempts:
+        return Attempts(self.attempts, self.now)
+
+    def hear(self, reason: Reason | None, after: float = 5.0) -> None:
+        """Let the planner come to another answer, and time pass until it is spoken of."""
+        self.reason = reason
+        self.attempts += 1
+        self.reports.note({G}, set())
+        self.now += after
+        self.reports.report(self, self.now)
+
+
+def test_a_reason_is_said_with_the_attempts_and_as_one_event() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.hear(no_room(0))
+    assert waiting.said.gangs == [("InsufficientNodes", 1), ("InsufficientNodes", 1)]
+    assert waiting.said.events == ["InsufficientNodes"]
+
+
+def test_other_numbers_alone_are_said_after_a_pause() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    for fit in (1, 0, 1):
+        waiting.hear(no_room(fit), after=1.0)
+    assert {attempts for _, attempts in waiting.said.gangs} == {1}
+    waiting.now += SAY_AGAIN_AFTER_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 4)
+    assert waiting.said.events == ["InsufficientNodes"]
+
+
+def test_another_reason_is_said_at_once() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.hear(BindFailed("default/g-0", 403, "no"), after=1.0)
+    assert waiting.said.gangs[-1] == ("BindFailed", 2)
+    assert waiting.said.events == ["InsufficientNodes", "BindFailed"]
+
+
+def test_what_surplus_waits_for_is_not_said_of_the_gang() -> None:
+    bound = [make_pod(f"g-{i}").gang(G).released("n0", "p", G, 2).running("n0") for i in (0, 1)]
+    surplus = make_pod("g-2").gang(G).build()
+    waiting = Waiting(*(pod.build() for pod in bound), surplus)
+    waiting.hear(no_room(0))
+    assert waiting.said.pods == [("g-2", "InsufficientNodes")]
+    assert not waiting.said.gangs
+    assert not waiting.said.events
+
+
+def test_what_was_said_is_taken_back_once() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.hear(None)
+    waiting.hear(None)
+    assert waiting.said.retracted == [G]
+
+
+def test_what_a_process_before_this_one_said_is_taken_back() -> None:
+    waiting = Waiting(attempts=3, wait_reason="InsufficientNodes")
+    waiting.hear(None)
+    assert waiting.said.retracted == [G]
+
+
+def test_a_restart_is_no_event() -> None:
+    waiting = Waiting(attempts=3, wait_reason="InsufficientNodes")
+    waiting.hear(no_room(0))
+    assert not waiting.said.events
+    assert waiting.said.gangs == [("InsufficientNodes", 1)]
+
+
+def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
+    waiting = Waiting()
+    waiting.hear(MissingMembers(()))
+    assert not waiting.said.gangs
+    assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
