@@ -220,3 +220,16 @@ def test_names_that_cannot_be_told_from_others_start_nothing(name: str) -> None:
     assert "," not in read.name
     assert len(read.name) <= gang.MAX_NAME + 1
     assert [bad.key for bad in read.bad] == [keys.NAME]
+
+
+def test_deprecated_labels_are_named_with_what_to_use_instead() -> None:
+    labels = {keys.LEGACY_NAME: "a", keys.LEGACY_MIN_AVAILABLE: "2"}
+    found = gang.parse_pod_gang("default", labels, {})
+    assert found is not None
+    assert found.deprecated == (
+        (keys.LEGACY_NAME, keys.NAME),
+        (keys.LEGACY_MIN_AVAILABLE, keys.MIN_AVAILABLE),
+    )
+    named = gang.parse_pod_gang("default", {**labels, keys.POD_GROUP: "a"}, {})
+    assert named is not None
+    assert named.deprecated == ()

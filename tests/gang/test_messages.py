@@ -7,8 +7,15 @@ from typing import get_args
 import pytest
 
 from koord.core import reasons as r
-from koord.core.gang.model import BadValue
-from koord.core.messages import _TEXTS, MAX_TEXT, render, render_for_pod, render_refusal
+from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource
+from koord.core.messages import (
+    _TEXTS,
+    MAX_TEXT,
+    render,
+    render_for_pod,
+    render_notes,
+    render_refusal,
+)
 from koord.core.reasons import GangCount, NodeRefusal, Reason, RefusedNodes
 
 A, B = "default/a", "default/b"
@@ -242,3 +249,13 @@ def test_many_causes_become_a_count() -> None:
     assert "30 node(s) had untolerated taint {t0: }" in text
     assert "12 more causes" in text
     assert "{t19: }" not in text
+
+
+def test_notes_name_what_is_odd_and_are_nothing_if_nothing_is() -> None:
+    bad = BadValue("a/mode", "strict", "Strict", "must be Strict or NonStrict")
+    claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,), (DeprecatedKey("old", "new"),))
+    assert render_notes(claim) == (
+        'Note: a/mode "strict" must be Strict or NonStrict (in force: Strict); '
+        "old is deprecated, use new"
+    )
+    assert render_notes(GangClaim(A, GangSource.POD_GROUP)) == ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 from tests.gang.test_quorum import make_book
 
-from koord.core.gang.model import BadValue, Phase
+from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.gang.record import BindRecord, make_bind_record
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
 from koord.core.pods import PodPhase
@@ -137,6 +137,14 @@ def test_settings_that_cannot_be_used() -> None:
     group = make_pod_group(A, 1)._set_spec(bad_values=(bad,)).build()
     status = observe(make_book((), [group]), A, now=0.0)
     assert condition(status, ConditionType.SPEC_VALID) == (False, InvalidAnnotation((bad,)))
+
+
+def test_deprecated_keys_on_members_are_named_and_count() -> None:
+    used = DeprecatedKey("old", "new")
+    claim = GangClaim(A, GangSource.ANNOTATION, None, (), (used,))
+    pods = [make_pod(f"a-{i}")._set(gang=claim).build() for i in range(2)]
+    status = observe(make_book(pods, [make_pod_group(A, 2).build()]), A, now=0.0)
+    assert condition(status, ConditionType.SPEC_VALID) == (True, SpecValid((used,)))
 
 
 def test_a_one_sided_listing_is_a_matter_of_the_settings_not_of_the_quorum() -> None:

@@ -55,6 +55,15 @@ def test_gang_by_annotations_alone(cluster: Cluster) -> None:
     cluster.wait_bound("x-0", "x-1")
 
 
+def test_deprecated_labels_count_and_are_named_on_the_pods(cluster: Cluster) -> None:
+    legacy = "pod-group.scheduling.sigs.k8s.io/"
+    labels = {f"{legacy}name": "x", f"{legacy}min-available": "2"}
+    cluster.pod("x-0", labels=labels)
+    cluster.wait_for(lambda: cluster.pod_reason("x-0") == "MissingMembers", "it waits")
+    message = cluster.condition(cluster.get_pod("x-0"), "operators.koordinator.sh/Placed")[2]
+    assert f"{legacy}name is deprecated, use {GANG}name" in message
+
+
 def test_group_of_gangs_starts_together(cluster: Cluster) -> None:
     cluster.add_nodes(3)
     groups = json.dumps([f"{cluster.namespace}/head", f"{cluster.namespace}/workers"])

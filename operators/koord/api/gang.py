@@ -18,6 +18,11 @@ from koord.api.keys import gang as keys
 Texts = Mapping[str, str]
 """Labels or annotations."""
 
+DEPRECATED: Final = {
+    keys.LEGACY_NAME: keys.NAME,
+    keys.LEGACY_MIN_AVAILABLE: keys.MIN_AVAILABLE,
+}
+"""Labels of pods, and the annotations to use instead."""
 MODES: Final = ("Strict", "NonStrict")
 MATCH_POLICIES: Final = ("once-satisfied", "only-waiting", "waiting-and-running")
 MAX_INTEGER: Final = 2**31 - 1
@@ -85,6 +90,8 @@ class PodGang:
     source: NameSource
     settings: GangSettings | None = None
     bad: tuple[BadSetting, ...] = ()
+    deprecated: tuple[tuple[str, str], ...] = ()
+    """Keys in use that should not be, each with the one to use instead."""
 
 
 UPSTREAM_DEFAULTS: Final = GangDefaults()
@@ -152,10 +159,11 @@ def parse_pod_gang(
     reader = _Reader(f"{namespace}/{name}", annotations, defaults)
     wait_seconds = reader.wait_seconds()
     min_member = parse_min_available(labels, annotations)
+    deprecated = tuple((old, new) for old, new in DEPRECATED.items() if labels.get(old))
     if isinstance(min_member, BadSetting):
-        return PodGang(name, source, None, (min_member, *reader.bad))
+        return PodGang(name, source, None, (min_member, *reader.bad), deprecated)
     settings = reader.settings(min_member, wait_seconds)
-    return PodGang(name, source, settings, tuple(reader.bad))
+    return PodGang(name, source, settings, tuple(reader.bad), deprecated)
 
 
 def parse_pod_group_settings(

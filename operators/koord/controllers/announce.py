@@ -14,11 +14,12 @@ from koord.controllers.accepted import ACCEPTED, Verdict
 from koord.controllers.attempts import Attempts
 from koord.core.gang.model import PodGroup
 from koord.core.gang.status import ConditionType
-from koord.core.messages import render, render_for_pod
+from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
+    InvalidAnnotation,
     NeedsKubeScheduler,
     PinnedNodeUnfit,
     Planned,
@@ -53,6 +54,9 @@ class PlacementAnnouncer:
         a gated one that condition is the API server's.
         """
         text = render_for_pod(reason, pod.key)
+        notes = render_notes(pod.gang) if pod.gang is not None else ""
+        if notes and not isinstance(reason, InvalidAnnotation):
+            text = f"{text} {notes}"
         conditions = [Condition(own.PLACED, is_placed, str(reason.code), text)]
         if not is_placed and not pod.is_gated and isinstance(reason, _CAPACITY_REASONS):
             conditions.append(Condition(POD_SCHEDULED, False, UNSCHEDULABLE, text))

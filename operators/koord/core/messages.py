@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, assert_never
 
 from koord.core import reasons as r
+from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
 from koord.core.units import PODS, format_amount
 
 MAX_TEXT: Final = 1024
@@ -34,6 +35,12 @@ def render_for_pod(reason: r.Reason, pod: str) -> str:
     return (
         f"{_cut(text, MAX_TEXT - MAX_QUOTED)} This pod waits for {_cut(culprit, MAX_QUOTED - 32)}."
     )
+
+
+def render_notes(claim: GangClaim) -> str:
+    """Write what is odd about a pod's own gang settings without holding it up; empty if nothing."""
+    notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
+    return f"Note: {_cut(_listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
 
 def render_refusal(refused: r.RefusedNodes) -> str:
@@ -93,15 +100,12 @@ def _reached(reason: r.Reached) -> str:
 
 
 def _invalid_annotation(reason: r.InvalidAnnotation) -> str:
-    return _listed(
-        (
-            f'{value.key} "{value.value}" {value.problem} (in force: {value.in_force})'
-            if value.value
-            else f"{value.key} {value.problem} (in force: {value.in_force})"
-            for value in reason.values
-        ),
-        "; ",
-    )
+    return _listed(map(_bad_value, reason.values), "; ")
+
+
+def _bad_value(bad: BadValue) -> str:
+    written = f' "{bad.value}"' if bad.value else ""
+    return f"{bad.key}{written} {bad.problem} (in force: {bad.in_force})"
 
 
 def _inconsistent_group(reason: r.InconsistentGroup) -> str:
@@ -113,8 +117,12 @@ def _inconsistent_group(reason: r.InconsistentGroup) -> str:
     )
 
 
-def _spec_valid(_: r.SpecValid) -> str:
-    return "every setting can be used"
+def _spec_valid(reason: r.SpecValid) -> str:
+    return _listed(("every setting can be used", *map(_deprecated, reason.deprecated)), "; ")
+
+
+def _deprecated(used: DeprecatedKey) -> str:
+    return f"{used.key} is deprecated, use {used.instead}"
 
 
 def _insufficient_nodes(reason: r.InsufficientNodes) -> str:

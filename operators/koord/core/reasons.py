@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
-from koord.core.gang.model import BadValue, GangKey
+from koord.core.gang.model import BadValue, DeprecatedKey, GangKey
 
 
 class ReasonCode(StrEnum):
@@ -123,9 +123,10 @@ class InconsistentGroup:
 
 @dataclass(frozen=True, slots=True)
 class SpecValid:
-    """Nothing is wrong with the settings."""
+    """Nothing is wrong with the settings; some may be written under keys that are deprecated."""
 
     code: ClassVar = ReasonCode.SPEC_VALID
+    deprecated: tuple[DeprecatedKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

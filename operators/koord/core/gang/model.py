@@ -47,6 +47,14 @@ class BadValue:
 
 
 @dataclass(frozen=True, slots=True)
+class DeprecatedKey:
+    """A key that is in use and should not be: it still counts."""
+
+    key: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
 class GangSpec:
     """The settings of one gang.
 
@@ -78,6 +86,7 @@ class GangClaim:
     source: GangSource
     declared: GangSpec | None = None
     bad_values: tuple[BadValue, ...] = ()
+    deprecated: tuple[DeprecatedKey, ...] = ()
 
 
 class Phase(StrEnum):

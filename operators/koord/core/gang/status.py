@@ -217,7 +217,9 @@ def _spec_valid(view: _View) -> Condition:
         return ConditionType.SPEC_VALID, False, _own_first(group, view.key)
     if view.spec.bad_values:
         return ConditionType.SPEC_VALID, False, InvalidAnnotation(view.spec.bad_values)
-    return ConditionType.SPEC_VALID, True, SpecValid()
+    members = view.book.members(view.key).values()
+    used = {one for pod in members if pod.gang is not None for one in pod.gang.deprecated}
+    return ConditionType.SPEC_VALID, True, SpecValid(tuple(sorted(used, key=lambda one: one.key)))
 
 
 def _own_first(group: Group, key: GangKey) -> InconsistentGroup:

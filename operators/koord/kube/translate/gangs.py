@@ -18,6 +18,7 @@ from koord.api.gang import (
 from koord.api.keys import gang as keys
 from koord.core.gang.model import (
     BadValue,
+    DeprecatedKey,
     GangClaim,
     GangKey,
     GangMode,
@@ -83,7 +84,8 @@ def _make_claim(
     declared = None
     if gang.settings is not None:
         declared = _make_spec(key, gang.settings, GangSource.ANNOTATION, bad)
-    return GangClaim(key, GangSource.ANNOTATION, declared, bad)
+    deprecated = tuple(DeprecatedKey(*pair) for pair in gang.deprecated)
+    return GangClaim(key, GangSource.ANNOTATION, declared, bad, deprecated)
 
 
 def _make_spec(
