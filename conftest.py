@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("koord", deadline=None)
+settings.load_profile("koord")
 
 _VECTORS = Path(__file__).parent / "tests" / "conformance" / "vectors"
 
