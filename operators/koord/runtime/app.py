@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koord.api.podgroup import PodGroup
+from koord.controllers.placement import PlacementController
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.discovery import served_resources
@@ -183,9 +184,15 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
         if placement is None:
             await stop.wait()
         else:
-            planning = group.create_task(placement.run(), name="placement")
+            planning = group.create_task(_plan(process, placement), name="placement")
             await stop.wait()
             placement.stop()
             await planning
         for writer in writers:
             writer.cancel()
+
+
+async def _plan(process: _Process, placement: PlacementController) -> None:
+    """Plan until told to stop, from a copy that holds what the leader before us wrote."""
+    await process.parts.catch_up(process.elector.election.identity)
+    await placement.run()

@@ -20,6 +20,7 @@ from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
+from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
@@ -86,6 +87,10 @@ class Parts:
         self.metrics.watch_assumed(lambda: len(self.reader.state.assumed))
         self.metrics.watch_reflectors(self.reader.reflectors)
         self.metrics.watch_status_writers(self._writers)
+
+    async def catch_up(self, identity: str) -> None:
+        """Return when the copy of the cluster holds what was written to pods before this call."""
+        await catch_up(self._client, self.reader.state, identity)
 
     def make_registry(self) -> "kopf.OperatorRegistry":
         """Return a new Kopf registry with the handlers of all operators."""

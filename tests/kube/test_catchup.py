@@ -1,0 +1,101 @@
+"""After a change of leaders nothing is planned on a copy that lags behind."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from tests.kube.conftest import Pods, until
+from tests.support.fault_proxy import Do, FaultProxy, is_method
+
+from koord.api.keys import own
+from koord.core.pods import Pod
+from koord.core.state import ClusterState
+from koord.kube.catchup import MOST_ATTEMPTS, catch_up
+from koord.kube.client import Client
+from koord.kube.config import find_credentials
+from koord.sandbox import Sandbox
+
+
+def state_of(*pods: Pod) -> ClusterState:
+    state = ClusterState()
+    for pod in pods:
+        state.upsert_pod(pod)
+    return state
+
+
+async def mark_of(pods: Pods, pod: Pod) -> str | None:
+    return (await pods.read(pod))["metadata"].get("annotations", {}).get(own.TAKEN_OVER_BY)
+
+
+async def is_pending(task: asyncio.Task[None]) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(task), 0.2)
+    return not task.done()
+
+
+@pytest.mark.parametrize("change", [{"node": "n1"}, {"is_terminating": True}])
+async def test_where_nothing_waits_nothing_is_written(
+    client: Client, pods: Pods, change: dict[str, object]
+) -> None:
+    pod = await pods.create()
+    await catch_up(client, state_of(replace(pod, **change)), "me")
+    assert await mark_of(pods, pod) is None
+
+
+async def test_it_lasts_until_the_watch_has_brought_the_mark(client: Client, pods: Pods) -> None:
+    pod = await pods.create()
+    state = state_of(pod)
+    task = asyncio.create_task(catch_up(client, state, "me"))
+    assert await is_pending(task)
+    assert await mark_of(pods, pod) == "me"
+    state.upsert_pod(pod)
+    assert await is_pending(task), "that was an older event"
+    state.upsert_pod(await pods.translate(pod.name))
+    await task
+
+
+async def test_what_the_watch_brings_later_counts_too(client: Client, pods: Pods) -> None:
+    pod = await pods.create()
+    state = state_of(pod)
+    task = asyncio.create_task(catch_up(client, state, "me"))
+    assert await is_pending(task)
+    state.remove_pod(pod.uid)
+    await task
+
+
+async def test_a_pod_that_is_gone_stands_in_for_nothing(client: Client, pods: Pods) -> None:
+    gone, other = await pods.create(), await pods.create()
+    await pods.delete(gone)
+    state = state_of(gone, other)
+    task = asyncio.create_task(catch_up(client, state, "me"))
+    assert await is_pending(task)
+    assert await mark_of(pods, other) == "me"
+    state.upsert_pod(await pods.translate(other.name))
+    await task
+
+
+async def test_a_pod_made_anew_is_another_one(
+    client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.catchup.MOST_ATTEMPTS", 1)
+    pod = await pods.create()
+    stale = replace(pod, uid="11111111-0000-0000-0000-000000000000")
+    await catch_up(client, state_of(stale), "me")
+    assert await mark_of(pods, pod) is None
+
+
+async def test_what_fails_for_a_moment_is_tried_again(sandbox: Sandbox, pods: Pods) -> None:
+    pod = await pods.create()
+    async with FaultProxy(find_credentials(str(sandbox.kubeconfig))) as proxy:
+        fault = proxy.plan(is_method("PATCH"), Do.ANSWER, times=3, status=503)
+        assert fault.times < MOST_ATTEMPTS
+        async with Client(proxy.credentials) as through:
+            state = state_of(pod)
+            task = asyncio.create_task(catch_up(through, state, "me"))
+            await until(lambda: fault.times == 0)
+            while await is_pending(task) and await mark_of(pods, pod) is None:
+                pass
+            state.upsert_pod(await pods.translate(pod.name))
+            await task
+    assert fault.times == 0
