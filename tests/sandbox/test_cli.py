@@ -1,15 +1,19 @@
 """The commands, as a person types them."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from koord.cli.main import app
+from koord.cli.sandbox import print_next_steps
 from koord.sandbox.record import list_names, read_record
 
+_ROOT = Path(__file__).parents[2]
 _KOORD = [sys.executable, "-c", "from koord.cli.main import main; main()"]
 
 pytestmark = pytest.mark.usefixtures("state_home")
@@ -53,7 +57,7 @@ def test_a_sandbox_outlives_the_command_and_goes_with_down(trace):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["down"], "no sandbox 'default' is running; there are: none"),
+        (["down"], "no sandbox 'default' is running, nor any other; `koord sandbox up`"),
         (["env", "--name=x"], "no sandbox 'x' is running"),
         (["up", "--shape=x"], "no node shape 'x'"),
         (["up", "--name=X"], "cannot be the name"),
@@ -64,6 +68,20 @@ def test_mistakes_are_told_in_a_sentence(arguments, message):
     assert result.exit_code == 1
     assert message in result.stderr
     assert list_names() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("default", ""), ("small", " --name small")], ids=["default", "named"]
+)
+def test_what_comes_next_is_told_for_the_sandbox_that_was_started(capsys, name, option):
+    print_next_steps(name)
+    told = capsys.readouterr().out
+    assert f'eval "$(koord sandbox env{option})"' in told
+    assert f"  koord sandbox down{option}\n" in told
+    assert all(len(line) < 80 for line in told.splitlines())
+    files = re.findall(r"-f (\S+)", told)
+    assert files
+    assert all((_ROOT / file).exists() for file in files)
 
 
 def test_without_sandboxes_the_next_step_is_told():

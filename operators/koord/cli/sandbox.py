@@ -4,7 +4,7 @@ Speaks to the person at the terminal; everything else is in ``koord.sandbox``.
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -51,7 +51,9 @@ Components = Annotated[
     list[Component] | None,
     typer.Option(
         "--component",
-        help="What runs besides etcd and kube-apiserver; repeat for more. Default: everything.",
+        metavar="NAME",
+        help="What runs besides etcd and kube-apiserver, such as kwok; repeat for more. "
+        "Default: everything.",
     ),
 ]
 
@@ -67,10 +69,7 @@ def _explain_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-@app.command(
-    epilog="Examples: koord sandbox up --nodes 64 --shape h100x8 · "
-    "koord sandbox up --name small --nodes 2 --component kwok",
-)
+@app.command()
 def up(
     name: Name = _DEFAULT_NAME,
     nodes: Annotated[
@@ -82,44 +81,77 @@ def up(
     """Start a sandbox; it runs until `koord sandbox down`.
 
     The first start builds the control plane, which takes some minutes.
+
+    For example:
+
+      koord sandbox up --nodes 64 --shape h100x8
+
+      koord sandbox up --name small --nodes 2 --component kwok
     """
+    components = component or tuple(Component)
+    reporter = ConsoleReporter()
     with _explain_errors():
         load_shape(shape)  # a typing error is told before anything is started
-        box = Sandbox(name, components=component or tuple(Component))
-        try:
-            if nodes:
-                box.add_nodes(nodes, shape)
-            _print_welcome(box, nodes, shape)
-        except BaseException:
-            box.stop()
-            raise
+        find_binaries(components, reporter)  # built apart, so that each step shows its own time
+        with reporter.step(f"starting the sandbox {name}"):
+            box = _start(name, components, nodes, shape)
+        version = box.record.programs[Component.APISERVER].version
+        _out.print(f"Kubernetes {version} with {nodes} nodes {shape} at {box.server}")
+        print_next_steps(name)
         box.detach()
 
 
-def _print_welcome(box: Sandbox, nodes: int, shape: str) -> None:
-    version = box.record.programs[Component.APISERVER].version
-    _out.print(f"Kubernetes {version} with {nodes} nodes {shape} at {box.server}")
-    _out.print(f"  export KUBECONFIG={shlex.quote(str(box.kubeconfig))}")
-    _out.print(f"  koord sandbox down --name {box.name}")
+def _start(name: str, components: Iterable[Component], nodes: int, shape: str) -> Sandbox:
+    box = Sandbox(name, components=components)
+    try:
+        if nodes:
+            box.add_nodes(nodes, shape)
+    except BaseException:
+        box.stop()
+        raise
+    return box
 
 
-@app.command(epilog="Examples: koord sandbox down · koord sandbox down --all")
+def print_next_steps(name: str) -> None:
+    """Print what to type to use the sandbox of a name, to have the operators in it, to end it."""
+    option = "" if name == _DEFAULT_NAME else f" --name {name}"
+    _print_plainly(f"""\
+To use it, in every shell:
+  eval "$(koord sandbox env{option})"
+To have the operators in it, from the checkout:
+  kubectl apply --server-side -f crds/ -f manifests/cluster/namespace.yaml
+  koord run
+To end it:
+  koord sandbox down{option}""")
+
+
+@app.command()
 def down(
     name: Name = _DEFAULT_NAME,
     everything: Annotated[bool, typer.Option("--all", help="Every sandbox of this user.")] = False,
 ) -> None:
-    """End a sandbox and remove everything that belongs to it."""
+    """End a sandbox and remove everything that belongs to it.
+
+    For example:
+
+      koord sandbox down
+
+      koord sandbox down --all
+    """
     with _explain_errors():
         for each in list_names() if everything else [name]:
             take_down(each)
             _out.print(f"sandbox {each} is gone")
 
 
-@app.command(epilog="Examples: koord sandbox status · koord sandbox status --output json")
+@app.command()
 def status(
     output: Annotated[Output, typer.Option(help="How to write it.")] = Output.TABLE,
 ) -> None:
-    """Show every sandbox: where it is, what runs, and which binaries it uses."""
+    """Show every sandbox: where it is, what runs, and which binaries it uses.
+
+    For example: koord sandbox status --output json
+    """
     statuses = list_statuses()
     if output is Output.JSON:
         _print_plainly(msgspec.json.format(msgspec.json.encode(statuses)).decode())
@@ -148,9 +180,12 @@ def _print_table(statuses: list[Status]) -> None:
             _print_plainly(f"{each.name}: {each.detail}")
 
 
-@app.command(epilog='Example: eval "$(koord sandbox env)"')
+@app.command()
 def env(name: Name = _DEFAULT_NAME) -> None:
-    """Print what a shell needs to use a sandbox, for eval."""
+    """Print what a shell needs to use a sandbox, for eval.
+
+    For example: eval "$(koord sandbox env)"
+    """
     with _explain_errors():
         plane = ControlPlane.open(name)
     programs = plane.record.programs
@@ -162,7 +197,7 @@ def env(name: Name = _DEFAULT_NAME) -> None:
         _print_plainly(f"# {program} {found.version} {found.source} {found.path}")
 
 
-@app.command(epilog="Example: koord sandbox build")
+@app.command()
 def build() -> None:
     """Find or build the binaries of the control plane, and say where they are."""
     with _explain_errors():

@@ -136,8 +136,9 @@ def remove(directory: Path) -> None:
 
 
 def _explain_unknown(name: str) -> str:
-    known = ", ".join(list_names()) or "none"
-    return f"no sandbox {name!r} is running; there are: {known}"
+    if known := list_names():
+        return f"no sandbox {name!r} is running; there are: {', '.join(known)}"
+    return f"no sandbox {name!r} is running, nor any other; `koord sandbox up` starts one"
 
 
 def now() -> datetime:
