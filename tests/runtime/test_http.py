@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import make_mocked_request
 
-from koord.runtime.http import Sources, make_app, serve_http
+from koord.runtime.http import CannotListen, Sources, make_app, serve_http
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Address
 
@@ -53,6 +53,22 @@ async def test_metrics_are_in_the_text_format_of_prometheus():
         status, content_type, text = await client.request("/metrics")
     assert (status, content_type) == (200, "text/plain")
     assert 'koord_binds_total{outcome="bound"} 1.0' in text
+
+
+async def test_an_address_that_is_taken_is_named():
+    process = Process()
+    async with serve_http(Address("127.0.0.1", 0), process.sources) as taken:
+        with pytest.raises(
+            CannotListen, match=rf"^127\.0\.0\.1:{taken.port}: address already in use$"
+        ):
+            async with serve_http(taken, process.sources):
+                pass
+
+
+async def test_a_host_that_is_none_of_this_machine_is_named():
+    with pytest.raises(CannotListen, match=r"^192\.0\.2\.1:0: "):
+        async with serve_http(Address("192.0.2.1", 0), Process().sources):
+            pass
 
 
 async def test_health_is_independent_of_readiness():

@@ -12,6 +12,7 @@ from koord.kube.errors import KubeError
 from koord.kube.fence import LeadershipLost
 from koord.runtime.app import NotInstalled, Options, run_operators
 from koord.runtime.election import NameTaken
+from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
 from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
 from koord.runtime.wiring import OPERATORS
@@ -43,8 +44,13 @@ def run(
 ) -> None:
     """Run the operators until SIGTERM or Ctrl-C.
 
-    Everything in one process: koord run. One alone, with its own rights: koord run --operator
-    podgroup --config operators.yaml.
+    Has the rights of the kubeconfig. The custom resources have to be installed before.
+
+    For example:
+
+      koord run
+
+      koord run --operator podgroup --config operators.yaml
     """
     chosen = operator or list(OPERATORS)
     unknown = sorted(set(chosen) - set(OPERATORS))
@@ -60,6 +66,8 @@ def run(
         asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
     except (NotInstalled, NameTaken) as error:
         _fail(str(error))
+    except CannotListen as error:
+        _fail(f"{error}; name another address as httpAddress in a file for --config")
     except LeadershipLost as error:
         _fail(f"this process does not lead any more: {error}", EXIT_LOST)
     except KubeError as error:

@@ -104,7 +104,10 @@ def _load_found(kubeconfig: str, context: str) -> Access:
         return load_kubeconfig(paths, context)
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return load_service_account()
-    raise ConfigError(f"no cluster to talk to: no KUBECONFIG, no {default}, not inside a pod")
+    raise ConfigError(
+        f"no cluster to talk to: KUBECONFIG is not set, there is no {default}, and this is no pod; "
+        "`koord sandbox up` starts one to try things on",
+    )
 
 
 def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:

@@ -5,6 +5,7 @@ names pods and nodes, so it answers to this machine only, whatever address is li
 through ``kubectl port-forward`` comes from there too.
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,13 +34,24 @@ class Sources:
     state: Callable[[], Any]
 
 
+class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
+    """The address is taken, or is none of this machine's."""
+
+
 @asynccontextmanager
 async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Address]:
-    """Serve while the context lasts; yield the address with the port that is really used."""
+    """Serve while the context lasts; yield the address with the port that is really used.
+
+    Raises CannotListen.
+    """
     runner = web.AppRunner(make_app(sources), access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        await web.TCPSite(runner, address.host, address.port).start()
+        try:
+            await web.TCPSite(runner, address.host, address.port).start()
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise CannotListen(f"{address.host}:{address.port}: {why}") from error
         host, port, *_ = runner.addresses[0]
         yield Address(host, port)
     finally:
