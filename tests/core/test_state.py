@@ -157,3 +157,15 @@ def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
     assert state.snapshot().room(state.pods["2"].shape)[state.table.row_of["n"]] == 1
     state.remove_pod("1")
     assert set(state.pods) == {"2"}
+
+
+def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
+    state = ClusterState()
+    for at in range(5):
+        pod = make_pod(f"p{at}").build()
+        state.upsert_pod(pod)
+        state.remove_pod(pod.uid)
+        assert not state.is_followed
+        state.publish()
+    assert not state.feed().drain().singles
+    assert state.is_followed
