@@ -16,6 +16,7 @@ from koord.api.parse import Invalid, Problem, parse
 from koord.api.podgroup import PodGroup as PodGroupResource
 from koord.controllers.debounce import Due, Pause
 from koord.controllers.kopfevents import register_events
+from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
@@ -67,7 +68,7 @@ class PodGroupController:
         """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-            key = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+            key = make_gang_key(body["metadata"]["namespace"], body["metadata"]["name"])
             parsed = None if event["type"] == "DELETED" else parse(PodGroupResource, body)
             problems = parsed.problems if isinstance(parsed, Invalid) else ()
             hand_over(self.note_problems, key, problems)
