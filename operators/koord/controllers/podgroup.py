@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from koord.api.parse import Invalid, Problem, parse
+from koord.api.parse import Problem
 from koord.api.podgroup import PodGroup as PodGroupResource
+from koord.controllers.accepted import INVALID, Verdict, judge
 from koord.controllers.debounce import Due, Pause
 from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
@@ -69,9 +70,8 @@ class PodGroupController:
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
             key = make_gang_key(body["metadata"]["namespace"], body["metadata"]["name"])
-            parsed = None if event["type"] == "DELETED" else parse(PodGroupResource, body)
-            problems = parsed.problems if isinstance(parsed, Invalid) else ()
-            hand_over(self.note_problems, key, problems)
+            verdict = Verdict() if event["type"] == "DELETED" else judge(PodGroupResource, body)
+            hand_over(self.note_problems, key, verdict.problems)
 
         register_events(registry, PodGroupResource, on_event)
 
@@ -193,7 +193,7 @@ def _conditions(
     if problems:
         message = "; ".join(map(str, problems))
         kind = ConditionType.SPEC_VALID
-        conditions[kind] = Condition(kind, status=False, reason="Invalid", message=message)
+        conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
     if ConditionType.PLACED not in conditions and obstacle is not None:
         kind = ConditionType.PLACED
