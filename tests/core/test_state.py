@@ -10,6 +10,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.state import ClusterState
+from koord.core.units import AMOUNT_LIMIT
 
 NODES = ("n0", "n1", "n2")
 NAMES = ("a", "b", "c", "d")
@@ -169,3 +170,13 @@ def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
         state.publish()
     assert not state.feed().drain().singles
     assert state.is_followed
+
+
+def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
+    """Anybody may name a node in a pod's spec, and ask for all the memory in the world."""
+    state = ClusterState()
+    state.upsert_node(make_node("n0").build())
+    for at in range(2000):
+        state.upsert_pod(make_pod(f"p{at}").requests(memory=AMOUNT_LIMIT).running("n0").build())
+    assert state.table.used[state.table.column("memory"), state.table.row_of["n0"]] > 0
+    assert not state.snapshot().room(make_pod("q").requests(memory=1).build().shape).any()
