@@ -29,7 +29,7 @@ def pods_drawn(draw: st.DrawFn) -> Pod:
     if draw(st.booleans()):
         builder = builder.host_port(draw(st.sampled_from((80, 81))))
     pod = builder.build()
-    match draw(st.sampled_from(("waiting", "bound", "ended", "pinned", "terminating"))):
+    match draw(st.sampled_from(("waiting", "bound", "ended", "pinned", "daemon", "terminating"))):
         case "bound":
             return replace(pod, node=draw(nodes_drawn), is_gated=False)
         case "ended":
@@ -37,6 +37,8 @@ def pods_drawn(draw: st.DrawFn) -> Pod:
         case "pinned":
             recorded = RecordedPlan(draw(nodes_drawn), "plan", "", 1)
             return replace(pod, recorded=recorded, pinned=True, is_gated=False)
+        case "daemon":
+            return replace(pod, kept_on=draw(nodes_drawn), is_gated=False)
         case "terminating":
             return replace(pod, node=draw(nodes_drawn), is_gated=False, is_terminating=True)
         case _:
@@ -180,3 +182,23 @@ def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
         state.upsert_pod(make_pod(f"p{at}").requests(memory=AMOUNT_LIMIT).running("n0").build())
     assert state.table.used[state.table.column("memory"), state.table.row_of["n0"]] > 0
     assert not state.snapshot().room(make_pod("q").requests(memory=1).build().shape).any()
+
+
+def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
+    state = ClusterState()
+    state.upsert_pod(make_pod("daemon").requests(cpu=2000).kept_on("n").build())
+    state.upsert_pod(make_pod("giant").requests(cpu=9000).kept_on("n").build())
+    state.upsert_node(make_node("n").cpu(8000).build())
+    shape = make_pod("p").requests(cpu=2000).build().shape
+    row = state.table.row_of["n"]
+    assert state.snapshot().room(shape)[row] == 3
+    feed = state.feed()
+    feed.drain()
+    state.upsert_pod(make_pod("daemon").requests(cpu=2000).not_ours().running("n").build())
+    assert state.snapshot().room(shape)[row] == 3
+    assert not feed.drain().freed
+    state.upsert_node(make_node("n").cpu(12000).build())
+    assert state.snapshot().room(shape)[row] == 0
+    state.remove_pod("uid-default-giant")
+    assert state.snapshot().room(shape)[row] == 5
+    assert feed.drain().freed == {"n"}

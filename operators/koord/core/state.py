@@ -71,6 +71,8 @@ class ClusterState:
         self._assumed: dict[str, str] = {}
         self._charges: dict[str, _Charge] = {}
         self._on_node: dict[str, dict[str, PodShape]] = {}
+        self._keeping: dict[str, set[str]] = {}
+        """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
         self._ports = HostPorts()
         self._changes = Changes()
         self._feeds: list[Feed] = []
@@ -124,6 +126,7 @@ class ClusterState:
         if before == pod:
             return
         self._uid_of[pod.key] = pod.uid
+        self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
             self._assumed.pop(pod.uid, None)
@@ -136,6 +139,7 @@ class ClusterState:
             return
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
+        self._keep(pod, None)
         self._assumed.pop(uid, None)
         self.pods.pop(uid, None)
         self._discharge(uid)
@@ -157,12 +161,15 @@ class ClusterState:
                 if shape.host_ports:
                     self._ports.charge(row, shape.host_ports, 1)
         self._changes.freed.add(node.name)
+        if before is None or before.allocatable != node.allocatable:
+            self._refresh_keeping(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
         row = self.table.remove(name)
         if row is not None:
             self._ports.clear(row)
+            self._refresh_keeping(name)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
         """Take in a PodGroup as observed."""
@@ -189,6 +196,9 @@ class ClusterState:
         before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
         pod = observed if assumed is None else replace(observed, node=assumed)
+        if pod.kept_on and not self._can_hold(pod.kept_on, pod.shape):
+            # It waits in vain: what will never run there keeps nobody else away.
+            pod = replace(pod, kept_on="")
         self.pods[uid] = pod
         self._recharge(pod)
         if pod.gang is None or (before is not None and before.gang is None):
@@ -197,6 +207,28 @@ class ClusterState:
             self.book.remove_pod(uid)
         else:
             self.book.upsert_pod(pod)
+
+    def _keep(self, before: Pod | None, pod: Pod | None) -> None:
+        if before is not None and before.kept_on:
+            keeping = self._keeping[before.kept_on]
+            keeping.discard(before.uid)
+            if not keeping:
+                del self._keeping[before.kept_on]
+        if pod is not None and pod.kept_on:
+            self._keeping.setdefault(pod.kept_on, set()).add(pod.uid)
+
+    def _refresh_keeping(self, node: str) -> None:
+        for uid in sorted(self._keeping.get(node, ())):
+            self._refresh(uid)
+
+    def _can_hold(self, node: str, shape: PodShape) -> bool:
+        """Whether a node is large enough for a pod of a shape."""
+        row = self.table.row_of.get(node)
+        if row is None:
+            return False
+        vector = self.table.vector(shape)
+        needed = zip(vector.columns, vector.amounts, strict=True)
+        return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
         node = _node_charged(pod)
@@ -236,13 +268,16 @@ def _is_same_load(one: PodShape, other: PodShape) -> bool:
 
 
 def _node_charged(pod: Pod) -> str:
-    """Return the node whose resources a pod holds: its own, or the one that it is pinned to.
+    """Return the node whose resources a pod holds: its own, or the one that it is to go to.
 
     Terminating pods hold theirs until they are gone. A pinned pod may be bound by kube-scheduler at
-    any moment, so its place is taken even while it waits.
+    any moment, so its place is taken even while it waits; so is that of a daemon, or a fresh node
+    would be full before its daemons are there.
     """
     if pod.phase.is_terminal:
         return ""
     if pod.node:
         return pod.node
-    return pod.recorded.node if pod.pinned and pod.recorded and not pod.is_gated else ""
+    if pod.pinned and pod.recorded and not pod.is_gated:
+        return pod.recorded.node
+    return pod.kept_on

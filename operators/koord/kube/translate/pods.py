@@ -71,12 +71,14 @@ class PodTranslator:
         # A plan beside a gate is a copy: the release writes the one and removes the other.
         recorded = None if gates else _recorded(meta)
         pinned = recorded is not None and shaped.pinned_to == recorded.node
+        handling = self._handling(spec, gates, shaped.shape, pinned=pinned)
+        is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         pod = Pod(
             uid=meta.uid,
             namespace=self._word(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
-            handling=self._handling(spec, gates, shaped.shape, pinned=pinned),
+            handling=handling,
             gang=self._claims.look_up(meta),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
@@ -88,6 +90,7 @@ class PodTranslator:
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
+            kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
         )
@@ -139,6 +142,12 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
     )
+
+
+def _is_daemon(meta: ObjectMeta) -> bool:
+    """Whether a DaemonSet has made a pod; others may name a node to have its room kept free."""
+    owners = meta.owner_references or ()
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
 
 
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
