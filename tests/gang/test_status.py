@@ -140,6 +140,18 @@ def test_settings_that_cannot_be_used() -> None:
     assert condition(status, ConditionType.SPEC_VALID) == (False, InvalidAnnotation((bad,)))
 
 
+def test_a_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
+    left = make_member("a-1").not_ours()._set(pinned=True)
+    pods = [make_member("a-0").running("n1").build(), left.build()]
+    book = make_book(pods, [make_pod_group(A, 2).build()])
+    status = observe(book, A, 0.0)
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
+    book.upsert_pod(left._set(is_unschedulable=True).build())
+    status = observe(book, A, 0.0)
+    assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(1, 2))
+    assert condition(status, ConditionType.PLACED) is None
+
+
 def test_deprecated_keys_on_members_are_named_and_count() -> None:
     used = DeprecatedKey("old", "new")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (), (used,))

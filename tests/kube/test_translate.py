@@ -167,6 +167,28 @@ ON_N1 = {
         }
     }
 }
+SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "expected"),
+    [
+        ({}, "Unschedulable", True),
+        ({}, "SchedulingGated", False),
+        ({"nodeName": "n1"}, "Unschedulable", False),
+        ({"topologySpreadConstraints": []}, "Unschedulable", False),
+    ],
+)
+def test_a_released_pod_that_kube_scheduler_cannot_bind(
+    translator: PodTranslator, spec: dict[str, Any], reason: str, *, expected: bool
+) -> None:
+    left = {"affinity": ON_N1, "topologySpreadConstraints": SPREAD} | spec
+    status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
+    plan = {own.PLAN: '{"node":"n1","plan":"p"}'}
+    pod = translator.translate(wire(left, status, annotations=plan))
+    assert pod.is_unschedulable is expected
+
+
 DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]
 
 

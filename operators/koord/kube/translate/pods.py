@@ -20,6 +20,7 @@ from koord.kube.translate.shapes import ShapeBook
 from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
 
 MAX_WORDS: Final = 1 << 17
 
@@ -90,6 +91,9 @@ class PodTranslator:
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
+            is_unschedulable=recorded is not None
+            and handling is Handling.NOT_OURS
+            and _is_unschedulable(wire),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -153,6 +157,13 @@ def _is_daemon(meta: ObjectMeta) -> bool:
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
     text = meta.annotations.get(own.PLAN) if meta.annotations else None
     return decode_plan(text) if text else None
+
+
+def _is_unschedulable(wire: WirePod) -> bool:
+    return not wire.spec.node_name and any(
+        condition.type == POD_SCHEDULED and condition.reason == UNSCHEDULABLE
+        for condition in wire.status.conditions or ()
+    )
 
 
 def _wait_reason(wire: WirePod) -> str:
