@@ -45,7 +45,9 @@ def find_best(problem: Problem) -> Key | None:
     return min((key for key in keys if key is not None), default=None)
 
 
-def worth(problem: Problem, shares: tuple[int, ...], room: dict[tuple[str, ...], int]) -> Key | None:
+def worth(
+    problem: Problem, shares: tuple[int, ...], room: dict[tuple[str, ...], int]
+) -> Key | None:
     """Return the worth of a split, less is better; None if it breaks a rule."""
     fixed = problem.fixed or (0,) * len(shares)
     total = [a + b for a, b in zip(shares, fixed, strict=True)]
@@ -55,7 +57,9 @@ def worth(problem: Problem, shares: tuple[int, ...], room: dict[tuple[str, ...],
     for layer, multiple in problem.multiples.items():
         if any(n % multiple for domain, n in members.items() if len(domain) == layer):
             return None
-    used = [sum(1 for d, n in members.items() if len(d) == at and n) for at in range(problem.depth + 1)]
+    used = [
+        sum(1 for d, n in members.items() if len(d) == at and n) for at in range(problem.depth + 1)
+    ]
     if used[problem.must] > 1:
         return None
     order = sorted(set(problem.prefer), reverse=True)
@@ -98,7 +102,9 @@ def room_of(problem: Problem) -> dict[tuple[str, ...], int]:
     held: dict[tuple[str, ...], int] = defaultdict(int)
     for node, offer in enumerate(problem.offers):
         domain = problem.domain(node, problem.depth)
-        held[domain] = (fixed[node] + min(offer, problem.most)) // units[problem.depth] * units[problem.depth]
+        held[domain] = (
+            (fixed[node] + min(offer, problem.most)) // units[problem.depth] * units[problem.depth]
+        )
     for layer in range(problem.depth - 1, -1, -1):
         above: dict[tuple[str, ...], int] = defaultdict(int)
         for domain, n in held.items():

@@ -11,6 +11,8 @@ from typing import Any, Final, assert_never
 
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
+from koord.core.gather import NODE_LAYER, ROOT_LAYER
+from koord.core.topology.layers import InvalidLayers, LayerFault
 from koord.core.units import PODS, format_amount
 
 MAX_TEXT: Final = 1024
@@ -41,6 +43,30 @@ def render_notes(claim: GangClaim) -> str:
     """Write what is odd about a pod's own gang settings without holding it up; empty if nothing."""
     notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
     return f"Note: {_cut(_listed(notes, '; '), MAX_TEXT)}" if notes else ""
+
+
+def render_layers(invalid: InvalidLayers) -> str:
+    """Write why no tree can be made of a list of layers, and the way out."""
+    names = _listed(f'"{name}"' for name in invalid.layers)
+    match invalid.fault:
+        case LayerFault.EMPTY:
+            return f"no layers are listed; list {NODE_LAYER} at least"
+        case LayerFault.DUPLICATE:
+            return f"topologyLayer {names} is listed twice; a layer has one entry"
+        case LayerFault.ROOT_LISTED:
+            return f"{ROOT_LAYER} is built in; take it off the list"
+        case LayerFault.NO_NODE_LAYER | LayerFault.UNKNOWN_PARENT:
+            return f"topology layer {names} not found in spec"
+        case LayerFault.CYCLE:
+            return f"the parents of {names} lead back to themselves; one layer has to be the top"
+        case LayerFault.TWO_ROOTS:
+            return f"{names} have no layer above; only one layer can be the top"
+        case LayerFault.TWO_CHILDREN:
+            return f"{names} stand beside the chain of layers above {NODE_LAYER}; layers form one"
+        case LayerFault.NO_LABEL:
+            return f"{names} name no labelKey; only {NODE_LAYER} goes without"
+        case _:
+            assert_never(invalid.fault)
 
 
 def render_refusal(refused: r.RefusedNodes) -> str:
@@ -158,6 +184,73 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
     return f"{'; '.join(parts)}."
 
 
+def _no_domain_fits(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    """Write Koordinator's text, then what would help."""
+    return f"{_no_candidate(reason)} {_domain_advice(reason)}"
+
+
+def _no_candidate(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    names = [offer.path[-1] if offer.path else "" for offer in reason.offers]
+    texts = sorted(
+        f"topology topologyNode {reason.layer}/"
+        f"{_cut(name if names.count(name) == 1 else '/'.join(offer.path), MAX_QUOTED)}: "
+        f"{offer.offer}"
+        for name, offer in zip(names, reason.offers, strict=True)
+    )
+    text = (
+        "no candidate topology nodes can accommodate job, "
+        f"desiredOfferSlot: {reason.want}, {';'.join(texts)}, {_fit_error(reason.shortage)}"
+    )
+    if not reason.multiples:
+        return text
+    return f"{text}; podCountMultiple constraints: {_multiples(reason)}"
+
+
+def _multiples(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    return _listed(f"{layer}={multiple}" for layer, multiple in reason.multiples)
+
+
+def _domain_advice(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    if isinstance(reason, r.MultipleNotMet):
+        return (
+            f"{_plural(reason.want, 'member')} would fit if the number of members in each domain "
+            "did not have to be a whole multiple; change the number of members or podCountMultiple."
+        )
+    best = max((offer.offer for offer in reason.offers), default=0)
+    where = "the topology" if reason.layer == ROOT_LAYER else f"one domain of {reason.layer}"
+    more = reason.domains - len(reason.offers)
+    hidden = f" ({more} more domains offer no more)" if more > 0 else ""
+    text = f"at most {best} of {_plural(reason.want, 'member')} fit in {where}{hidden}"
+    shortage = reason.shortage
+    if shortage.resource and shortage.resource != PODS:
+        amount = format_amount(shortage.resource, shortage.request)
+        text += f"; the next, {shortage.first}, asks for {amount} {shortage.resource}"
+    return f"{text}."
+
+
+def _members_apart(reason: r.MembersApart) -> str:
+    return (
+        f"members run on {_listed(reason.nodes)}, which share no domain of {reason.layer} in "
+        f"topology {reason.topology}, and the gang must be in one; mend the labels of the nodes, "
+        "or restart the whole gang"
+    )
+
+
+def _missing_topology(reason: r.MissingTopology) -> str:
+    if reason.exists:
+        what = "has layers of which no tree can be made; see its conditions"
+    else:
+        what = "does not exist; create it, or take the annotation off"
+    return f"no cluster network topology: ClusterNetworkTopology {reason.topology} {what}"
+
+
+def _unknown_layer(reason: r.UnknownLayer) -> str:
+    return (
+        f"the gang must share {_listed(reason.layers)}, which topology {reason.topology} does not "
+        f"have; it has {_listed(reason.known)} (names are case-sensitive)"
+    )
+
+
 def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> str:
     return (
         f"{reason.pod} uses {_listed(reason.fields)}, which only kube-scheduler can serve; leave "
@@ -243,6 +336,11 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.InconsistentGroup: _inconsistent_group,
     r.SpecValid: _spec_valid,
     r.InsufficientNodes: _insufficient_nodes,
+    r.NoDomainFits: _no_domain_fits,
+    r.MultipleNotMet: _no_domain_fits,
+    r.MembersApart: _members_apart,
+    r.MissingTopology: _missing_topology,
+    r.UnknownLayer: _unknown_layer,
     r.NeedsKubeScheduler: _needs_kube_scheduler,
     r.WaitingForForeignGate: _waiting_for_foreign_gate,
     r.PinnedNodeUnfit: _pinned_node_unfit,
@@ -270,6 +368,8 @@ def _culprit(reason: r.Reason) -> str:
     """Name the one pod that holds up the others, if the reason knows one."""
     if isinstance(reason, r.InsufficientNodes):
         return reason.first
+    if isinstance(reason, r.NoDomainFits):
+        return reason.shortage.first
     if isinstance(reason, _BLAMING):
         return reason.pod
     return ""

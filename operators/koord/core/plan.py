@@ -61,6 +61,27 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """Where in a network topology a gang is, all of its members together.
+
+    ``layer`` and ``domain`` (its path) name the lowest domain that holds them all; ``used`` counts
+    the domains with a member, per layer. ``gap`` tells in which layer, and by how many domains, a
+    better placement may be ahead of one that is not known to be the best; empty if it is.
+    """
+
+    topology: str
+    layer: str
+    domain: tuple[str, ...]
+    used: tuple[tuple[str, int], ...]
+    gap: tuple[str, int] | None = None
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no better placement existed when this one was made."""
+        return self.gap is None
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A unit that was placed: to be committed member by member under one ``plan_id``.
 
@@ -71,6 +92,8 @@ class Placement:
     plan_id: str
     group: str
     assignments: tuple[Assignment, ...]
+    gathered: tuple[Gathered, ...] = ()
+    """One per wish of the unit's gangs that network topology was asked of."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
 

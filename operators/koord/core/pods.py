@@ -126,6 +126,10 @@ class Pod:
     is_gated: bool = False
     is_unschedulable: bool = False
     """Was left to kube-scheduler to bind, which has found no way to."""
+    index: int = -1
+    """Rank among the members of its gang; below 0: none."""
+    attraction: str = ""
+    """Pods with the same text here are to be near each other."""
     kept_on: str = ""
     """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
     wait_reason: str = field(default="", compare=False)

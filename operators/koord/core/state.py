@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
+from koord.core.placement.network import Network
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import NodeTable
 from koord.core.pods import Handling, Pod, PodShape
+from koord.core.topology.attraction import Attraction
+from koord.core.topology.book import Topology, TopologyBook
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class ClusterState:
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.table = NodeTable()
         self.book = GangBook()
+        self.topologies = TopologyBook()
+        self.attraction = Attraction()
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -93,7 +98,9 @@ class ClusterState:
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as it is now, for a planner to try things on."""
-        return Snapshot(self.table, self._ports)
+        snapshot = Snapshot(self.table, self._ports)
+        snapshot.network = Network(self.topologies, self.attraction, self.book)
+        return snapshot
 
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
@@ -142,6 +149,7 @@ class ClusterState:
         self._keep(pod, None)
         self._assumed.pop(uid, None)
         self.pods.pop(uid, None)
+        self.attraction.note(uid, "", "")
         self._discharge(uid)
         self.book.remove_pod(uid)
         if pod.gang is None:
@@ -154,6 +162,7 @@ class ClusterState:
         if before == node:
             return
         row = self.table.upsert(node)
+        self.topologies.upsert_node(row, node.name, node.labels)
         if before is None:
             residents = self._on_node.get(node.name, {})
             self.table.recharge(row, residents.values())
@@ -168,6 +177,7 @@ class ClusterState:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
         row = self.table.remove(name)
         if row is not None:
+            self.topologies.remove_node(row)
             self._ports.clear(row)
             self._refresh_keeping(name)
 
@@ -178,6 +188,16 @@ class ClusterState:
     def remove_pod_group(self, key: GangKey) -> None:
         """Forget a PodGroup that is gone."""
         self.book.remove_pod_group(key)
+
+    def upsert_topology(self, topology: Topology) -> None:
+        """Take in a network topology as observed."""
+        if self.topologies.upsert(topology):
+            self._changes.freed.update(self.table.row_of)
+
+    def remove_topology(self, name: str) -> None:
+        """Forget a network topology that is gone."""
+        if self.topologies.remove(name):
+            self._changes.freed.update(self.table.row_of)
 
     def assume(self, uid: str, node: str) -> None:
         """Count a waiting pod as being on ``node`` from now on."""
@@ -200,6 +220,8 @@ class ClusterState:
             # It waits in vain: what will never run there keeps nobody else away.
             pod = replace(pod, kept_on="")
         self.pods[uid] = pod
+        if pod.attraction:
+            self.attraction.note(uid, pod.attraction, "" if pod.phase.is_terminal else pod.node)
         self._recharge(pod)
         if pod.gang is None or (before is not None and before.gang is None):
             self._changes.singles.add(uid)

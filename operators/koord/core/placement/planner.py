@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2s
 
+from koord.core.gather import TopologyWish
+from koord.core.placement.domains import Domains, GatheredPods
 from koord.core.placement.fill import fill
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import explain_shortage
@@ -32,7 +34,7 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
             refusals.append(outcome)
             continue
         placements.append(outcome)
-        left_over = _left_over(unit, outcome, snapshot)
+        left_over = attempt.explain_left_over(unit, outcome)
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
@@ -45,6 +47,9 @@ class _Attempt:
         self._snapshot = snapshot
         self._scoring = scoring
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
+        self._domains = Domains(snapshot, self._keep_promise)
+        self._gathered = GatheredPods([])
+        """Of the unit that is being decided."""
 
     def decide(self, unit: Unit) -> Placement | Refusal:
         obstacle = _obstacle(unit, self._snapshot)
@@ -54,14 +59,48 @@ class _Attempt:
         known = None if question is None else self._refused.get(question)
         if known is not None:
             return Refusal(unit.key, unit.pods, replace(known, first=unit.pods[0].key))
-        placed = self._place(unit)
-        if isinstance(placed, InsufficientNodes):
-            if question is not None:
+        wishes = self._domains.divide(unit)
+        self._gathered = GatheredPods([])
+        placed = self._place_gathered(unit, wishes) if wishes else self._place(unit)
+        if not isinstance(placed, list):
+            if question is not None and isinstance(placed, InsufficientNodes):
                 self._refused[question] = placed
             return Refusal(unit.key, unit.pods, placed)
         self._refused.clear()
+        self._domains.confirm(unit, placed)
         placed.sort(key=lambda assignment: assignment.pod.key)
-        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed))
+        plan_id, gathered = _plan_id(unit, placed), self._gathered.gathered
+        return Placement(unit.key, plan_id, unit.group, tuple(placed), gathered)
+
+    def explain_left_over(self, unit: Unit, placement: Placement) -> Refusal | None:
+        """Return why surplus pods of the unit just placed were not placed."""
+        placed = {assignment.pod.uid for assignment in placement.assignments}
+        rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
+        if not rest:
+            return None
+        reason = self._gathered.left_over.get(rest[0].uid)
+        if reason is None:
+            reason = explain_shortage(self._snapshot, len(rest), 0, rest[0])
+        return Refusal(unit.key, rest, reason)
+
+    def _place_gathered(
+        self, unit: Unit, wishes: dict[TopologyWish, list[Demand]]
+    ) -> list[Assignment] | Reason:
+        """Place a unit of which some gangs ask something of the network, the others after them."""
+        mark = self._snapshot.checkpoint()
+        gathered = self._domains.place(unit, wishes)
+        if not isinstance(gathered, GatheredPods):
+            self._snapshot.rollback(mark)
+            return gathered
+        rest = tuple(
+            demand for demand in unit.demands if all(demand not in one for one in wishes.values())
+        )
+        others = self._place(replace(unit, demands=rest)) if rest else []
+        if not isinstance(others, list):
+            self._snapshot.rollback(mark)
+            return others
+        self._gathered = gathered
+        return gathered.assignments + others
 
     def _place(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()
@@ -180,15 +219,6 @@ def _first_required(demand: Demand) -> Sequence[Pod]:
 def _smallest_required(demand: Demand) -> Sequence[Pod]:
     by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
     return by_size[: demand.required]
-
-
-def _left_over(unit: Unit, placement: Placement, snapshot: Snapshot) -> Refusal | None:
-    """Return why surplus pods of a placed unit were not placed."""
-    placed = {assignment.pod.uid for assignment in placement.assignments}
-    rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
-    if not rest:
-        return None
-    return Refusal(unit.key, rest, explain_shortage(snapshot, len(rest), 0, rest[0]))
 
 
 def _plan_id(unit: Unit, assignments: list[Assignment]) -> str:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from koord.core.placement.network import NO_NETWORK
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.table import Ints, Mask, NodeTable, RequestVector
 from koord.core.pods import PodShape
@@ -35,6 +36,7 @@ class Snapshot:
         self.table = table
         self.used: Ints = table.used.copy()
         self.version = 0
+        self.network = NO_NETWORK
         self._ports = ports
         self._ports_are_ours = False
         self._log: list[_Placed] = []

@@ -44,7 +44,10 @@ class Goal:
 
 
 def make_goal(wish: TopologyWish, layers: tuple[str, ...]) -> Goal | frozenset[str]:
-    """Read a wish against layers (root first); return the layers that must be shared and are not there."""
+    """Read a wish against layers, root first.
+
+    Return the layers that must be shared and do not exist, if there are such.
+    """
     must = wish.layers_with(Gather.MUST)
     if must - set(layers):
         return must - set(layers)

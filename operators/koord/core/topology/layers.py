@@ -1,4 +1,4 @@
-"""The layers of a network: one chain from the top layer down to the nodes, or what is wrong with it.
+"""The layers of a network: one chain from the top layer down to the nodes, or what is wrong.
 
 Which labels nodes carry is not known here. An invalid list of layers is a value, never an error.
 """
@@ -86,7 +86,7 @@ def _walk(by_name: dict[str, Layer]) -> Chain | InvalidLayers:
 
 
 def _explain_strays(by_name: dict[str, Layer], chain: list[Layer]) -> InvalidLayers:
-    """Some layers are not above the node layer: tell in what they end."""
+    """Tell in what the layers end that are not above the node layer."""
     met = {layer.name for layer in chain}
     tops = tuple(sorted(layer.name for layer in by_name.values() if not _parent(layer)))
     if len(tops) > 1:

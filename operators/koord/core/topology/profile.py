@@ -168,7 +168,7 @@ class Nodes:
         return int(self.room[self.is_open].sum())
 
     def classes(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the sizes of the nodes that are not open, largest first, and how many there are."""
+        """Return the sizes of nodes that are not open, largest first, and how many there are."""
         sizes, counts = np.unique(self.room[~self.is_open & (self.room > 0)], return_counts=True)
         return sizes[::-1].tolist(), counts[::-1].tolist()
 
@@ -184,7 +184,7 @@ class Nodes:
     def suffixes(
         self, sizes: Sequence[int], counts: Sequence[int], size: int, weights: Weights
     ) -> list[Costs]:
-        """Return the costs of at least 0 … ``size - 1`` units, of all classes, all but the first …"""
+        """Return costs of at least 0 to ``size - 1`` units: of all classes, of all but one, …."""
         if not self.step or len(sizes) == 1:
             return self._by_number(sizes, counts, size, weights)
         costs = weights.zeros(size)

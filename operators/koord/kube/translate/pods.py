@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
+from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import own
+from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
+from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.core.pods import Handling, Pod, PodPhase, PodShape, RecordedPlan
 from koord.kube.plannote import decode_plan
 from koord.kube.translate.affinity import AffinityForm
@@ -94,6 +96,8 @@ class PodTranslator:
             is_unschedulable=recorded is not None
             and handling is Handling.NOT_OURS
             and _is_unschedulable(wire),
+            index=_index(meta),
+            attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -152,6 +156,14 @@ def _is_daemon(meta: ObjectMeta) -> bool:
     """Whether a DaemonSet has made a pod; others may name a node to have its room kept free."""
     owners = meta.owner_references or ()
     return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
+
+
+def _annotation(meta: ObjectMeta, key: str) -> str:
+    return meta.annotations.get(key, "") if meta.annotations else ""
+
+
+def _index(meta: ObjectMeta) -> int:
+    return parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
 
 
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:

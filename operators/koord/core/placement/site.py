@@ -1,0 +1,164 @@
+"""One gathering in the making: a tree, a goal, and where its members are so far.
+
+Splits pods of one shape over the tree and puts them on the snapshot. Which pods belong together,
+and what to say if they do not fit, is not known here.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from koord.core.gather import Sibling
+from koord.core.placement.snapshot import Snapshot
+from koord.core.placement.table import Mask
+from koord.core.plan import Assignment, Gathered
+from koord.core.pods import Pod, PodShape
+from koord.core.topology.goal import Goal
+from koord.core.topology.measure import Ask
+from koord.core.topology.rank import rank_member
+from koord.core.topology.slot import find_slot
+from koord.core.topology.solve import NoSplit, Split, count_used, split
+from koord.core.topology.tree import Ints, TopologyTree
+
+
+class Site:
+    """A tree with the members of one gathering on it.
+
+    ``outside`` holds nodes of members that have no place in the tree.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, tree: TopologyTree, goal: Goal, siblings: Iterable[Sibling]
+    ) -> None:
+        self.snapshot = snapshot
+        self.tree = tree
+        self.goal = goal
+        self.members: list[Sibling] = []
+        self.outside: list[str] = []
+        self.fixed: Ints = np.zeros(len(tree.rows), dtype=np.int64)
+        for sibling in siblings:
+            self.add(sibling)
+
+    def add(self, member: Sibling) -> None:
+        """Count a member where it is."""
+        row = self.snapshot.table.row_of.get(member.node)
+        if row is None:
+            return
+        if self.tree.path_of_row(row) is None:
+            self.outside.append(member.node)
+            return
+        self.members.append(member)
+        self.fixed[np.searchsorted(self.tree.rows, row)] += 1
+
+    def forget(self, count: int) -> None:
+        """Take back the last members that were added."""
+        for member in self.members[len(self.members) - count :]:
+            row = self.snapshot.table.row_of[member.node]
+            self.fixed[np.searchsorted(self.tree.rows, row)] -= 1
+        del self.members[len(self.members) - count :]
+
+    def restore(self, assignment: Assignment) -> None:
+        """Put a member where it was before it was taken back."""
+        pod = assignment.pod
+        self.snapshot.place(self.shape_of(pod), self.snapshot.table.row_of[assignment.node])
+        self.add(Sibling(assignment.node, pod.index, pod.name))
+
+    def offers(self, shape: PodShape, within: Mask | None = None) -> Ints:
+        """Return how many pods of a shape each node of the tree takes."""
+        offers = self.snapshot.room(shape)[self.tree.rows]
+        return offers if within is None else np.where(within, offers, 0)
+
+    def ask(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> Ask:
+        """Put the question of how to place pods of one shape."""
+        return Ask(
+            goal=goal,
+            offers=offers,
+            least=least,
+            most=len(pods),
+            fixed=self.fixed if self.members else None,
+            near=self._near(pods[0]),
+        )
+
+    def place(
+        self,
+        pods: Sequence[Pod],
+        least: int,
+        *,
+        goal: Goal | None = None,
+        within: Mask | None = None,
+    ) -> list[Assignment] | NoSplit:
+        """Place at least ``least`` pods of one shape, the first by index, or say what is offered.
+
+        ``goal`` stands in for the one of the site, and ``within`` are the nodes to keep to.
+        """
+        goal = goal or self.goal
+        shape = self.shape_of(pods[0])
+        ask = self.ask(pods, least, self.offers(shape, within), goal)
+        found = self._find_slot(pods, ask) or split(self.tree, ask)
+        if isinstance(found, NoSplit):
+            return found
+        return self._put(shape, sort_members(pods), found)
+
+    def shape_of(self, pod: Pod) -> PodShape:
+        """Return the shape under which the snapshot knows a pod."""
+        return pod.shape
+
+    def _find_slot(self, pods: Sequence[Pod], ask: Ask) -> Split | None:
+        """Return the slot of a single member between the members next to it."""
+        if len(pods) > 1 or ask.fixed is None or pods[0].index < 0 or max(ask.goal.units) > 1:
+            return None
+        neighbours = self._neighbours(pods[0].index)
+        return find_slot(self.tree, ask, neighbours) if neighbours else None
+
+    def _neighbours(self, index: int) -> list[int]:
+        """Return the rows of the members right before and right after an index."""
+        before = [one for one in self.members if 0 <= one.index <= index]
+        after = [one for one in self.members if one.index > index]
+        nearest = []
+        if before:
+            nearest.append(max(before, key=lambda one: (one.index, one.node)))
+        if after:
+            nearest.append(min(after, key=lambda one: (one.index, one.node)))
+        return [self.snapshot.table.row_of[one.node] for one in nearest]
+
+    def _put(self, shape: PodShape, pods: Sequence[Pod], found: Split) -> list[Assignment]:
+        assignments: list[Assignment] = []
+        for row, count in found.shares:
+            self.snapshot.place(shape, row, count)
+            node = self.snapshot.table.node_at(row).name
+            taken = pods[len(assignments) : len(assignments) + count]
+            assignments += [Assignment(pod, node) for pod in taken]
+        for one in assignments:
+            self.add(Sibling(one.node, one.pod.index, one.pod.name))
+        return assignments
+
+    def _near(self, pod: Pod) -> Ints | None:
+        attracting = self.snapshot.network.attracting(pod.attraction)
+        if not attracting:
+            return None
+        near = np.zeros(len(self.tree.rows), dtype=np.int64)
+        for node, count in attracting.items():
+            row = self.snapshot.table.row_of.get(node)
+            if row is not None and self.tree.path_of_row(row) is not None:
+                near[np.searchsorted(self.tree.rows, row)] = count
+        return near
+
+    def used(self) -> tuple[int, ...]:
+        """Return how many domains of each layer, from the root, hold a member."""
+        return count_used(self.tree, np.flatnonzero(self.fixed))
+
+    def describe(self, topology: str, gap: tuple[str, int] | None) -> Gathered | None:
+        """Say where the members are; None if none is in the tree."""
+        if not self.members:
+            return None
+        used = self.used()
+        layer = max(at for at, count in enumerate(used) if count == 1)
+        row = int(self.tree.rows[np.flatnonzero(self.fixed)[0]])
+        path = (*(self.tree.path_of_row(row) or ()), self.tree.name_of_row(row))
+        pairs = zip(self.tree.layers[1:], used[1:], strict=True)
+        return Gathered(topology, self.tree.layers[layer], path[:layer], tuple(pairs), gap)
+
+
+def sort_members(pods: Sequence[Pod]) -> list[Pod]:
+    """Return members in the order in which they take neighbouring places."""
+    return sorted(pods, key=lambda pod: rank_member(pod.index, pod.name, pod.uid))
