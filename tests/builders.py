@@ -32,6 +32,7 @@ from koord.core.pods import (
 )
 
 if TYPE_CHECKING:
+    from koord.core.gather import TopologyWish
     from koord.core.selectors import SelectorTerm
 
 GPU = "nvidia.com/gpu"
@@ -170,6 +171,14 @@ class PodBuilder:
         """Be made by a DaemonSet for a node, and wait for it."""
         return self.not_ours()._set(kept_on=node)
 
+    def index(self, index: int) -> Self:
+        """Give it a rank among the members of its gang."""
+        return self._set(index=index)
+
+    def attraction(self, selector: str) -> Self:
+        """Draw pods with the same selector close."""
+        return self._set(attraction=selector)
+
     def wait_reason(self, code: str) -> Self:
         return self._set(wait_reason=code)
 
@@ -288,6 +297,10 @@ class PodGroupBuilder:
 
     def wait(self, seconds: int) -> Self:
         return self._set_spec(wait_seconds=seconds)
+
+    def topology(self, wish: TopologyWish | None) -> Self:
+        """Ask something of the network."""
+        return self._set_spec(topology=wish)
 
     def total(self, total: int) -> Self:
         return self._set_spec(total=total)

@@ -67,6 +67,8 @@ def worth(
     lowest = max(at for at in range(problem.depth + 1) if used[at] == 1)
     home = next(d for d, n in members.items() if len(d) == lowest and n)
     chain = [home[:at] for at in range(lowest, -1, -1)]
+    whole = lcm(*problem.multiples.values()) if problem.multiples else 1
+    last = (sum(fixed) + problem.most) // whole * whole
     near = sums(problem, problem.near or (0,) * len(shares))
     occupied = sums(problem, fixed)
     new = sums(problem, shares)
@@ -77,6 +79,7 @@ def worth(
     return (
         *(used[layer] for layer in order),
         -sum(shares),
+        -min(room[home[: problem.must]] + occupied[home[: problem.must]], last),
         *(-near[domain] for domain in chain),
         *(room[domain] for domain in chain),
         *left,

@@ -45,28 +45,24 @@ def render_notes(claim: GangClaim) -> str:
     return f"Note: {_cut(_listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
 
+_STRAY: Final = ' (topology layer "" not found in spec)'
+_FAULTS: Final = {
+    LayerFault.EMPTY: f"no layers are listed; list {NODE_LAYER} at least",
+    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; one entry per layer{_STRAY}",
+    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; take it off the list",
+    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it has to be listed",
+    LayerFault.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
+    LayerFault.CYCLE: "the parents of {names} lead in a circle; one layer has to be the top",
+    LayerFault.TWO_ROOTS: f"{{names}} have no layer above; only one can be the top{_STRAY}",
+    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers form one chain to the nodes{_STRAY}",
+    LayerFault.NO_LABEL: f"{{names}} name no labelKey; only {NODE_LAYER} goes without",
+}
+
+
 def render_layers(invalid: InvalidLayers) -> str:
     """Write why no tree can be made of a list of layers, and the way out."""
     names = _listed(f'"{name}"' for name in invalid.layers)
-    match invalid.fault:
-        case LayerFault.EMPTY:
-            return f"no layers are listed; list {NODE_LAYER} at least"
-        case LayerFault.DUPLICATE:
-            return f"topologyLayer {names} is listed twice; a layer has one entry"
-        case LayerFault.ROOT_LISTED:
-            return f"{ROOT_LAYER} is built in; take it off the list"
-        case LayerFault.NO_NODE_LAYER | LayerFault.UNKNOWN_PARENT:
-            return f"topology layer {names} not found in spec"
-        case LayerFault.CYCLE:
-            return f"the parents of {names} lead back to themselves; one layer has to be the top"
-        case LayerFault.TWO_ROOTS:
-            return f"{names} have no layer above; only one layer can be the top"
-        case LayerFault.TWO_CHILDREN:
-            return f"{names} stand beside the chain of layers above {NODE_LAYER}; layers form one"
-        case LayerFault.NO_LABEL:
-            return f"{names} name no labelKey; only {NODE_LAYER} goes without"
-        case _:
-            assert_never(invalid.fault)
+    return _FAULTS[invalid.fault].format(names=names)
 
 
 def render_refusal(refused: r.RefusedNodes) -> str:

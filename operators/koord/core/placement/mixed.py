@@ -65,9 +65,30 @@ def _find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
         offers = site.offers(site.shape_of(pods[0]))
         found = split(site.tree, site.ask(pods, len(pods), offers, goal))
         if isinstance(found, NoSplit):
-            return replace(found, offers=found.offers)
+            return found
         bound = max(bound, tuple(found.used[layer] for layer in goal.order))
-    return bound
+    return max(bound, _needed(site, kinds))
+
+
+def _needed(site: Site, kinds: Kinds) -> Worth:
+    """Return how many of the largest domains of each layer have as much as all pods ask for."""
+    snapshot, rows = site.snapshot, site.tree.rows
+    usable = np.zeros(len(rows), dtype=np.bool_)
+    wanted: dict[str, int] = {}
+    for pods in kinds:
+        shape = site.shape_of(pods[0])
+        usable |= site.offers(shape) > 0
+        for name, amount in shape.requests:
+            wanted[name] = wanted.get(name, 0) + amount * len(pods)
+    needed = dict.fromkeys(site.goal.order, 1)
+    for name, amount in wanted.items():
+        column = snapshot.table.column(name)
+        free = snapshot.table.allocatable[column, rows] - snapshot.used[column, rows]
+        sums = sum_up(site.tree, np.where(usable, np.maximum(free, 0), 0))
+        for layer in needed:
+            reach = np.cumsum(np.sort(sums[layer])[::-1])
+            needed[layer] = max(needed[layer], int(np.searchsorted(reach, amount)) + 1)
+    return tuple(needed.values())
 
 
 def _crowd(kinds: Kinds) -> Sequence[Pod]:

@@ -5,7 +5,7 @@ What counts, each before all that follow:
 1. what must be: the number of members, one domain of the layer to be gathered, whole multiples;
 2. few domains at the layers that are to be gathered if possible, the deepest of them first;
 3. few domains at the other layers, the top one first;
-4. many members, if there may be more than must be;
+4. many members, if there may be more than must be, and then room for more of them later on;
 5. pods near by that draw the members to them;
 6. little room left in the domains that are used: of those that hold the whole gang, in the lowest
    first, then in those above it; then in those below, the upper ones first;
@@ -292,10 +292,19 @@ class _Search:
 
     def _keys(self, layer: int) -> Iterator[Ints]:
         """Yield what decides between domains of a layer first, per domain; less is better."""
+        if self.first < self.last:
+            yield -np.minimum(self._within_reach(layer), self.last)
         if self.measures.near is not None:
             yield from (-values for values in self._own_and_above(layer, self.measures.near))
         free = tuple(self.measures.free(one) for one in range(layer + 1))
         yield from self._own_and_above(layer, free)
+
+    def _within_reach(self, layer: int) -> Ints:
+        """Return, per domain of a layer, how many members may ever be placed along with it."""
+        above = np.arange(len(self.measures.high[layer]))
+        for one in range(layer, self.goal.must, -1):
+            above = self.tree.parents_of(one)[above]
+        return self.measures.high[self.goal.must][above]
 
     def _own_and_above(self, layer: int, values: Sequence[Ints]) -> Iterator[Ints]:
         """Yield, per domain of a layer, its own value, then that of its parent, and so on."""
