@@ -79,8 +79,11 @@ class Domains:
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
+        wishes = {
+            demand.gang: self._snapshot.network.wish_of(demand.gang) for demand in unit.demands
+        }
         for one in placed:
-            wish = self._snapshot.network.wish_of(one.pod.gang.key if one.pod.gang else "")
+            wish = wishes.get(one.pod.gang.key) if one.pod.gang is not None else None
             if wish is not None:
                 sibling = Sibling(one.node, one.pod.index, one.pod.name)
                 self._placed.setdefault((unit.group, wish), []).append(sibling)

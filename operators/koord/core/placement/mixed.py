@@ -66,7 +66,8 @@ def _find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
         found = split(site.tree, site.ask(pods, len(pods), offers, goal))
         if isinstance(found, NoSplit):
             return found
-        bound = max(bound, tuple(found.used[layer] for layer in goal.order))
+        used = site.used_with(found)
+        bound = max(bound, tuple(used[layer] for layer in goal.order))
     return max(bound, _needed(site, kinds))
 
 

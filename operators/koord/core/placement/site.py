@@ -128,8 +128,8 @@ class Site:
             node = self.snapshot.table.node_at(row).name
             taken = pods[len(assignments) : len(assignments) + count]
             assignments += [Assignment(pod, node) for pod in taken]
-        for one in assignments:
-            self.add(Sibling(one.node, one.pod.index, one.pod.name))
+            self.members += [Sibling(node, pod.index, pod.name) for pod in taken]
+            self.fixed[np.searchsorted(self.tree.rows, row)] += count
         return assignments
 
     def _near(self, pod: Pod) -> Ints | None:
@@ -146,6 +146,12 @@ class Site:
     def used(self) -> tuple[int, ...]:
         """Return how many domains of each layer, from the root, hold a member."""
         return count_used(self.tree, np.flatnonzero(self.fixed))
+
+    def used_with(self, found: Split) -> tuple[int, ...]:
+        """Return how many there would be with members split in that way."""
+        rows = np.array([row for row, _ in found.shares], dtype=np.int64)
+        positions = np.searchsorted(self.tree.rows, rows)
+        return count_used(self.tree, np.union1d(positions, np.flatnonzero(self.fixed)))
 
     def describe(self, topology: str, gap: tuple[str, int] | None) -> Gathered | None:
         """Say where the members are; None if none is in the tree."""

@@ -7,6 +7,7 @@ of the layer's unit can be reached: units nest, so each domain adds up from what
 to. That is why offers can be summed before anything is split.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,21 +51,31 @@ class Measures:
 def measure(tree: TopologyTree, ask: Ask) -> Measures:
     """Sum offers up the tree."""
     units = ask.goal.units
-    none = np.zeros(len(ask.offers), dtype=np.int64)
-    fixed = none if ask.fixed is None else ask.fixed
-    total_fixed = int(fixed.sum()) if ask.fixed is not None else 0
-    low = [_round_up(fixed, units[-1])]
-    high = [_round_down(fixed + np.minimum(ask.offers, ask.most), units[-1])]
-    for layer in range(tree.depth - 1, -1, -1):
-        low.append(_round_up(_lift(tree, layer, low[-1]), units[layer]))
-        high.append(_round_down(_lift(tree, layer, high[-1]), units[layer]))
+    offers = np.minimum(ask.offers, ask.most)
+    if ask.fixed is None:
+        sizes = [*map(tree.size, range(tree.depth)), len(offers)]
+        fixed = low = tuple(np.zeros(size, dtype=np.int64) for size in sizes)
+    else:
+        offers = offers + ask.fixed
+        fixed = sum_up(tree, ask.fixed)
+        low = _sum_in_units(tree, ask.fixed, units, _round_up)
     return Measures(
-        low=tuple(reversed(low)),
-        high=tuple(reversed(high)),
-        fixed=sum_up(tree, fixed),
+        low=low,
+        high=_sum_in_units(tree, offers, units, _round_down),
+        fixed=fixed,
         near=None if ask.near is None else sum_up(tree, ask.near),
-        total_fixed=total_fixed,
+        total_fixed=0 if ask.fixed is None else int(ask.fixed.sum()),
     )
+
+
+def _sum_in_units(
+    tree: TopologyTree, values: Ints, units: tuple[int, ...], rounded: Callable[[Ints, int], Ints]
+) -> tuple[Ints, ...]:
+    """Sum values up the tree, each sum rounded to the unit of its layer."""
+    sums = [rounded(values, units[-1])]
+    for layer in range(tree.depth - 1, -1, -1):
+        sums.append(rounded(_lift(tree, layer, sums[-1]), units[layer]))
+    return tuple(reversed(sums))
 
 
 def sum_up(tree: TopologyTree, values: Ints) -> tuple[Ints, ...]:

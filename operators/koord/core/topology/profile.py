@@ -141,11 +141,17 @@ def combine(costs: Costs, profile: Costs) -> Costs:
 
     ``costs`` reads as the cost of *at least* so many units, which is the same for what never falls.
     """
+    size = len(costs)
     ends = np.append(np.flatnonzero(profile[1:] != profile[:-1]), len(profile) - 1)
-    if len(ends) == 1:
-        ends = ends[:1]
-    at = np.arange(len(costs))[None, :] - ends[:, None]
-    combined: Costs = (costs[np.maximum(at, 0)] + profile[ends][:, None]).min(axis=0)
+    combined, sums = costs + profile[ends[0]], np.empty_like(costs)
+    for end, price in zip(ends.tolist(), profile[ends].tolist(), strict=True):
+        # With this price the child takes up to ``end`` units, so that the others need hold fewer.
+        reach = min(end, size)
+        np.minimum(combined[:reach], costs[0] + price, out=combined[:reach])
+        np.add(costs[: size - reach], price, out=sums[: size - reach])
+        np.minimum(combined[reach:], sums[: size - reach], out=combined[reach:])
+        if end >= size - 1:
+            break
     return combined
 
 

@@ -34,12 +34,11 @@ def find_slot(tree: TopologyTree, ask: Ask, neighbours: Sequence[int]) -> Split 
         values = key[positions]
         positions = positions[values == values.min()]
     position = int(positions[0])
-    taken = np.union1d(positions[:1], np.flatnonzero(ask.fixed))
-    used = count_used(tree, taken)
+    used = count_used(tree, np.union1d(positions[:1], np.flatnonzero(ask.fixed)))
     layer = max(one for one in range(tree.depth + 1) if used[one] == 1)
     row = int(tree.rows[position])
     domain = position if layer == tree.depth else tree.number_of(layer, row)
-    return Split(((row, 1),), layer, domain, used)
+    return Split(((row, 1),), layer, domain)
 
 
 def _keys(

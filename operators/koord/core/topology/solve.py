@@ -31,14 +31,12 @@ from koord.core.topology.tree import Ints, TopologyTree
 class Split:
     """A way to place members. ``shares`` holds (row, new members) in the order to be filled.
 
-    ``layer`` and ``domain`` name the lowest domain that holds the whole gang; ``used`` counts, per
-    layer, the domains that hold a member.
+    ``layer`` and ``domain`` name the lowest domain that holds the whole gang.
     """
 
     shares: tuple[tuple[int, int], ...]
     layer: int
     domain: int
-    used: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +222,32 @@ class _Search:
             number = fewest_nodes(parents, room, self.first // unit, self.tree.size(layer))
             if number is not None:
                 return number[candidates] * profiles.weights.opening[-1]
-        costs = profiles.weights.zeros(len(candidates))
-        for at, one in enumerate(candidates.tolist()):
+        bounds = self._bounds(layer, candidates)
+        costs = profiles.weights.zeros(len(candidates)) + profiles.weights.unreachable
+        best = profiles.weights.unreachable
+        for at in np.argsort(bounds, kind="stable").tolist():
+            if bounds[at] > best:
+                break
+            one = int(candidates[at])
             costs[at] = profiles.cost(layer, one, self._first_in(layer, one), self.last)
+            best = min(best, int(costs[at]))
         return costs
+
+    def _bounds(self, layer: int, candidates: Ints) -> Costs:
+        """Return what each candidate costs at least: as many domains as the largest ones make."""
+        weights = self._profiles(layer).weights
+        bounds = weights.zeros(len(candidates))
+        if self.measures.total_fixed or len(candidates) == 1:
+            return bounds
+        above = np.arange(self.tree.size(layer))
+        for one in range(layer + 1, self.tree.depth + 1):
+            above = above[self.tree.parents_of(one)]
+            unit = self.goal.units[one]
+            room = self.measures.high[one] // unit
+            number = fewest_nodes(above, room, -(-self.first // unit), self.tree.size(layer))
+            if number is not None:
+                bounds += number[candidates] * weights.opening[one]
+        return bounds
 
     def _fullest(self, layer: int, candidates: Ints, cost: int) -> tuple[int, Ints]:
         """Return the most members that can be held at that cost, and where they can."""
@@ -328,9 +348,5 @@ class _Search:
         """Split one domain at the least cost."""
         shares = Shares(profiles, self.last)
         shares.fill(layer, domain, members)
-        positions = np.array([at for at, _ in shares.found], dtype=np.int64)
-        taken = np.union1d(positions, np.flatnonzero(self.measures.fixed[-1]))
-        rows = self.tree.rows[positions].tolist()
-        counts = [count for _, count in shares.found]
-        used = count_used(self.tree, taken)
-        return Split(tuple(zip(rows, counts, strict=True)), layer, domain, used)
+        rows = self.tree.rows
+        return Split(tuple((int(rows[at]), count) for at, count in shares.found), layer, domain)
