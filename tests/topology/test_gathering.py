@@ -285,3 +285,19 @@ def test_what_is_refused_takes_nothing() -> None:
     before = snapshot.used.copy()
     assert plan(snapshot, [Unit(GANG, (demand,), GANG)], Scoring()).refusals
     assert (snapshot.used == before).all()
+
+
+def test_a_single_pod_is_drawn_to_those_with_its_selector_and_kept_back_by_nothing() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}, "s1": {"b": [16, 8]}, "s2": {"c": [64]}})
+    state.upsert_node(make_node("bare").cpu(999_000).build())
+    old = make_pod("old").attraction("x").requests(cpu=1000).running("node-2").build()
+    state.upsert_pod(old)
+
+    def place(cpus: int) -> str:
+        pod = make_pod("new").attraction("x").requests(cpu=cpus * 1000).build()
+        unit = Unit(pod.uid, (Demand("", (pod,), 1),))
+        return nodes_of(plan(state.snapshot(), [unit], Scoring()))["new"]
+
+    assert [place(8), place(16), place(65)] == ["node-2", "node-4", "bare"]
+    state.remove_pod(old.uid)
+    assert place(1) == "bare"

@@ -32,6 +32,9 @@ from koord.core.topology.solve import NoSplit
 MOST_OFFERS: Final = 5
 """Domains that a refusal names."""
 
+DRAWN: Final = TopologyWish(())
+"""The wish of pods that ask for no layer: to be near others, if there is room."""
+
 Keep: TypeAlias = Callable[[Pod], Assignment | None]
 """Places a released pod where it was promised, if that still is possible."""
 
@@ -58,10 +61,18 @@ class Domains:
         """Return the demands of a unit that ask something of the network, by what they ask."""
         divided: dict[TopologyWish, list[Demand]] = {}
         for demand in unit.demands:
-            wish = self._snapshot.network.wish_of(demand.gang)
+            wish = self._snapshot.network.wish_of(demand.gang) or self._draw(demand)
             if wish is not None:
                 divided.setdefault(wish, []).append(demand)
         return divided
+
+    def _draw(self, demand: Demand) -> TopologyWish | None:
+        """Return a wish without demands if pods that others draw to them are all that is asked."""
+        network = self._snapshot.network
+        if network.topologies.tree(DRAWN.topology) is None:
+            return None
+        selectors = {pod.attraction for pod in demand.pods}
+        return DRAWN if len(selectors) == 1 and network.attracting(*selectors) else None
 
     def place(self, unit: Unit, wishes: dict[TopologyWish, list[Demand]]) -> GatheredPods | Reason:
         """Place the demands that ask something of the network; the caller rolls back a refusal."""

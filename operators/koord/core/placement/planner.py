@@ -91,7 +91,7 @@ class _Attempt:
         gathered = self._domains.place(unit, wishes)
         if not isinstance(gathered, GatheredPods):
             self._snapshot.rollback(mark)
-            return gathered
+            return gathered if any(wish.layers for wish in wishes) else self._place(unit)
         rest = tuple(
             demand for demand in unit.demands if all(demand not in one for one in wishes.values())
         )
