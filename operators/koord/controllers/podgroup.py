@@ -20,6 +20,7 @@ from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
+from koord.core.placement.locate import locate_gang
 from koord.core.reasons import InconsistentGroup, Reason
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
@@ -158,7 +159,8 @@ class PodGroupController:
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
         conditions = _conditions(status, self._problems.get(gang, ()))
-        new = _Said(pod_group.generation, _fields(status), conditions, self.clock())
+        fields = _fields(status) | self._placement(gang, status)
+        new = _Said(pod_group.generation, fields, conditions, self.clock())
         said = self._said.get(gang)
         if said is not None and new.differs_in_wording_only(said):
             again = said.at + SAY_AGAIN_AFTER_SECONDS
@@ -167,6 +169,26 @@ class PodGroupController:
                 return
         self._said[gang] = new
         self.sink.write_status(pod_group, new.fields, conditions)
+
+    def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
+        """Return where the members are, named as in the API; nothing if they are nowhere."""
+        if not status.nodes:
+            return {}
+        placement: dict[str, Any] = {"nodes": len(status.nodes)}
+        state = self.state
+        where = locate_gang(state.book, state.topologies, state.table.row_of, gang)
+        if where is not None:
+            placement |= {
+                "topology": where.topology,
+                "layer": where.layer,
+                "domain": "/".join(where.domain),
+                "domainsPerLayer": dict(where.used),
+                "optimal": where.is_optimal,
+            }
+            if where.gap is not None:
+                layer, count = where.gap
+                placement["gap"] = f"{layer}: {count} more than may have been needed"
+        return {"placement": placement}
 
     async def _rest(self) -> None:
         if not self._due:
@@ -217,8 +239,6 @@ def _fields(status: GangStatus) -> dict[str, Any]:
     if status.plan_id:
         fields["planID"] = status.plan_id
         fields["incarnation"] = status.incarnation
-    if status.nodes:
-        fields["placement"] = {"nodes": len(status.nodes)}
     return fields
 
 

@@ -13,6 +13,7 @@ from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
 from koord.core.gather import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.layers import InvalidLayers, LayerFault
+from koord.core.topology.status import TopologyStatus
 from koord.core.units import PODS, format_amount
 
 MAX_TEXT: Final = 1024
@@ -63,6 +64,29 @@ def render_layers(invalid: InvalidLayers) -> str:
     """Write why no tree can be made of a list of layers, and the way out."""
     names = _listed(f'"{name}"' for name in invalid.layers)
     return _FAULTS[invalid.fault].format(names=names)
+
+
+def render_topology(status: TopologyStatus) -> str:
+    """Write whether there is a tree, how large it is, and what is odd about it."""
+    parts = []
+    if status.fault is not None:
+        kept = "the last valid layers stay in force" if status.has_tree else "there is no tree"
+        parts.append(f"{render_layers(status.fault)}; {kept}")
+    if status.has_tree:
+        parts.append(
+            f"{_plural(status.nodes, 'node')} in {_plural(len(status.layers), 'layer')}: "
+            f"{_listed(status.layers)}"
+        )
+    if status.left_out_count:
+        named = _listed(f"{name} ({layer})" for name, layer in status.left_out)
+        nodes = _plural(status.left_out_count, "node")
+        parts.append(f"{nodes} without a label for a layer are left out: {named}")
+    if status.twins:
+        named = _listed(f"{layer} {name}" for layer, name in status.twins)
+        parts.append(f"of the same name under several parents, and not the same: {named}")
+    if status.hidden_domains:
+        parts.append(f"{_plural(status.hidden_domains, 'more domain')} not listed")
+    return _cut("; ".join(parts), MAX_TEXT)
 
 
 def render_refusal(refused: r.RefusedNodes) -> str:

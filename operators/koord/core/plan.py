@@ -97,6 +97,12 @@ class Placement:
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
 
+    @property
+    def gap(self) -> str:
+        """By how much a better placement may have been missed, as it is recorded."""
+        gaps = (one.gap for one in self.gathered if one.gap is not None)
+        return max((f"{layer}+{count}" for layer, count in gaps), default="")
+
     def __post_init__(self) -> None:
         uids = frozenset(assignment.pod.uid for assignment in self.assignments)
         object.__setattr__(self, "uids", uids)

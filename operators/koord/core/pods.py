@@ -96,6 +96,8 @@ class RecordedPlan:
     plan_id: str
     group: str
     member_count: int
+    gap: str = ""
+    """By how much a better placement may have been missed; empty if it was the best."""
 
 
 @dataclass(frozen=True, slots=True)

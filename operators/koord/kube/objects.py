@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
+from koord.core.topology.book import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,10 @@ def ref_of_pod_group(pod_group: PodGroup) -> ObjectRef:
     namespace, _, name = pod_group.key.partition("/")
     version = "scheduling.sigs.k8s.io/v1alpha1"
     return ObjectRef(version, "PodGroup", "podgroups", name, pod_group.uid, namespace)
+
+
+def ref_of_topology(topology: Topology) -> ObjectRef:
+    """Return the reference of a ClusterNetworkTopology."""
+    version = "scheduling.koordinator.sh/v1alpha1"
+    kind, plural = "ClusterNetworkTopology", "clusternetworktopologies"
+    return ObjectRef(version, kind, plural, topology.name, topology.uid)

@@ -23,6 +23,7 @@ class _Note(msgspec.Struct, gc=False):
     plan: str
     group: str = ""
     members: int = 1
+    gap: str | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_Note)
@@ -33,6 +34,7 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     record = make_bind_record(assignment.pod, placement.group, placement.uids)
     members = record.member_count if record is not None else 1
     note = _Note(assignment.node, placement.plan_id, placement.group, members)
+    note.gap = placement.gap or msgspec.UNSET
     annotations = {own.PLAN: msgspec.json.encode(note).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
@@ -50,4 +52,4 @@ def decode_plan(text: str) -> RecordedPlan | None:
         return None
     if not note.node or not note.plan or note.members < 1:
         return None
-    return RecordedPlan(note.node, note.plan, note.group, note.members)
+    return RecordedPlan(note.node, note.plan, note.group, note.members, gap=note.gap or "")

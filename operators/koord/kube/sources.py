@@ -6,15 +6,19 @@ from typing import Final
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
+from koord.core.topology.book import Topology
+from koord.kube.errors import NotFound
 from koord.kube.reflector import Source
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNode, WirePod, WirePodGroup
+from koord.kube.translate.topologies import TopologyTranslator
+from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
 
 PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
+TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
 
 Reject = Callable[[str, str], None]
 """Is told ``namespace/name`` and what is wrong with the object."""
@@ -35,3 +39,17 @@ def pod_group_source(
 ) -> Source[WirePodGroup, PodGroup]:
     """Every PodGroup."""
     return Source(POD_GROUPS_PATH, WirePodGroup, translator.translate, translator.forget, reject)
+
+
+def topology_source(
+    translator: TopologyTranslator, reject: Reject
+) -> Source[WireTopology, Topology]:
+    """Every ClusterNetworkTopology; none where the kind is not installed."""
+    return Source(
+        TOPOLOGIES_PATH,
+        WireTopology,
+        translator.translate,
+        translator.forget,
+        reject,
+        absent_on=(NotFound,),
+    )

@@ -12,18 +12,21 @@ from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import node_source, pod_group_source, pod_source, topology_source
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.topologies import TopologyTranslator
 
 log = logging.getLogger(__name__)
 
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
+TOPOLOGIES: Final = "clusternetworktopologies"
 
 
 class ClusterReader:
@@ -38,12 +41,15 @@ class ClusterReader:
         pods: PodTranslator,
         pod_groups: PodGroupTranslator,
         kinds: Sequence[str],
+        *,
+        topologies: TopologyTranslator | None = None,
     ) -> None:
         self.state = ClusterState()
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods = pods
         self._pod_groups = pod_groups
+        self._topologies = topologies or TopologyTranslator()
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind: self._make_reflector(kind) for kind in kinds
         }
@@ -70,6 +76,9 @@ class ClusterReader:
             return Reflector(self._client, source, self._take_pods)
         if kind == NODES:
             return Reflector(self._client, node_source(reject), self._take_nodes)
+        if kind == TOPOLOGIES:
+            topologies = topology_source(self._topologies, reject)
+            return Reflector(self._client, topologies, self._take_topologies)
         groups = pod_group_source(self._pod_groups, reject)
         return Reflector(self._client, groups, self._take_pod_groups)
 
@@ -104,6 +113,14 @@ class ClusterReader:
                 self.state.remove_pod_group(change.value.key)
             else:
                 self.state.upsert_pod_group(change.value)
+        self._tell()
+
+    def _take_topologies(self, changes: list[Change[Topology]]) -> None:
+        for change in changes:
+            if isinstance(change, Deleted):
+                self.state.remove_topology(change.value.name)
+            else:
+                self.state.upsert_topology(change.value)
         self._tell()
 
     def _tell(self) -> None:

@@ -15,7 +15,13 @@ from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
 from koord.controllers.accepted import RESOURCE_OF_OPERATOR, AcceptedController
-from koord.controllers.announce import AcceptedAnnouncer, PlacementAnnouncer, PodGroupAnnouncer
+from koord.controllers.announce import (
+    AcceptedAnnouncer,
+    PlacementAnnouncer,
+    PodGroupAnnouncer,
+    TopologyAnnouncer,
+)
+from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
 from koord.controllers.waiting import WaitReports
@@ -26,7 +32,8 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.kube.translate.topologies import TopologyTranslator
+from koord.runtime.cluster import NODES, POD_GROUPS, PODS, TOPOLOGIES, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -36,20 +43,23 @@ if TYPE_CHECKING:
 
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
+TOPOLOGY: Final = "networktopology"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 
 
 def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
     if PLACEMENT in operators:
-        return PODS, NODES, POD_GROUPS
-    return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
+        return PODS, NODES, POD_GROUPS, TOPOLOGIES
+    pod_group = (PODS, NODES, POD_GROUPS, TOPOLOGIES) if POD_GROUP in operators else ()
+    topology = (NODES, TOPOLOGIES) if TOPOLOGY in operators else ()
+    return pod_group or topology
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
     """Return the custom resources that must be installed for these operators."""
     names = [one.names for name, one in RESOURCE_OF_OPERATOR.items() if name in operators]
-    return [PodGroup.names, *names] if kinds_of(operators) else names
+    return [PodGroup.names, *names] if POD_GROUPS in kinds_of(operators) else names
 
 
 class Parts:
@@ -78,9 +88,14 @@ class Parts:
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
-        self.reader = ClusterReader(client, self._pods, self._groups, kinds_of(operators))
+        self._topologies = TopologyTranslator()
+        self.reader = ClusterReader(
+            client, self._pods, self._groups, kinds_of(operators), topologies=self._topologies
+        )
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
+        if TOPOLOGY in operators:
+            self._make_topology()
         self._accepted = [
             self._make_accepted(name) for name in RESOURCE_OF_OPERATOR if name in operators
         ]
@@ -164,6 +179,18 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         return controller
+
+    def _make_topology(self) -> None:
+        writer = self._make_writer(
+            TOPOLOGIES,
+            applied_by("koord-networktopology-tree"),
+            lambda ref: self._topologies.status_of(ref.uid),
+        )
+        controller = TopologyController(
+            state=self.reader.state, sink=TopologyAnnouncer(writer), clock=time.monotonic
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
 
     def _make_accepted(self, name: str) -> AcceptedController:
         seen: dict[str, Mapping[str, Any]] = {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from koord.core.gather import Sibling
+from koord.core.placement.locate import describe_rows
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import Mask
 from koord.core.plan import Assignment, Gathered
@@ -157,12 +158,8 @@ class Site:
         """Say where the members are; None if none is in the tree."""
         if not self.members:
             return None
-        used = self.used()
-        layer = max(at for at, count in enumerate(used) if count == 1)
-        row = int(self.tree.rows[np.flatnonzero(self.fixed)[0]])
-        path = (*(self.tree.path_of_row(row) or ()), self.tree.name_of_row(row))
-        pairs = zip(self.tree.layers[1:], used[1:], strict=True)
-        return Gathered(topology, self.tree.layers[layer], path[:layer], tuple(pairs), gap)
+        rows = self.tree.rows[np.flatnonzero(self.fixed)].tolist()
+        return describe_rows(self.tree, topology, rows, gap)
 
 
 def sort_members(pods: Sequence[Pod]) -> list[Pod]:
