@@ -29,11 +29,12 @@ from koord.kube.errors import (
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import node_source, pod_group_source, pod_source, topology_source
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup
+from koord.kube.translate.topologies import TopologyTranslator
+from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup, WireTopology
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -112,6 +113,7 @@ class Reading:
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+TOPOLOGIES: Final = "clusternetworktopologies.scheduling.koordinator.sh"
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -146,11 +148,16 @@ async def read_cluster(client: Client, target: Target) -> Reading:
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
+            of_topologies = tasks.create_task(
+                reader.read(TOPOLOGIES, topology_source(TopologyTranslator(), reader.reject))
+            )
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
     state = ClusterState()
+    for topology in of_topologies.result():
+        state.upsert_topology(topology)
     for node in of_nodes.result():
         state.upsert_node(node)
     for pod_group in of_groups.result():
@@ -182,7 +189,7 @@ class _Reader:
             except Forbidden:
                 continue
             except NotFound:
-                if source.wire is not WirePodGroup:
+                if source.wire not in {WirePodGroup, WireTopology}:
                     raise
                 self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
@@ -194,7 +201,7 @@ class _Reader:
 
     def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
         yield None, source.path
-        if source.wire is not WireNode:
+        if source.wire not in {WireNode, WireTopology}:
             yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:

@@ -7,22 +7,41 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent, Kind, Reading, Target
+from koord.cli.cluster import (
+    NODES,
+    POD_GROUPS,
+    PODS,
+    TOPOLOGIES,
+    Extent,
+    Kind,
+    Reading,
+    Target,
+)
 from koord.core import reasons as r
 from koord.core.gang.model import GangKey
 
 MAX_SUGGESTIONS: Final = 3
 
-_NODES_MATTER: Final = (r.InsufficientNodes, r.Planned, r.PinnedNodeUnfit)
+_NODES_MATTER: Final = (
+    r.InsufficientNodes,
+    r.Planned,
+    r.PinnedNodeUnfit,
+    r.NoDomainFits,
+    r.MultipleNotMet,
+    r.MembersApart,
+)
 _SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
 _ROLE: Final = "the ClusterRole koord-user has it"
 
 
 def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r.Reason | None:
     """Return a reason as far as it rests on what was read."""
-    if isinstance(reason, _NODES_MATTER) and are_nodes_unknown(reading):
-        return None
-    if isinstance(reason, _SETTINGS_MATTER) and are_settings_unknown(reading):
+    matters = (
+        (_NODES_MATTER, are_nodes_unknown(reading)),
+        (_SETTINGS_MATTER, are_settings_unknown(reading)),
+        ((r.MissingTopology,), reading.extent_of(TOPOLOGIES) is Extent.NOTHING),
+    )
+    if any(isinstance(reason, kinds) and is_unknown for kinds, is_unknown in matters):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
         return reason
@@ -73,6 +92,8 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
     only = f"in namespace {target.namespace} only"
     if reading.extent_of(NODES) is not None:
         yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
+    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING:
+        yield f"you may not list {TOPOLOGIES} ({_ROLE}): what is near what is not known"
     if reading.extent_of(PODS) is Extent.NAMESPACE:
         yield (
             f"you may list pods {only} ({_ROLE} for all): what other pods use is not known, "
