@@ -29,12 +29,20 @@ from koord.kube.errors import (
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source, topology_source
+from koord.kube.sources import (
+    NODES_PATH,
+    POD_GROUPS_PATH,
+    TOPOLOGIES_PATH,
+    node_source,
+    pod_group_source,
+    pod_source,
+    topology_source,
+)
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.topologies import TopologyTranslator
-from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup, WireTopology
+from koord.kube.wire import Condition, WirePod, WirePodGroup
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -116,6 +124,10 @@ POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
 TOPOLOGIES: Final = "clusternetworktopologies.scheduling.koordinator.sh"
 
 
+_CUSTOM: Final = frozenset({POD_GROUPS_PATH, TOPOLOGIES_PATH})
+_CLUSTER_WIDE: Final = frozenset({NODES_PATH, TOPOLOGIES_PATH})
+
+
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
     """No answer came from the server that the configuration names."""
 
@@ -189,7 +201,7 @@ class _Reader:
             except Forbidden:
                 continue
             except NotFound:
-                if source.wire not in {WirePodGroup, WireTopology}:
+                if source.path not in _CUSTOM:
                     raise
                 self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
@@ -201,7 +213,7 @@ class _Reader:
 
     def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
         yield None, source.path
-        if source.wire not in {WireNode, WireTopology}:
+        if source.path not in _CLUSTER_WIDE:
             yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:

@@ -143,7 +143,8 @@ def combine(costs: Costs, profile: Costs) -> Costs:
     """
     size = len(costs)
     ends = np.append(np.flatnonzero(profile[1:] != profile[:-1]), len(profile) - 1)
-    combined, sums = costs + profile[ends[0]], np.empty_like(costs)
+    combined: Costs = costs + profile[ends[0]]
+    sums = np.empty_like(costs)
     for end, price in zip(ends.tolist(), profile[ends].tolist(), strict=True):
         # With this price the child takes up to ``end`` units, so that the others need hold fewer.
         reach = min(end, size)
