@@ -19,7 +19,7 @@ LAST = b"!"
 
 @dataclass
 class Script:
-    """Answers requests one after the other; an empty answer hangs up, one that ends with ``LAST`` does so after."""
+    """Answers requests in turn; an empty answer hangs up, one with ``LAST`` at its end after it."""
 
     answers: list[bytes]
     heads: list[str] = field(default_factory=list)
@@ -199,3 +199,29 @@ async def test_an_error_page_of_somebody_else() -> None:
     async with scripted(answer) as (_, client):
         with pytest.raises(ApiError, match="bad gateway"):
             await client.list("/a")
+
+
+async def test_few_connections_are_opened_where_few_are_needed() -> None:
+    async with scripted(*[OK] * 200) as (script, client):
+        await asyncio.gather(*(client.list("/a") for _ in range(200)))
+    assert script.connections < 50
+
+
+async def test_all_who_wait_hear_that_there_is_no_server() -> None:
+    async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
+        answers = await asyncio.gather(
+            *(client.list("/a") for _ in range(20)), return_exceptions=True
+        )
+    assert all(isinstance(answer, ConnectionLost) and not answer.sent for answer in answers)
+
+
+async def test_who_gives_up_waiting_leaves_the_connection_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    async with scripted(OK, OK, OK) as (script, client):
+        first, second, third = (asyncio.create_task(client.list("/a")) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert await first == await third == b"{}"
+    assert (script.connections, len(script.heads)) == (1, 2)

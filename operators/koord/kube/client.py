@@ -29,6 +29,7 @@ from koord.kube.pool import (
     KEEP_ALIVE_SECONDS,
     MAX_CONNECTIONS,
     REQUEST_SECONDS,
+    Origin,
     Pool,
 )
 from koord.kube.request import Media, Request, RequestWriter
@@ -70,7 +71,7 @@ class Client:
         }
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._writer = RequestWriter(Access(""), {})
-        self._pool = Pool()
+        self._pool = Pool(Origin("", None, ""))
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -90,7 +91,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.close()
+        await self._pool.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -192,14 +193,22 @@ class Client:
             with _connection_errors():
                 return await answer.read()
         if access is not self._writer.access:
-            self._writer = RequestWriter(access, self._headers)
+            self._change(access)
         is_read = request.method == "GET"
         permit = _permit if is_read or self._fence is None else self._fence.check
         written = self._writer.write(request)
-        got = await self._pool.ask(self._writer.origin, written, permit, is_safe=is_read)
+        got = await self._pool.ask(written, permit, is_safe=is_read)
         if got.status < 300:
             return got.body
         raise error_of_answer(got.status, got.body, got.retry_after)
+
+    def _change(self, access: Access) -> None:
+        """Write requests for another access, to another server if need be."""
+        self._writer = RequestWriter(access, self._headers)
+        origin = Origin(access.server, access.tls, access.server_name)
+        if origin != self._pool.origin:
+            self._pool.retire()
+            self._pool = Pool(origin)
 
     async def _open(
         self, access: Access, request: Request, **options: Any

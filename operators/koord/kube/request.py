@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from koord.kube.config import Access
 from koord.kube.errors import Garbled
-from koord.kube.pool import Origin
 
 _TARGET: Final = re.compile(r"/[!-~]*")
 
@@ -40,7 +39,6 @@ class RequestWriter:
 
     def __init__(self, access: Access, headers: Mapping[str, str]) -> None:
         self.access = access
-        self.origin = Origin(access.server, access.tls, access.server_name)
         address = urlsplit(access.server)
         self._base = address.path.rstrip("/")
         every = {"Host": address.netloc, **headers}
