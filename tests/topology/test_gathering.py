@@ -301,3 +301,16 @@ def test_a_single_pod_is_drawn_to_those_with_its_selector_and_kept_back_by_nothi
     assert [place(8), place(16), place(65)] == ["node-2", "node-4", "bare"]
     state.remove_pod(old.uid)
     assert place(1) == "bare"
+
+
+def test_several_replacements_each_sit_beside_their_own_neighbours() -> None:
+    state = make_cluster({"s0": {"a": [24], "b": [24]}})
+    ask(state, prefer("Spine"))
+    for index, node in ((0, "node-1"), (1, "node-1"), (3, "node-0"), (5, "node-0")):
+        pod = make_pod(f"w-{index}").gang(GANG).index(index).requests(cpu=8000)
+        state.upsert_pod(pod.running(node).build())
+    late = [
+        make_pod(f"w-{index}").gang(GANG).index(index).requests(cpu=8000).build()
+        for index in (2, 4)
+    ]
+    assert nodes_of(run(state, late)) == {"w-2": "node-1", "w-4": "node-0"}

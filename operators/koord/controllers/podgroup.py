@@ -21,7 +21,7 @@ from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
-from koord.core.reasons import InconsistentGroup, Reason
+from koord.core.reasons import InconsistentGroup, Reason, UnknownLayer
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
 
@@ -158,7 +158,7 @@ class PodGroupController:
         status = observe(self.state.book, gang, now)
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
-        conditions = _conditions(status, self._problems.get(gang, ()))
+        conditions = _conditions(status, self._problems.get(gang, ()), self._unknown(gang))
         fields = _fields(status) | self._placement(gang, status)
         new = _Said(pod_group.generation, fields, conditions, self.clock())
         said = self._said.get(gang)
@@ -169,6 +169,18 @@ class PodGroupController:
                 return
         self._said[gang] = new
         self.sink.write_status(pod_group, new.fields, conditions)
+
+    def _unknown(self, gang: GangKey) -> UnknownLayer | None:
+        """Return layers that the gang names and its topology does not have; they have no effect."""
+        spec = self.state.book.spec(gang)
+        if spec is None or spec.topology is None:
+            return None
+        tree = self.state.topologies.tree(spec.topology.topology)
+        named = {one.layer for one in spec.topology.layers}
+        if tree is None or named <= set(tree.layers):
+            return None
+        unknown = tuple(sorted(named - set(tree.layers)))
+        return UnknownLayer(spec.topology.topology, unknown, tree.layers[1:])
 
     def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
         """Return where the members are, named as in the API; nothing if they are nowhere."""
@@ -245,14 +257,17 @@ def _fields(status: GangStatus) -> dict[str, Any]:
 def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
+    unknown: UnknownLayer | None,
 ) -> tuple[Condition, ...]:
     conditions = {
         kind: Condition(kind, is_true, str(reason.code), render(reason))
         for kind, is_true, reason in status.conditions
     }
+    kind = ConditionType.SPEC_VALID
+    if unknown is not None and conditions[kind].status:
+        conditions[kind] = Condition(kind, False, str(unknown.code), render(unknown))
     if problems:
         message = "; ".join(map(str, problems))
-        kind = ConditionType.SPEC_VALID
         conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
     if ConditionType.PLACED not in conditions and obstacle is not None:

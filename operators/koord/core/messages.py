@@ -266,8 +266,8 @@ def _missing_topology(reason: r.MissingTopology) -> str:
 
 def _unknown_layer(reason: r.UnknownLayer) -> str:
     return (
-        f"the gang must share {_listed(reason.layers)}, which topology {reason.topology} does not "
-        f"have; it has {_listed(reason.known)} (names are case-sensitive)"
+        f"the gang asks to share {_listed(reason.layers)}, which topology {reason.topology} does "
+        f"not have; it has {_listed(reason.known)} (names are case-sensitive)"
     )
 
 

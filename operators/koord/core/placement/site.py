@@ -5,6 +5,7 @@ and what to say if they do not fit, is not known here.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from koord.core.topology.rank import rank_member
 from koord.core.topology.slot import find_slot
 from koord.core.topology.solve import NoSplit, Split, count_used, split
 from koord.core.topology.tree import Ints, TopologyTree
+
+MOST_MATCHED: Final = 64
+"""Members that join others are matched with places one by one if they are not more."""
 
 
 class Site:
@@ -98,7 +102,7 @@ class Site:
         found = self._find_slot(pods, ask) or split(self.tree, ask)
         if isinstance(found, NoSplit):
             return found
-        return self._put(shape, sort_members(pods), found)
+        return self._put(shape, self._order(pods, found), found)
 
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape under which the snapshot knows a pod."""
@@ -112,7 +116,9 @@ class Site:
         return find_slot(self.tree, ask, neighbours) if neighbours else None
 
     def _neighbours(self, index: int) -> list[int]:
-        """Return the rows of the members right before and right after an index."""
+        """Return the rows of the members right before and right after an index, if it is one."""
+        if index < 0:
+            return []
         before = [one for one in self.members if 0 <= one.index <= index]
         after = [one for one in self.members if one.index > index]
         nearest = []
@@ -132,6 +138,38 @@ class Site:
             self.members += [Sibling(node, pod.index, pod.name) for pod in taken]
             self.fixed[np.searchsorted(self.tree.rows, row)] += count
         return assignments
+
+    def _order(self, pods: Sequence[Pod], found: Split) -> list[Pod]:
+        """Return pods in the order in which they take the shares: neighbours stay together.
+
+        Without members that have their place, that is the order of their ranks.
+        """
+        ordered = sort_members(pods)
+        ranked = [one for one in self.members if one.index >= 0]
+        if not ranked or len(found.shares) == 1 or len(pods) > MOST_MATCHED:
+            return ordered
+        left = dict(found.shares)
+        pairs = sorted(
+            (self._breaks(row, self._neighbours(pod.index)), rank, at, row)
+            for rank, pod in enumerate(ordered)
+            for at, row in enumerate(left)
+        )
+        chosen: dict[int, tuple[int, int]] = {}
+        for _, rank, at, row in pairs:
+            if rank not in chosen and left[row]:
+                chosen[rank] = (at, rank)
+                left[row] -= 1
+        return [ordered[rank] for _, rank in sorted(chosen.values())]
+
+    def _path(self, row: int) -> tuple[str, ...]:
+        return (*(self.tree.path_of_row(row) or ()), self.tree.name_of_row(row))
+
+    def _breaks(self, row: int, neighbours: Sequence[int]) -> tuple[int, ...]:
+        """Count, per layer from the top, the neighbours that are in another domain."""
+        path, near = self._path(row), [self._path(other) for other in neighbours]
+        return tuple(
+            sum(other[: at + 1] != path[: at + 1] for other in near) for at in range(len(path))
+        )
 
     def _near(self, pod: Pod) -> Ints | None:
         attracting = self.snapshot.network.attracting(pod.attraction)
