@@ -46,6 +46,10 @@ class Weights:
         """Return costs of nothing."""
         return np.zeros(size, dtype=object if self.is_wide else np.int64)
 
+    def times(self, numbers: Ints, price: int) -> Costs:
+        """Return the costs of so many at a price each."""
+        return (numbers.astype(object) if self.is_wide else numbers) * price
+
 
 def make_weights(values: Iterable[tuple[str, int, int]], depth: int) -> Weights:
     """Weigh costs against each other, the most important first.
@@ -200,7 +204,7 @@ class Nodes:
         for room, count in zip(reversed(sizes), reversed(counts), strict=True):
             taken = np.arange(min(count, -(-(size - 1) // room)) + 1)
             at = np.arange(size)[None, :] - (taken * room)[:, None]
-            price = weights.zeros(len(taken)) + taken * (self.opening + self.step * room)
+            price = weights.times(taken, self.opening + self.step * room)
             costs = (costs[np.maximum(at, 0)] + price[:, None]).min(axis=0)
             found.append(np.minimum(costs, weights.unreachable))
         return found[::-1]
@@ -218,7 +222,7 @@ class Nodes:
             wanted = np.arange(1, (int(reach[-1]) if len(reach) else 0) + 1)
             number = np.searchsorted(reach, wanted) + 1
             price = self.opening + self.step * (sizes[0] if sizes else 0)
-            costs[1 : len(wanted) + 1] = weights.zeros(len(wanted)) + number * price
+            costs[1 : len(wanted) + 1] = weights.times(number, price)
             found.append(costs)
             if not self.step:
                 break

@@ -221,7 +221,7 @@ class _Search:
             parents = self.tree.domains_of(layer)
             number = fewest_nodes(parents, room, self.first // unit, self.tree.size(layer))
             if number is not None:
-                return number[candidates] * profiles.weights.opening[-1]
+                return profiles.weights.times(number[candidates], profiles.weights.opening[-1])
         bounds = self._bounds(layer, candidates)
         costs = profiles.weights.zeros(len(candidates)) + profiles.weights.unreachable
         best = profiles.weights.unreachable
@@ -246,7 +246,7 @@ class _Search:
             room = self.measures.high[one] // unit
             number = fewest_nodes(above, room, -(-self.first // unit), self.tree.size(layer))
             if number is not None:
-                bounds += number[candidates] * weights.opening[one]
+                bounds += weights.times(number[candidates], weights.opening[one])
         return bounds
 
     def _fullest(self, layer: int, candidates: Ints, cost: int) -> tuple[int, Ints]:
