@@ -58,8 +58,11 @@ def prefer(layer: str, multiple: int = 1) -> LayerWish:
     return LayerWish(layer, Gather.PREFER, multiple)
 
 
-def ask(state: ClusterState, *wishes: LayerWish, topology: str = "default") -> None:
-    state.upsert_pod_group(make_pod_group(GANG).topology(TopologyWish(wishes, topology)).build())
+def ask(
+    state: ClusterState, *wishes: LayerWish, topology: str = "default", minimum: int = 1
+) -> None:
+    wish = TopologyWish(wishes, topology)
+    state.upsert_pod_group(make_pod_group(GANG, minimum).topology(wish).build())
 
 
 def make_members(count: int, cpus: int = 8, prefix: str = "w") -> list[Pod]:
