@@ -6,6 +6,7 @@ A small share runs with every check; ``-m slow`` runs all.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,3 +104,18 @@ def test_small_clusters_are_split_as_by_trying_everything() -> None:
 def test_many_small_clusters_are_split_as_by_trying_everything() -> None:
     for seed in SLOW:
         check(seed)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_common_domain_is_never_higher_than_the_lowest_that_has_room(seed: int) -> None:
+    problem = replace(make_problem(seed), multiples={}, prefer=(), fixed=(), near=())
+    problem = replace(problem, least=problem.most)
+    tree = make_tree(problem)
+    found = split(tree, make_ask(problem, tree))
+    room = room_of(problem)
+    deepest = max((len(d) for d, n in room.items() if n >= problem.most), default=-1)
+    if deepest < problem.must:
+        assert isinstance(found, NoSplit)
+    else:
+        assert not isinstance(found, NoSplit)
+        assert found.layer >= deepest

@@ -15,10 +15,18 @@ from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.reasons import (
+    MembersApart,
+    MissingTopology,
+    Reason,
+    UnknownLayer,
+    WaitingForForeignGate,
+)
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
+_MENDED_ELSEWHERE = (MembersApart, MissingTopology, UnknownLayer)
+"""What labels of nodes or layers of a topology may mend, whether there is room or not."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """A leader never leaves something that blocks placement alone for longer than this."""
 
@@ -166,7 +174,8 @@ class Queue:
         rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
         helped: dict[PodShape, bool] = {}
         for key, blocked in list(self.blocked.items()):
-            if any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
+            is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE)
+            if is_mended or any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
 

@@ -7,7 +7,7 @@ the domains.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from koord.core.gather import Sibling, TopologyWish
@@ -148,7 +148,7 @@ class _Gathering:
             self.site.add(Sibling(one.node, one.pod.index, one.pod.name))
         uids = {one.pod.uid for one in kept}
         rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
-        return Demand(demand.gang, rest, max(demand.required - len(kept), 0))
+        return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
 
     def find_apart(self) -> MembersApart | None:
         """Say that members which have their place share no domain that they must share."""
