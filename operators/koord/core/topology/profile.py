@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from koord.core.topology.measure import Measures
 from koord.core.topology.tree import Ints, TopologyTree
@@ -24,6 +25,8 @@ from koord.core.topology.tree import Ints, TopologyTree
 Costs: TypeAlias = npt.NDArray[Any]
 """``int64``, or Python's integers where the weights of many layers do not fit."""
 
+MOST_AT_ONCE: Final = 1 << 18
+"""Sums that are held at a time: more would leave the caches of the processor."""
 MOST: Final = 1 << 60
 """More than any cost that fits 64 bits: what cannot be reached."""
 
@@ -145,19 +148,27 @@ def combine(costs: Costs, profile: Costs) -> Costs:
 
     ``costs`` reads as the cost of *at least* so many units, which is the same for what never falls.
     """
-    size = len(costs)
     ends = np.append(np.flatnonzero(profile[1:] != profile[:-1]), len(profile) - 1)
-    combined: Costs = costs + profile[ends[0]]
-    sums = np.empty_like(costs)
-    for end, price in zip(ends.tolist(), profile[ends].tolist(), strict=True):
-        # With this price the child takes up to ``end`` units, so that the others need hold fewer.
-        reach = min(end, size)
-        np.minimum(combined[:reach], costs[0] + price, out=combined[:reach])
-        np.add(costs[: size - reach], price, out=sums[: size - reach])
-        np.minimum(combined[reach:], sums[: size - reach], out=combined[reach:])
-        if end >= size - 1:
-            break
-    return combined
+    enough = int(np.searchsorted(ends, len(costs) - 1)) + 1
+    return take_best(costs, ends[:enough], profile[ends[:enough]])
+
+
+def take_best(costs: Costs, reaches: Ints, prices: Costs) -> Costs:
+    """Return the least cost per number of units if, for a price, up to so many are taken off it."""
+    best: Costs | None = None
+    size = len(costs)
+    padded = np.concatenate([np.full(size, costs[0], dtype=costs.dtype), costs])
+    # Row r of the windows is ``costs`` moved up by ``size - r``: views of one array, not copies.
+    windows = as_strided(padded, (size + 1, size), padded.strides * 2, writeable=False)
+    step = max(MOST_AT_ONCE // size, 1)
+    for first in range(0, len(reaches), step):
+        moved = windows[size - np.minimum(reaches[first : first + step], size)]
+        moved += prices[first : first + step, None]
+        least = moved.min(axis=0)
+        best = least if best is None else np.minimum(best, least)
+    if best is None:
+        raise ValueError("there is at least the choice to take none")
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +214,9 @@ class Nodes:
         found = [costs]
         for room, count in zip(reversed(sizes), reversed(counts), strict=True):
             taken = np.arange(min(count, -(-(size - 1) // room)) + 1)
-            at = np.arange(size)[None, :] - (taken * room)[:, None]
-            price = weights.times(taken, self.opening + self.step * room)
-            costs = (costs[np.maximum(at, 0)] + price[:, None]).min(axis=0)
-            found.append(np.minimum(costs, weights.unreachable))
+            prices = weights.times(taken, self.opening + self.step * room)
+            costs = np.minimum(take_best(costs, taken * room, prices), weights.unreachable)
+            found.append(costs)
         return found[::-1]
 
     def _by_number(
