@@ -55,6 +55,11 @@ def ask(cluster: Cluster, name: str, count: int, wish: Any, topology: str) -> No
         cluster.pod(f"{name}-{at}", group=name)
 
 
+def place_of(cluster: Cluster, name: str) -> dict[str, Any]:
+    place: dict[str, Any] = cluster.get_group(name).get("status", {}).get("placement", {})
+    return place
+
+
 def rack(strategy: str = "MustGather", multiple: int = 0) -> list[dict[str, Any]]:
     return [{"layer": "RackLayer", "strategy": strategy, "podCountMultiple": multiple}]
 
@@ -62,8 +67,8 @@ def rack(strategy: str = "MustGather", multiple: int = 0) -> list[dict[str, Any]
 def test_a_gang_goes_to_one_rack_and_its_status_says_which(cluster: Cluster, topology: str) -> None:
     ask(cluster, "a", 2, rack(), topology)
     cluster.wait_bound("a-0", "a-1")
-    cluster.wait_for(lambda: "layer" in cluster.get_group("a")["status"].get("placement", {}), "it")
-    place = cluster.get_group("a")["status"]["placement"]
+    cluster.wait_for(lambda: "layer" in place_of(cluster, "a"), "it says where")
+    place = place_of(cluster, "a")
     assert (place["layer"], place["optimal"]) == ("RackLayer", True)
     assert place["domain"] in {"r0", "r1"}
     assert place["domainsPerLayer"] == {"RackLayer": 1, "NodeTopologyLayer": 2}

@@ -21,7 +21,7 @@ from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
-from koord.core.reasons import InconsistentGroup, Reason, UnknownLayer
+from koord.core.reasons import InconsistentGroup, Reason, ReasonCode, UnknownLayer
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
 
@@ -266,7 +266,8 @@ def _conditions(
     kind = ConditionType.SPEC_VALID
     if unknown is not None and conditions[kind].status:
         conditions[kind] = Condition(kind, False, str(unknown.code), render(unknown))
-    if problems:
+    is_said = conditions[kind].reason == ReasonCode.INVALID_ANNOTATION
+    if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))
         conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
@@ -274,6 +275,10 @@ def _conditions(
         kind = ConditionType.PLACED
         conditions[kind] = Condition(kind, False, str(obstacle.code), render(obstacle))
     return tuple(conditions.values())
+
+
+def _is_about_annotation(problem: Problem) -> bool:
+    return problem.field.startswith("metadata.annotations")
 
 
 def _obstacle(status: GangStatus) -> Reason | None:
