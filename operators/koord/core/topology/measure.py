@@ -117,8 +117,9 @@ def fewest_nodes(parents: Ints, room: Ints, need: int, size: int) -> Ints | None
     table = table.reshape(size, width)[:, :0:-1]
     rooms = np.arange(need, 0, -1)
     counts, reach = table.cumsum(axis=1), (table * rooms).cumsum(axis=1)
-    at = (reach >= need).argmax(axis=1)[:, None]
-    missing = need - np.take_along_axis(reach - table * rooms, at, axis=1)
-    before = np.take_along_axis(counts - table, at, axis=1)
-    fewest: Ints = (before - (-missing // rooms[at]))[:, 0]
+    domains, at = np.arange(size), (reach >= need).argmax(axis=1)
+    room_at = rooms[at]
+    last = table[domains, at]
+    missing = need - reach[domains, at] + last * room_at
+    fewest: Ints = counts[domains, at] - last - (-missing // room_at)
     return np.where(reach[:, -1] >= need, fewest, len(parents) + 1)

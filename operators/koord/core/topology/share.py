@@ -72,6 +72,8 @@ class Shares:
         for position, room, is_open in zip(
             nodes.positions.tolist(), nodes.room.tolist(), nodes.is_open.tolist(), strict=True
         ):
+            if not units and not self._measures.total_fixed:
+                break
             share = 0
             if is_open or chosen.get(room, 0):
                 share = min(room, units)

@@ -64,8 +64,8 @@ def split(tree: TopologyTree, ask: Ask) -> Split | NoSplit:
 
 def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
     """Count, per layer, the domains of some positions in the rows of the tree."""
-    inner = (np.unique(tree.domains_of(layer)[positions]).size for layer in range(tree.depth))
-    return (*inner, np.unique(positions).size)
+    inner = (tree.domains_of(layer)[positions] for layer in range(tree.depth))
+    return tuple(len(set(domains.tolist())) for domains in (*inner, positions))
 
 
 def _explain(tree: TopologyTree, ask: Ask, search: "_Search") -> NoSplit:
