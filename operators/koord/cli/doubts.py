@@ -87,12 +87,21 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     return text
 
 
+def _asks_for_topology(reading: Reading, target: Target) -> bool:
+    book, key = reading.state.book, target.key
+    if target.kind is Kind.POD:
+        pod = reading.state.pod_by_key(key)
+        key = pod.gang.key if pod is not None and pod.gang is not None else ""
+    spec = book.spec(key)
+    return spec is not None and spec.topology is not None
+
+
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
     """Name each right that is missing, and what is therefore not known."""
     only = f"in namespace {target.namespace} only"
     if reading.extent_of(NODES) is not None:
         yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
-    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING:
+    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
         yield f"you may not list {TOPOLOGIES} ({_ROLE}): what is near what is not known"
     if reading.extent_of(PODS) is Extent.NAMESPACE:
         yield (
