@@ -130,7 +130,7 @@ def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
     snapshot = state.snapshot()
-    counts: Counter[PodShape] = Counter(pod.shape for pod in pods)
+    counts: Counter[PodShape] = Counter(map(snapshot.shape_of, pods))
     return tuple(
         ShapeOffers(count, shape.requests, tuple(offers(snapshot, shape)))
         for shape, count in sorted(counts.items(), key=lambda item: item[0].requests)
