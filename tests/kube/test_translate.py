@@ -249,37 +249,14 @@ def test_where_a_pod_may_go(translator: PodTranslator) -> None:
     assert shape.host_ports == (HostPort(2), HostPort(53, "UDP", "::1"), HostPort(80))
 
 
-INTER = {REQUIRED: [{"topologyKey": "zone"}]}
 BEYOND = {
     "nothing": ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
-    "claims of volumes": (
-        {
-            "volumes": [
-                {"name": "a", "emptyDir": {}},
-                {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
-                {"name": "c", "ephemeral": {}},
-            ]
-        },
-        ("spec.volumes[1].persistentVolumeClaim", "spec.volumes[2].ephemeral"),
-    ),
+    "claims of volumes": ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ()),
     "claims of resources": ({"resourceClaims": [{"name": "gpu"}]}, ("spec.resourceClaims",)),
     "no claims": ({"resourceClaims": []}, ()),
-    "required affinity between pods": (
-        {"affinity": {"podAffinity": INTER, "podAntiAffinity": INTER}},
-        (f"spec.affinity.podAffinity.{REQUIRED}", f"spec.affinity.podAntiAffinity.{REQUIRED}"),
-    ),
-    "preferred affinity between pods": (
-        {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
-        (),
-    ),
-    "hard spread": (
-        {
-            "topologySpreadConstraints": [
-                {"whenUnsatisfiable": "ScheduleAnyway"},
-                {"whenUnsatisfiable": "DoNotSchedule"},
-            ]
-        },
-        ("spec.topologySpreadConstraints[1]",),
+    "disks that pods may not always share": (
+        {"volumes": [{"emptyDir": {}}, {"rbd": {"image": "i"}}, {"iscsi": {"iqn": "q"}}]},
+        ("spec.volumes[1].rbd", "spec.volumes[2].iscsi"),
     ),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import intern_shape, make_node
 
@@ -234,6 +234,7 @@ class Reference:
 subjects = st.tuples(labels, constraints, node_choices)
 
 
+@settings(deadline=None)
 @given(node_labels, residents, subjects)
 def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
     nodes: list[dict[str, str]],
@@ -249,6 +250,7 @@ def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
     assert found == {at: reference.admits(at) for at in range(NODES)}
 
 
+@settings(deadline=None)
 @given(node_labels, residents, subjects, subjects, st.integers(1, 6))
 def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     nodes: list[dict[str, str]],
@@ -283,6 +285,7 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     assert [snapshot.room(shape).tolist() for shape in shapes] == before
 
 
+@settings(deadline=None)
 @given(node_labels, residents, subjects, st.integers(1, 6))
 def test_filling_at_once_is_filling_one_by_one(
     nodes: list[dict[str, str]],
@@ -304,6 +307,7 @@ def test_filling_at_once_is_filling_one_by_one(
 events = st.lists(st.tuples(st.integers(0, 3), st.none() | resident), max_size=8)
 
 
+@settings(deadline=None)
 @given(node_labels, events, st.lists(st.integers(0, NODES - 1), max_size=4), subjects)
 def test_a_state_that_has_seen_changes_equals_one_that_has_not(
     nodes: list[dict[str, str]],

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent, Kind, Reading, Target
+from koord.cli.cluster import (
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    VOLUME_KINDS,
+    Extent,
+    Kind,
+    Reading,
+    Target,
+)
 from koord.core import reasons as r
 from koord.core.gang.model import GangKey
 
@@ -78,6 +88,10 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
             f"you may list pods {only} ({_ROLE} for all): what other pods use is not known, "
             "there may be less room than it seems"
         )
+    if reading.extent_of(NAMESPACES) is not None:
+        yield f"you may not list namespaces ({_ROLE}): affinity that chooses them is not known"
+    if any(reading.extent_of(kind) is not None for kind in VOLUME_KINDS):
+        yield f"you may not list all of {', '.join(VOLUME_KINDS)} ({_ROLE}): volumes are left out"
     match reading.extent_of(POD_GROUPS):
         case Extent.NAMESPACE:
             yield f"you may list {POD_GROUPS} {only}: gangs of other namespaces are not known"
