@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from koord.core.nodes import Node
 from koord.core.placement.planner import plan
@@ -32,7 +33,7 @@ def main() -> None:
     print(f"{options.nodes} nodes, {options.runs} runs; milliseconds")
     print(f"{'':38}{'median':>8}{'min':>8}{'max':>8}  outcome")
     for name, unit in questions(options.nodes):
-        times, outcome = measure(lambda unit=unit: ask(state, unit), options.runs)
+        times, outcome = measure(partial(ask, state, unit), options.runs)
         verdict = "placed" if outcome.placements else "refused"
         low, high = min(times), max(times)
         print(f"{name:38}{statistics.median(times):8.2f}{low:8.2f}{high:8.2f}  {verdict}")

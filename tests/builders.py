@@ -186,6 +186,10 @@ class PodBuilder:
     def pinned(self) -> Self:
         return self._set(pinned=True)
 
+    def kept_on(self, node: str) -> Self:
+        """Be made by a DaemonSet for a node, and wait for it."""
+        return self.not_ours()._set(kept_on=node)
+
     def wait_reason(self, code: str) -> Self:
         return self._set(wait_reason=code)
 

@@ -64,7 +64,7 @@ def test_lint_names_file_object_field_value_and_way_out() -> None:
     assert output == (
         f'{path}: PodGroup default/pod-group-a: apiVersion: "v1alpha1": '
         "must be scheduling.sigs.k8s.io/v1alpha1 for kind PodGroup\n"
-        "1 objects checked, 1 problems\n"
+        "1 object checked, 1 problem\n"
     )
 
 

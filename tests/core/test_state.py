@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
 
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.state import ClusterState
+from koord.core.units import AMOUNT_LIMIT
 
 NODES = ("n0", "n1", "n2")
 NAMES = ("a", "b", "c", "d")
@@ -28,7 +29,7 @@ def pods_drawn(draw: st.DrawFn) -> Pod:
     if draw(st.booleans()):
         builder = builder.host_port(draw(st.sampled_from((80, 81))))
     pod = builder.build()
-    match draw(st.sampled_from(("waiting", "bound", "ended", "pinned", "terminating"))):
+    match draw(st.sampled_from(("waiting", "bound", "ended", "pinned", "daemon", "terminating"))):
         case "bound":
             return replace(pod, node=draw(nodes_drawn), is_gated=False)
         case "ended":
@@ -36,6 +37,8 @@ def pods_drawn(draw: st.DrawFn) -> Pod:
         case "pinned":
             recorded = RecordedPlan(draw(nodes_drawn), "plan", "", 1)
             return replace(pod, recorded=recorded, pinned=True, is_gated=False)
+        case "daemon":
+            return replace(pod, kept_on=draw(nodes_drawn), is_gated=False)
         case "terminating":
             return replace(pod, node=draw(nodes_drawn), is_gated=False, is_terminating=True)
         case _:
@@ -157,3 +160,62 @@ def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
     assert state.snapshot().room(state.pods["2"].shape)[state.table.row_of["n"]] == 1
     state.remove_pod("1")
     assert set(state.pods) == {"2"}
+
+
+def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
+    state = ClusterState()
+    for at in range(5):
+        pod = make_pod(f"p{at}").build()
+        state.upsert_pod(pod)
+        state.remove_pod(pod.uid)
+        assert not state.is_followed
+        state.publish()
+    assert not state.feed().drain().singles
+    assert state.is_followed
+
+
+def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
+    """Anybody may name a node in a pod's spec, and ask for all the memory in the world."""
+    state = ClusterState()
+    state.upsert_node(make_node("n0").build())
+    for at in range(2000):
+        state.upsert_pod(make_pod(f"p{at}").requests(memory=AMOUNT_LIMIT).running("n0").build())
+    assert state.table.used[state.table.column("memory"), state.table.row_of["n0"]] > 0
+    assert not state.snapshot().room(make_pod("q").requests(memory=1).build().shape).any()
+
+
+def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
+    state = ClusterState()
+    state.upsert_pod(make_pod("daemon").requests(cpu=2000).kept_on("n").build())
+    state.upsert_pod(make_pod("giant").requests(cpu=9000).kept_on("n").build())
+    state.upsert_node(make_node("n").cpu(8000).build())
+    shape = make_pod("p").requests(cpu=2000).build().shape
+    row = state.table.row_of["n"]
+    assert state.snapshot().room(shape)[row] == 3
+    feed = state.feed()
+    feed.drain()
+    state.upsert_pod(make_pod("daemon").requests(cpu=2000).not_ours().running("n").build())
+    assert state.snapshot().room(shape)[row] == 3
+    assert not feed.drain().freed
+    state.upsert_node(make_node("n").cpu(12000).build())
+    assert state.snapshot().room(shape)[row] == 0
+    state.remove_pod("uid-default-giant")
+    assert state.snapshot().room(shape)[row] == 5
+    assert feed.drain().freed == {"n"}
+
+
+def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
+    web = select_pods(app="web")
+    near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
+    daemon = make_pod("daemon").labels(app="web").kept_on("n")
+    state = ClusterState()
+    state.upsert_pod(daemon.build())
+    state.upsert_node(make_node("n").label("kubernetes.io/hostname", "n").build())
+    assert not room_for(state, near)
+    state.upsert_pod(daemon.running("n").build())
+    assert room_for(state, near)
+
+
+def room_for(state: ClusterState, pod: Pod) -> bool:
+    snapshot = state.snapshot()
+    return bool(snapshot.room(snapshot.shape_of(pod)).any())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 from tests.gang.test_quorum import make_book
 
+from koord.core.gang.book import GangBook
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.gang.record import BindRecord, make_bind_record
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
@@ -139,6 +140,18 @@ def test_settings_that_cannot_be_used() -> None:
     assert condition(status, ConditionType.SPEC_VALID) == (False, InvalidAnnotation((bad,)))
 
 
+def test_a_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
+    left = make_member("a-1").not_ours()._set(pinned=True)
+    pods = [make_member("a-0").running("n1").build(), left.build()]
+    book = make_book(pods, [make_pod_group(A, 2).build()])
+    status = observe(book, A, 0.0)
+    assert condition(status, ConditionType.DEGRADED) == (False, AtStrength(has_minimum=True))
+    book.upsert_pod(left._set(is_unschedulable=True).build())
+    status = observe(book, A, 0.0)
+    assert condition(status, ConditionType.DEGRADED) == (True, BelowMin(1, 2))
+    assert condition(status, ConditionType.PLACED) is None
+
+
 def test_deprecated_keys_on_members_are_named_and_count() -> None:
     used = DeprecatedKey("old", "new")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (), (used,))
@@ -219,3 +232,18 @@ def test_the_status_does_not_depend_on_the_order_of_arrival(pods: list[Pod]) -> 
     assert observe(make_book(pods, [group]), A, 7.0) == observe(
         make_book(in_order, [group]), A, 7.0
     )
+
+
+def test_what_holds_for_a_whole_group_is_found_once() -> None:
+    """In a group of thousands, counting all members for each gang would take minutes."""
+    gangs = [f"default/g{i}" for i in range(3)]
+    book = GangBook()
+    for gang in gangs:
+        book.upsert_pod_group(make_pod_group(gang, 2).group(*gangs).build())
+    reasons = [
+        reason
+        for gang in gangs
+        for kind, _, reason in observe(book, gang, 0.0).conditions
+        if kind is ConditionType.QUORUM_REACHED
+    ]
+    assert all(reason is reasons[0] for reason in reasons)

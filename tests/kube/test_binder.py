@@ -11,8 +11,10 @@ from tests.kube.conftest import Pods, place
 from koord.api.keys import gang, own
 from koord.core.plan import Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
-from koord.kube.binder import (
-    Binder,
+from koord.kube.binder import Binder
+from koord.kube.client import Client
+from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests
+from koord.kube.outcomes import (
     BoundElsewhere,
     Done,
     Gone,
@@ -20,8 +22,6 @@ from koord.kube.binder import (
     StillGated,
     Unknown,
 )
-from koord.kube.client import Client
-from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests
 
 NODE = "node-a"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests.kube.conftest import until
@@ -13,7 +13,9 @@ from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
 from koord.kube import reflector as module
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
+from koord.kube.errors import KubeError
 from koord.kube.reflector import Reflector, Source
+from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode
 from koord.sandbox import Sandbox
@@ -51,6 +53,20 @@ class Kind:
 
     async def delete(self, name: str) -> None:
         await self.client.delete(f"{self.path}/{name}")
+
+
+class Delays(Backoff):
+    """Notes how often it is asked, and lets nobody wait."""
+
+    asked: ClassVar[list[int]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).asked = []
+
+    def delay(self, attempt: int, error: KubeError | None = None) -> float:
+        self.asked.append(attempt)
+        return 0.0
 
 
 class Copy:
@@ -251,6 +267,21 @@ async def test_an_orderly_end_goes_on_where_it_was(
         await until(lambda: copy.world == {"a": ""})
     assert copy.reflector.stats.lists == 1
     assert copy.reflector.stats.errors == 0
+
+
+async def test_a_watch_that_told_of_something_is_gone_on_with_at_once(
+    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
+    delays = Delays()
+    copy = Copy(through, kind.path, backoff=delays)
+    async with copy.running():
+        for number in range(60):
+            await kind.create(f"a-{number}")
+            await asyncio.sleep(0.05)
+    assert copy.reflector.stats.watches >= 3
+    # The first stream follows a list, which is no progress of a watch.
+    assert len(delays.asked) <= 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

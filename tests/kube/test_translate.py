@@ -158,6 +158,60 @@ def resized(allocated: str, actual: str, **more: Any) -> dict[str, Any]:
     }
 
 
+ON_N1 = {
+    "nodeAffinity": {
+        REQUIRED: {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+            ]
+        }
+    }
+}
+WITH_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "expected"),
+    [
+        ({}, "Unschedulable", True),
+        ({}, "SchedulingGated", False),
+        ({"nodeName": "n1"}, "Unschedulable", False),
+        ({"volumes": []}, "Unschedulable", False),
+    ],
+)
+def test_a_released_pod_that_kube_scheduler_cannot_bind(
+    translator: PodTranslator, spec: dict[str, Any], reason: str, *, expected: bool
+) -> None:
+    left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
+    status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
+    plan = {own.PLAN: '{"node":"n1","plan":"p"}'}
+    pod = translator.translate(wire(left, status, annotations=plan))
+    assert pod.is_unschedulable is expected
+
+
+DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "owners", "kept_on"),
+    [
+        ({}, DAEMON_SET, "n1"),
+        ({"nodeName": "n1"}, DAEMON_SET, ""),
+        ({"schedulingGates": [FOREIGN]}, DAEMON_SET, ""),
+        (OURS, DAEMON_SET, ""),
+        ({"affinity": {}}, DAEMON_SET, ""),
+        ({}, [], ""),
+        ({}, [{**DAEMON_SET[0], "controller": False}], ""),
+        ({}, [{**DAEMON_SET[0], "kind": "ReplicaSet"}], ""),
+    ],
+)
+def test_room_is_kept_for_daemons_that_others_will_bind(
+    translator: PodTranslator, spec: dict[str, Any], owners: list[Any], kept_on: str
+) -> None:
+    pod = translator.translate(wire({"affinity": ON_N1} | spec, ownerReferences=owners))
+    assert pod.kept_on == kept_on
+
+
 INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
 
 

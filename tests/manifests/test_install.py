@@ -24,7 +24,7 @@ def account_name(account):
     return f"system:serviceaccount:{NAMESPACE}:{account}"
 
 
-def is_allowed(box, user, verb, what):
+def is_allowed(box, user, verb, what, *, namespace="default", name=""):
     """Ask the API server; ``what`` is written as ``plural.group/subresource``."""
     resource, _, subresource = what.partition("/")
     plural, _, group = resource.partition(".")
@@ -34,7 +34,7 @@ def is_allowed(box, user, verb, what):
         "kind": "SubjectAccessReview",
         "spec": {
             "user": user,
-            "resourceAttributes": attributes | {"namespace": "default"},
+            "resourceAttributes": attributes | {"namespace": namespace, "name": name},
         },
     }
     answer = box.client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
@@ -111,6 +111,39 @@ def test_applying_again_changes_nothing(separate, again):
 )
 def test_who_may_do_what(separate, account, verb, resource, allowed):
     assert is_allowed(separate, account_name(account), verb, resource) is allowed
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "lease", "allowed"),
+    [
+        (ALL, "get", (NAMESPACE, "koord-operators"), True),
+        (ALL, "update", (NAMESPACE, "koord-operators"), True),
+        (ALL, "create", (NAMESPACE, ""), True),
+        (ALL, "update", (NAMESPACE, "koord-placement"), False),
+        (ALL, "delete", (NAMESPACE, "koord-operators"), False),
+        (ALL, "update", ("kube-system", "koord-operators"), False),
+        (ALL, "get", ("koordinator-system", "koord-scheduler"), True),
+        (ALL, "update", ("koordinator-system", "koord-scheduler"), False),
+        ("koord-device", "update", (NAMESPACE, "koord-device"), True),
+        ("koord-device", "update", (NAMESPACE, "koord-operators"), False),
+        ("koord-device", "get", ("koordinator-system", "koord-scheduler"), False),
+    ],
+)
+def test_who_may_touch_which_lease(separate, account, verb, lease, allowed):
+    user, what, (namespace, name) = account_name(account), "leases.coordination.k8s.io", lease
+    assert is_allowed(separate, user, verb, what, namespace=namespace, name=name) is allowed
+
+
+def test_every_deployment_stands_by_and_may_be_drained(separate):
+    deployments = {one["metadata"]["name"]: one["spec"] for one in get(separate, "deploy")["items"]}
+    budgets = {one["metadata"]["name"]: one["spec"] for one in get(separate, "pdb")["items"]}
+    assert deployments.keys() == budgets.keys()
+    for name, spec in deployments.items():
+        assert spec["replicas"] == 2
+        assert spec["strategy"]["type"] == "RollingUpdate"
+        # An empty selector would be that of every pod in the namespace.
+        assert budgets[name]["selector"] == spec["selector"], name
+        assert budgets[name]["maxUnavailable"] == 1
 
 
 def test_separate_processes_run_one_operator_each(separate):

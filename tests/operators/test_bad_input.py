@@ -141,3 +141,28 @@ def test_plan_annotation_written_by_a_user_changes_nothing(cluster: Cluster) -> 
 def test_pod_that_asks_for_the_impossible(cluster: Cluster) -> None:
     cluster.pod("p", gpus=2**31)
     cluster.wait_for(lambda: cluster.pod_reason("p") == "InsufficientNodes", "it is refused")
+
+
+def test_what_the_server_lets_through_is_refused_in_the_status(cluster: Cluster) -> None:
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/elasticquotas"
+    quota = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "q"},
+        "spec": {"min": {"example.com/x": "5"}, "max": {"example.com/x": "3"}},
+    }
+    cluster.box.client.create(path, quota)
+
+    def accepted() -> tuple[str, str, str]:
+        return cluster.condition(cluster.box.client.get(f"{path}/q"), "Accepted")
+
+    cluster.wait_for(lambda: accepted()[:2] == ("False", "Invalid"), "it is refused")
+    assert "example.com/x" in accepted()[2]
+    cluster.box.client.patch(f"{path}/q", {"spec": {"max": {"example.com/x": "5"}}})
+    cluster.wait_for(lambda: accepted()[:2] == ("True", "Valid"), "it is accepted")
+
+
+def test_topology_that_makes_no_sense_is_named_on_the_pod_group(cluster: Cluster) -> None:
+    cluster.pod_group("a", 2, **{f"{GANG}network-topology-spec": "{"})
+    cluster.wait_for(lambda: cluster.group_reason("a", "SpecValid") == "Invalid", "it is named")
+    assert f"{GANG}network-topology-spec" in cluster.group_message("a", "SpecValid")

@@ -182,3 +182,33 @@ def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
     cluster.pod("a-0", group="a")
     cluster.wait_bound("a-0", "a-1")
     cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "AtStrength", "and mended")
+
+
+def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> None:
+    """Its volume is bound together with it, but there is none yet."""
+    create, name = cluster.box.client.create, cluster.namespace
+    size = {"storage": "1Gi"}
+    create(
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": name},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    shared = {"storageClassName": name, "accessModes": ["ReadWriteOnce"]}
+    claim = {"metadata": {"name": "c"}, "spec": {**shared, "resources": {"requests": size}}}
+    create(f"/api/v1/namespaces/{name}/persistentvolumeclaims", claim)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    cluster.add_nodes(2)
+    cluster.pod_group("a", 2)
+    cluster.pod("a-0", group="a", scheduler="default-scheduler")
+    cluster.pod("a-1", group="a", scheduler="default-scheduler", volumes=volumes)
+    cluster.wait_bound("a-0")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is lost")
+    volume = {**shared, "capacity": size, "hostPath": {"path": "/x"}}
+    create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    cluster.wait_bound("a-1")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "AtStrength", "it is found")

@@ -56,11 +56,13 @@ class FakeReflector:
         return self.objects
 
 
+EVENT_TYPES = ("added", "modified", "deleted")
+
+
 @pytest.mark.parametrize(
     ("stats", "name", "expected"),
     [
         (ReflectorStats(), "koord_reflector_objects", 7),
-        (ReflectorStats(added=1, modified=2, deleted=4), "koord_reflector_events_total", 7),
         (ReflectorStats(lists=2), "koord_reflector_relists_total", 2),
         (ReflectorStats(watches=3), "koord_reflector_watches_total", 3),
         (ReflectorStats(inferred_deletes=5), "koord_reflector_inferred_deletes_total", 5),
@@ -76,6 +78,15 @@ def test_reflectors_are_read_at_every_scrape(stats, name, expected):
     pods.objects, pods.stats = 7, stats
     assert value_of(metrics, name, resource="pods") == expected
     assert value_of(metrics, name, resource="nodes") == 0
+
+
+def test_changes_are_counted_by_type():
+    metrics = Metrics()
+    stats = ReflectorStats(added=1, modified=2, deleted=4)
+    metrics.watch_reflectors({"pods": FakeReflector(3, stats)})
+    name = "koord_reflector_events_total"
+    counts = [value_of(metrics, name, resource="pods", type=kind) for kind in EVENT_TYPES]
+    assert counts == [1, 2, 4]
 
 
 def test_status_writers_of_one_resource_are_added_up_at_every_scrape():

@@ -4,6 +4,7 @@ Plain texts (modes, names, counts) are read where their feature is; results that
 into annotations themselves are encoded there, too.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import device, gang, quota, reservation
 from koord.api.model import Model
+from koord.api.parse import Invalid, Problem, UnknownFields
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
 
@@ -204,3 +206,11 @@ JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     ADMISSION,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
 )
+
+
+def find_problems(
+    annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
+) -> tuple[Problem, ...]:
+    """Return what is wrong with the annotations of an object that are JSON."""
+    found = (one.read(annotations, unknown_fields=unknown_fields) for one in JSON_ANNOTATIONS)
+    return tuple(problem for one in found if isinstance(one, Invalid) for problem in one.problems)

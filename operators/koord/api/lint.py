@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koord.api import gang
-from koord.api.annotations import JSON_ANNOTATIONS
+from koord.api.annotations import find_problems
 from koord.api.documents import read_documents
 from koord.api.keys.gang import LEGACY_MIN_AVAILABLE
 from koord.api.kinds import RESOURCE_BY_KIND
@@ -53,7 +53,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
     if isinstance(found, Invalid):
         yield from found.problems
         return
-    yield from _check_json(found.metadata)
+    yield from find_problems(found.metadata.annotations, unknown_fields="forbid")
     if isinstance(found, PodGroup):
         meta, spec = found.metadata, found.spec
         _, bad = gang.parse_pod_group_settings(
@@ -73,20 +73,14 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
     else:
         meta = found.metadata
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
-        problems = (*_check_json(meta), *map(_make_problem, pod.bad if pod else ()))
+        in_json = find_problems(meta.annotations, unknown_fields="forbid")
+        problems = (*in_json, *map(_make_problem, pod.bad if pod else ()))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)
     spec = document.get("spec")
     template = spec.get("template") if isinstance(spec, Mapping) else None
     if isinstance(template, Mapping):
         yield from _check_pods(template, f"{at}spec.template.")
-
-
-def _check_json(meta: ObjectMeta) -> Iterator[Problem]:
-    for annotation in JSON_ANNOTATIONS:
-        found = annotation.read(meta.annotations, unknown_fields="forbid")
-        if isinstance(found, Invalid):
-            yield from found.problems
 
 
 def _make_problem(bad: gang.BadSetting) -> Problem:

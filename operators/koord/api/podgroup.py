@@ -143,7 +143,10 @@ class PodGroupStatus(Model):
 
 
 class PodGroup(Resource):
-    """A group of pods that are placed all together or not at all."""
+    """A group of pods that are placed all together or not at all.
+
+    Pods of its namespace join by the label pod-group.scheduling.sigs.k8s.io with its name.
+    """
 
     rules = (
         Rule(

@@ -65,8 +65,12 @@ def lint_files(
     counts = [_lint_file(path) for path in files]
     documents = sum(documents for documents, _ in counts)
     problems = sum(problems for _, problems in counts)
-    typer.echo(f"{documents} objects checked, {problems} problems")
+    typer.echo(f"{_count(documents, 'object')} checked, {_count(problems, 'problem')}")
     raise typer.Exit(_FOUND if problems else 0)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _lint_file(path: Path) -> tuple[int, int]:

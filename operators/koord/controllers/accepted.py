@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from koord.api.annotations import find_problems
 from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
@@ -59,9 +60,11 @@ class Verdict:
 
 
 def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
-    """Validate one object."""
-    parsed = parse(resource, body)
-    return Verdict(parsed.problems if isinstance(parsed, Invalid) else ())
+    """Validate what a user has written: spec and annotations, not the status."""
+    parsed = parse(resource, {key: value for key, value in body.items() if key != "status"})
+    if isinstance(parsed, Invalid):
+        return Verdict(parsed.problems)
+    return Verdict(find_problems(parsed.metadata.annotations))
 
 
 class AcceptedController:

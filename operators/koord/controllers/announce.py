@@ -29,9 +29,8 @@ from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
+from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 
-POD_SCHEDULED: Final = "PodScheduled"
-UNSCHEDULABLE: Final = "Unschedulable"
 PLACING: Final = "Placing"
 """The action that events are about."""
 

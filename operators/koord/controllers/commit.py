@@ -16,16 +16,8 @@ from typing import Protocol
 
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Handling
-from koord.kube.binder import (
-    Binder,
-    BoundElsewhere,
-    Done,
-    Gone,
-    Outcome,
-    Refused,
-    StillGated,
-    Unknown,
-)
+from koord.kube.binder import Binder
+from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
 
 UNKNOWN_PAUSE_SECONDS = 5.0
 

@@ -6,16 +6,17 @@ operator leaves the condition out for as long as there is nothing of its own to 
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from koord.api.parse import Invalid, Problem, parse
+from koord.api.parse import Problem
 from koord.api.podgroup import PodGroup as PodGroupResource
+from koord.controllers.accepted import INVALID, Verdict, judge
 from koord.controllers.debounce import Due, Pause
 from koord.controllers.kopfevents import register_events
+from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
@@ -31,8 +32,12 @@ QUIET_SECONDS = 0.8
 LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
+_NO_PAUSE = Pause(0.0, 0.0)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
 """Nobody waits in a group without pods; mostly they are about to come."""
+SAY_AGAIN_AFTER_SECONDS = 10.0
+"""What differs in its wording only is written again after this long: where hundreds of gangs start
+together, the messages of all of them count the members of all of them."""
 
 
 class StatusSink(Protocol):
@@ -47,6 +52,24 @@ class StatusSink(Protocol):
         """Set these fields and conditions of the status, and no others."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What was written about a gang, and when (by the clock that never goes back)."""
+
+    generation: int
+    fields: Mapping[str, Any]
+    conditions: tuple[Condition, ...]
+    at: float
+
+    def differs_in_wording_only(self, other: "_Said") -> bool:
+        """Whether only messages differ, and some do."""
+        return (
+            self.conditions != other.conditions
+            and (self.generation, self.fields) == (other.generation, other.fields)
+            and _without_words(self.conditions) == _without_words(other.conditions)
+        )
+
+
 @dataclass(slots=True)
 class PodGroupController:
     """Observes gangs that changed, and those whose wait time runs out.
@@ -59,7 +82,9 @@ class PodGroupController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     _due: dict[GangKey, Due] = field(default_factory=dict)
-    _timeouts: list[tuple[float, GangKey]] = field(default_factory=list)
+    _timeouts: dict[GangKey, float] = field(default_factory=dict)
+    """Gang -> when its wait time runs out, in seconds since the epoch."""
+    _said: dict[GangKey, _Said] = field(default_factory=dict)
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,10 +92,9 @@ class PodGroupController:
         """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-            key = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-            parsed = None if event["type"] == "DELETED" else parse(PodGroupResource, body)
-            problems = parsed.problems if isinstance(parsed, Invalid) else ()
-            hand_over(self.note_problems, key, problems)
+            key = make_gang_key(body["metadata"]["namespace"], body["metadata"]["name"])
+            verdict = Verdict() if event["type"] == "DELETED" else judge(PodGroupResource, body)
+            hand_over(self.note_problems, key, verdict.problems)
 
         register_events(registry, PodGroupResource, on_event)
 
@@ -107,8 +131,10 @@ class PodGroupController:
 
     def _flush(self) -> None:
         now = self.clock()
-        while self._timeouts and self._timeouts[0][0] <= self.wall_clock():
-            self._touch({heapq.heappop(self._timeouts)[1]})
+        over = {gang for gang, at in self._timeouts.items() if at <= self.wall_clock()}
+        for gang in over:
+            del self._timeouts[gang]
+        self._touch(over)
         for gang in [gang for gang, due in self._due.items() if due.at <= now]:
             del self._due[gang]
             if self._is_in_flight(gang):
@@ -122,19 +148,30 @@ class PodGroupController:
         return bool(assumed) and any(uid in assumed for uid in self.state.book.members(gang))
 
     def _observe(self, gang: GangKey) -> None:
+        self._timeouts.pop(gang, None)
         pod_group = self.state.book.pod_group(gang)
         if pod_group is None:
+            self._said.pop(gang, None)
             return
         now = self.wall_clock()
         status = observe(self.state.book, gang, now)
         if status.timeout_at is not None and status.timeout_at > now:
-            heapq.heappush(self._timeouts, (status.timeout_at, gang))
-        problems = self._problems.get(gang, ())
-        self.sink.write_status(pod_group, _fields(status), _conditions(status, problems))
+            self._timeouts[gang] = status.timeout_at
+        conditions = _conditions(status, self._problems.get(gang, ()))
+        new = _Said(pod_group.generation, _fields(status), conditions, self.clock())
+        said = self._said.get(gang)
+        if said is not None and new.differs_in_wording_only(said):
+            again = said.at + SAY_AGAIN_AFTER_SECONDS
+            if again > new.at:
+                self._due[gang] = Due(again, _NO_PAUSE)
+                return
+        self._said[gang] = new
+        self.sink.write_status(pod_group, new.fields, conditions)
 
     async def _rest(self) -> None:
         if not self._due:
-            until = self._timeouts[0][0] - self.wall_clock() if self._timeouts else None
+            first = min(self._timeouts.values(), default=None)
+            until = None if first is None else first - self.wall_clock()
         else:
             until = min(due.at for due in self._due.values()) - self.clock()
         try:
@@ -145,6 +182,10 @@ class PodGroupController:
         self._woken.clear()
         # Members come in bursts: what arrives in the next moment is taken in one go.
         await asyncio.sleep(0.05)
+
+
+def _without_words(conditions: tuple[Condition, ...]) -> list[tuple[str, bool, str]]:
+    return [(one.type, one.status, one.reason) for one in conditions]
 
 
 def _fields(status: GangStatus) -> dict[str, Any]:
@@ -192,7 +233,7 @@ def _conditions(
     if problems:
         message = "; ".join(map(str, problems))
         kind = ConditionType.SPEC_VALID
-        conditions[kind] = Condition(kind, status=False, reason="Invalid", message=message)
+        conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
     if ConditionType.PLACED not in conditions and obstacle is not None:
         kind = ConditionType.PLACED

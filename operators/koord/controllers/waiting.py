@@ -115,7 +115,9 @@ class WaitReports:
             if pod_group is None or not placed:
                 continue
             nodes = {self.state.pods[pod.uid].node for pod in placed if pod.uid in self.state.pods}
-            note = f"{len(placed)} members placed on {len(nodes)} nodes"
+            members = "member" if len(placed) == 1 else "members"
+            on = "node" if len(nodes) == 1 else "nodes"
+            note = f"{len(placed)} {members} placed on {len(nodes)} {on}"
             self.announcer.announce_event(pod_group, Planned(len(placed), len(nodes)), note)
 
     async def run(self, planner: Planner) -> None:

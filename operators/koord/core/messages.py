@@ -6,7 +6,7 @@ runbooks written for them go on working. Texts are bounded whatever they quote: 
 32 KiB, nobody reads more than a few lines.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from koord.core import reasons as r
@@ -313,9 +313,10 @@ def _culprit(reason: r.Reason) -> str:
     return ""
 
 
-def _counts(gangs: Iterable[r.GangCount]) -> str:
+def _counts(gangs: Sequence[r.GangCount]) -> str:
     """Write ``3 of 4 members of default/a present; default/b: 1 of 2``."""
-    return _listed((_count(gang, is_first=not i) for i, gang in enumerate(gangs)), "; ")
+    texts = (_count(gang, is_first=not i) for i, gang in enumerate(gangs[:MAX_LISTED]))
+    return _join(texts, len(gangs), "; ")
 
 
 def _count(count: r.GangCount, *, is_first: bool) -> str:
@@ -331,9 +332,15 @@ def _count(count: r.GangCount, *, is_first: bool) -> str:
 
 
 def _listed(texts: Iterable[str], separator: str = ", ") -> str:
+    listed = list(texts)
+    return _join(listed[:MAX_LISTED], len(listed), separator)
+
+
+def _join(texts: Iterable[str], total: int, separator: str) -> str:
+    """Write the first texts of ``total``, and how many more there are."""
     listed = [_cut(text, MAX_QUOTED) for text in texts]
-    if len(listed) > MAX_LISTED:
-        listed = [*listed[:MAX_LISTED], f"{len(listed) - MAX_LISTED} more"]
+    if total > len(listed):
+        listed.append(f"{total - len(listed)} more")
     return separator.join(listed)
 
 

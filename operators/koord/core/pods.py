@@ -172,6 +172,10 @@ class Pod:
     recorded: RecordedPlan | None = None
     pinned: bool = False
     is_gated: bool = False
+    is_unschedulable: bool = False
+    """Was left to kube-scheduler to bind, which has found no way to."""
+    kept_on: str = ""
+    """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
     wait_reason: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 

@@ -96,6 +96,8 @@ class _Charge:
     constraints: PodConstraints | None
     claims: tuple[ClaimUse, ...]
     is_leaving: bool
+    is_there: bool
+    """Whether others see it: room alone is kept for a daemon that has yet to be bound."""
     shape: PodShape = field(compare=False)
 
 
@@ -113,6 +115,8 @@ class ClusterState:
         self._charges: dict[str, _Charge] = {}
         self._on_node: dict[str, dict[str, int]] = {}
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
+        self._keeping: dict[str, set[str]] = {}
+        """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._residents = Residents(self._namespaces)
@@ -171,6 +175,7 @@ class ClusterState:
         if before == pod:
             return
         self._uid_of[pod.key] = pod.uid
+        self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
             self._assumed.pop(pod.uid, None)
@@ -183,6 +188,7 @@ class ClusterState:
             return
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
+        self._keep(pod, None)
         self._assumed.pop(uid, None)
         self.pods.pop(uid, None)
         self._discharge(uid, is_free=True)
@@ -202,6 +208,8 @@ class ClusterState:
             self._settle(node.name, row)
         self._changes.freed.add(node.name)
         self._changes.is_regrouped |= self.table.epoch != epoch
+        if before is None or before.allocatable != node.allocatable:
+            self._refresh_keeping(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
@@ -213,6 +221,7 @@ class ClusterState:
             self._residents.move(slot, NOWHERE)
             self._carry(row, self._charges[uid], -1)
         self._changes.is_regrouped = True
+        self._refresh_keeping(name)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
         """Take in a PodGroup as observed."""
@@ -283,6 +292,9 @@ class ClusterState:
         before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
         pod = observed if assumed is None else replace(observed, node=assumed)
+        if pod.kept_on and not self._can_hold(pod.kept_on, pod.shape):
+            # It waits in vain: what will never run there keeps nobody else away.
+            pod = replace(pod, kept_on="")
         self.pods[uid] = pod
         self._recharge(pod)
         if pod.gang is None or (before is not None and before.gang is None):
@@ -291,6 +303,28 @@ class ClusterState:
             self.book.remove_pod(uid)
         else:
             self.book.upsert_pod(pod)
+
+    def _keep(self, before: Pod | None, pod: Pod | None) -> None:
+        if before is not None and before.kept_on:
+            keeping = self._keeping[before.kept_on]
+            keeping.discard(before.uid)
+            if not keeping:
+                del self._keeping[before.kept_on]
+        if pod is not None and pod.kept_on:
+            self._keeping.setdefault(pod.kept_on, set()).add(pod.uid)
+
+    def _refresh_keeping(self, node: str) -> None:
+        for uid in sorted(self._keeping.get(node, ())):
+            self._refresh(uid)
+
+    def _can_hold(self, node: str, shape: PodShape) -> bool:
+        """Whether a node is large enough for a pod of a shape."""
+        row = self.table.row_of.get(node)
+        if row is None:
+            return False
+        vector = self.table.vector(shape)
+        needed = zip(vector.columns, vector.amounts, strict=True)
+        return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
         charge = _charge_of(pod)
@@ -303,7 +337,8 @@ class ClusterState:
             return
         node = charge.load.node
         row = self.table.row_of.get(node, NOWHERE)
-        slot = self._residents.add(charge.profile, row, is_leaving=charge.is_leaving)
+        seen_at = row if charge.is_there else NOWHERE
+        slot = self._residents.add(charge.profile, seen_at, is_leaving=charge.is_leaving)
         self._on_node.setdefault(node, {})[pod.uid] = slot
         self._charges[pod.uid] = charge
         self._apply(row, charge, 1)
@@ -344,12 +379,12 @@ class ClusterState:
         residents = self._on_node.get(node, {})
         charges = [self._charges[uid] for uid in residents]
         self.table.recharge(row, (charge.shape for charge in charges))
-        for charge in charges:
+        for charge, slot in zip(charges, residents.values(), strict=True):
             if charge.load.host_ports:
                 self._ports.charge(row, charge.load.host_ports, 1)
             self._carry(row, charge, 1)
-        for slot in residents.values():
-            self._residents.move(slot, row)
+            if charge.is_there:
+                self._residents.move(slot, row)
 
 
 def _charge_of(pod: Pod) -> _Charge | None:
@@ -358,18 +393,29 @@ def _charge_of(pod: Pod) -> _Charge | None:
         return None
     shape = pod.shape
     load = _Load(node, shape.requests, shape.host_ports)
-    leaving = pod.is_terminating
-    return _Charge(load, pod.profile, shape.constraints, pod.claims, leaving, shape)
+    is_there = bool(pod.node) or pod.pinned
+    return _Charge(
+        load=load,
+        profile=pod.profile,
+        constraints=shape.constraints if is_there else None,
+        claims=pod.claims if is_there else (),
+        is_leaving=pod.is_terminating,
+        is_there=is_there,
+        shape=shape,
+    )
 
 
 def _node_charged(pod: Pod) -> str:
-    """Return the node whose resources a pod holds: its own, or the one that it is pinned to.
+    """Return the node whose resources a pod holds: its own, or the one that it is to go to.
 
     Terminating pods hold theirs until they are gone. A pinned pod may be bound by kube-scheduler at
-    any moment, so its place is taken even while it waits.
+    any moment, so its place is taken even while it waits; so is that of a daemon, or a fresh node
+    would be full before its daemons are there.
     """
     if pod.phase.is_terminal:
         return ""
     if pod.node:
         return pod.node
-    return pod.recorded.node if pod.pinned and pod.recorded and not pod.is_gated else ""
+    if pod.pinned and pod.recorded and not pod.is_gated:
+        return pod.recorded.node
+    return pod.kept_on

@@ -15,8 +15,9 @@ PODS: Final = "pods"
 Amounts: TypeAlias = Mapping[str, int]
 """Resource name -> amount in its canonical unit."""
 
-AMOUNT_LIMIT: Final = 1 << 53
-"""Amounts above this (9 PB, 9·10¹² CPU) are cut to it: sums over a node stay inside 64 bits."""
+AMOUNT_LIMIT: Final = 1 << 48
+"""Amounts above this (281 TB, 2.8·10¹¹ CPU) are cut to it: the sum over all pods that can be on one
+node, thousands if somebody names it in their specs, stays inside 64 bits."""
 
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 

@@ -108,9 +108,12 @@ class Reflector(Generic[W, T]):
         attempt = 0
         self.stats.last_contact = time.monotonic()
         while True:
-            began = time.monotonic()
+            began, revision = time.monotonic(), self._revision
             error = await self._follow()
-            is_healthy = time.monotonic() - began >= HEALTHY_SECONDS
+            # The server hangs up on a watch that falls behind, above all in a burst: what told of
+            # something is gone on with at once, or waiting would make us fall behind further.
+            has_progressed = error is None and revision not in {"", self._revision}
+            is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
             if error is not None or not is_healthy:
                 await asyncio.sleep(self._backoff.delay(max(0, attempt - 1), error))

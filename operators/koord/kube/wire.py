@@ -123,7 +123,6 @@ class PodStatus(Struct, rename="camel", gc=False):
     phase: str = ""
     reason: str = ""
     conditions: list[Condition] | None = None
-    nominated_node_name: str = ""
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     allocated_resources: Raw = Raw()

@@ -75,6 +75,13 @@ class ReflectorCollector(Collector):
             for resource, reflector in self.reflectors.items():
                 counter.add_metric([resource], count(reflector.stats))
             yield counter
+        events = CounterMetricFamily(
+            "koord_reflector_events", "Changes taken in.", labels=["resource", "type"]
+        )
+        for resource, reflector in self.reflectors.items():
+            for kind in _EVENT_TYPES:
+                events.add_metric([resource, kind], getattr(reflector.stats, kind))
+        yield events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +119,7 @@ class EventCollector(Collector):
 
 
 _STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
+_EVENT_TYPES: Final = ("added", "modified", "deleted")
 _EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
 
 _REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
@@ -123,7 +131,6 @@ _REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = 
     ),
 )
 _REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (
-    ("events", "Changes taken in.", lambda stats: stats.added + stats.modified + stats.deleted),
     ("relists", "Complete lists, the first one included.", lambda stats: stats.lists),
     ("watches", "Watches opened.", lambda stats: stats.watches),
     (

@@ -4,7 +4,8 @@ The log holds writes only, each once; see audit-policy.yaml.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,10 @@ class Write:
     name: str
     code: int
     """The HTTP status of the answer."""
+    received: float = field(default=0.0, compare=False)
+    """When the request came, in seconds since the epoch …"""
+    answered: float = field(default=0.0, compare=False)
+    """… and when it was answered."""
 
 
 class _User(msgspec.Struct):
@@ -45,6 +50,8 @@ class _Event(msgspec.Struct, rename="camel"):
     user: _User
     object_ref: _Reference = msgspec.field(default_factory=_Reference)
     response_status: _Status = msgspec.field(default_factory=_Status)
+    request_received_timestamp: datetime | None = None
+    stage_timestamp: datetime | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Event)
@@ -71,4 +78,10 @@ def _make_write(event: _Event) -> Write:
         namespace=reference.namespace,
         name=reference.name,
         code=event.response_status.code,
+        received=_seconds(event.request_received_timestamp),
+        answered=_seconds(event.stage_timestamp),
     )
+
+
+def _seconds(moment: datetime | None) -> float:
+    return 0.0 if moment is None else moment.timestamp()

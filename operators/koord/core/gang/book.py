@@ -10,6 +10,7 @@ It knows no rule about quorums or phases, and nothing of nodes.
 
 import heapq
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
@@ -76,7 +77,7 @@ class _Gang:
             return False
         self.spec = spec
         before = self.listing
-        self.listing = None if spec is None else frozenset(spec.group)
+        self.listing = None if spec is None else _share(spec.group)
         return self.listing != before
 
     def _first_declared(self) -> GangSpec | None:
@@ -87,6 +88,12 @@ class _Gang:
                 return declared
             self._queued.discard(heapq.heappop(self._declarers))
         return None
+
+
+@lru_cache(maxsize=64)
+def _share(group: tuple[GangKey, ...]) -> frozenset[GangKey]:
+    """Return one set for all gangs of a group, which mostly write the same list."""
+    return frozenset(group)
 
 
 def _declared(pod: Pod) -> GangSpec | None:

@@ -13,7 +13,13 @@ from koord.core.gang.book import GangBook, order_of
 from koord.core.gang.group import Group
 from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
-from koord.core.gang.quorum import completed_at, count_quorum, find_quorum, is_satisfied
+from koord.core.gang.quorum import (
+    NotReady,
+    completed_at,
+    count_quorum,
+    find_quorum,
+    is_satisfied,
+)
 from koord.core.gang.tally import Tally
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -192,13 +198,27 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
 
 
 def _quorum(view: _View) -> Condition:
-    found = find_quorum(view.book, view.key, compat=view.compat)
+    found = view.book.recall(view.key, _find_compat if view.compat else _find_ours)
+    return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
+
+
+def _find_ours(book: GangBook, key: GangKey) -> Reached | NotReady:
+    return _find_quorum(book, key, compat=False)
+
+
+def _find_compat(book: GangBook, key: GangKey) -> Reached | NotReady:
+    return _find_quorum(book, key, compat=True)
+
+
+def _find_quorum(book: GangBook, key: GangKey, *, compat: bool) -> Reached | NotReady:
+    """Find the quorum as users are told; the same for all gangs of a group."""
+    found = find_quorum(book, key, compat=compat)
     if isinstance(found, InconsistentGroup):
         # A matter of the settings, reported there; the members may be complete all the same.
-        found = count_quorum(view.book, view.key, compat=view.compat)
+        found = count_quorum(book, key, compat=compat)
     if isinstance(found, MissingMembers | Reached):
-        found = _count_succeeded(view.book, found)
-    return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
+        return _count_succeeded(book, found)
+    return found
 
 
 def _count_succeeded(book: GangBook, found: MissingMembers | Reached) -> MissingMembers | Reached:

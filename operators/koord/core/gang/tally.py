@@ -10,11 +10,12 @@ def is_placed(pod: Pod) -> bool:
     """Whether a live member has a place that nobody can take away.
 
     That is a node, or a release that pinned it to one: it is no longer ours then, and the scheduler
-    whose name it bears binds it.
+    whose name it bears binds it. If that one cannot, the member is lost.
     """
     if not pod.is_alive:
         return False
-    return bool(pod.node) or (pod.recorded is not None and pod.handling is Handling.NOT_OURS)
+    is_left = pod.recorded is not None and pod.handling is Handling.NOT_OURS
+    return bool(pod.node) or (is_left and not pod.is_unschedulable)
 
 
 def is_present(pod: Pod) -> bool:
@@ -56,7 +57,7 @@ class Tally:
     held: int = 0
     """Alive behind the gate."""
     planned: int = 0
-    """Alive, without a node, past the commit point."""
+    """Alive, without a node, past the commit point, and not lost since."""
     label_claims: int = 0
     """Members that name a PodGroup object by label."""
     plannable: dict[str, Pod] = field(default_factory=dict)
@@ -103,4 +104,4 @@ class Tally:
             self.bound_alive += one
         else:
             self.held += one * pod.is_gated
-            self.planned += one * (pod.recorded is not None)
+            self.planned += one * (pod.recorded is not None and not pod.is_unschedulable)

@@ -16,6 +16,7 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
+from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
     BadValue,
     DeprecatedKey,
@@ -77,7 +78,7 @@ def _make_claim(
     gang = parse_pod_gang(namespace, labels, annotations, defaults)
     if gang is None:
         raise ValueError("a gang is named by nothing")
-    key = f"{namespace}/{gang.name}"
+    key = make_gang_key(namespace, gang.name)
     if gang.source is NameSource.POD_GROUP_LABEL:
         return GangClaim(key, GangSource.POD_GROUP)
     bad = _bad_values(gang.bad)
@@ -149,7 +150,7 @@ class PodGroupTranslator:
     def translate(self, wire: WirePodGroup) -> PodGroup:
         """Return the core's view of a PodGroup; values out of bounds are kept as they are."""
         meta = wire.metadata
-        key = f"{meta.namespace}/{meta.name}"
+        key = make_gang_key(meta.namespace, meta.name)
         settings, bad = parse_pod_group_settings(
             key,
             wire.spec.min_member,

@@ -21,6 +21,7 @@ from koord.kube.translate.shapes import ShapeBook, claims_of
 from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
 
 MAX_WORDS: Final = 1 << 17
 MAX_PROFILES: Final = 1 << 16
@@ -76,6 +77,8 @@ class PodTranslator:
         pinned = recorded is not None and shaped.pinned_to == recorded.node
         claims = claims_of(wire)
         is_left = bool(shaped.shape.needs_kube_scheduler or claims)
+        handling = self._handling(spec, gates, is_left=is_left, pinned=pinned)
+        is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         pod = Pod(
             uid=meta.uid,
             namespace=self._word(meta.namespace),
@@ -83,7 +86,7 @@ class PodTranslator:
             shape=shaped.shape,
             profile=self._profile(meta),
             claims=claims,
-            handling=self._handling(spec, gates, is_left=is_left, pinned=pinned),
+            handling=handling,
             gang=self._claims.look_up(meta),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
@@ -95,6 +98,10 @@ class PodTranslator:
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
+            is_unschedulable=recorded is not None
+            and handling is Handling.NOT_OURS
+            and _is_unschedulable(wire),
+            kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
         )
@@ -159,9 +166,22 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
     )
 
 
+def _is_daemon(meta: ObjectMeta) -> bool:
+    """Whether a DaemonSet has made a pod; others may name a node to have its room kept free."""
+    owners = meta.owner_references or ()
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
+
+
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
     text = meta.annotations.get(own.PLAN) if meta.annotations else None
     return decode_plan(text) if text else None
+
+
+def _is_unschedulable(wire: WirePod) -> bool:
+    return not wire.spec.node_name and any(
+        condition.type == POD_SCHEDULED and condition.reason == UNSCHEDULABLE
+        for condition in wire.status.conditions or ()
+    )
 
 
 def _wait_reason(wire: WirePod) -> str:

@@ -1,0 +1,151 @@
+"""The cluster that everything is measured on: one sandbox, made fit for it.
+
+Only etcd and kube-apiserver run. The stand-in for kubelets (kwok) would write the status of every
+bound pod from the processors that are measured, and so hide part of the difference between those
+that are compared; a controller manager would read along. What a scenario does want is started
+beside it.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.creator import Order
+from benchmarks.objects import NAMESPACE, RESIDENTS, groups_path, make_namespace, pods_path
+from benchmarks.processes import ROOT, run_module
+from benchmarks.usage import read_busy_seconds, read_cpu_seconds
+from koord.sandbox import Component, Sandbox, Write
+from koord.sandbox.binaries import find_binaries
+from koord.sandbox.components import make_command
+from koord.sandbox.errors import ApiError
+from koord.sandbox.progress import ConsoleReporter
+
+SHAPE: Final = "a100x8"
+SERVICE_ACCOUNT: Final = ("koord-system", "koord-operators")
+RESIDENT_REQUESTS: Final = {"cpu": "500m", "memory": "512Mi"}
+
+_IDLE: Final = 0.15
+"""Processors in use by the API server and etcd, below which they count as idle."""
+_IDLE_PATIENCE: Final = 30.0
+_LOOK_SECONDS: Final = 0.5
+_EXTRA: Final = (Component.SCHEDULER, Component.KWOK)
+
+
+class Cluster:
+    """A running sandbox with our CRDs and roles, and what is in it."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.kubeconfig = box.kubeconfig_for(*SERVICE_ACCOUNT)
+        self.nodes: list[str] = []
+        self.residents = 0
+        pids = box.record.read_pids()
+        self._servers = [pids[Component.APISERVER], pids[Component.ETCD]]
+        self._binaries = find_binaries([Component.APISERVER, *_EXTRA], ConsoleReporter())
+        for name in (NAMESPACE, RESIDENTS):
+            box.client.create("/api/v1/namespaces", make_namespace(name))
+
+    def furnish(self, nodes: int, residents: int) -> None:
+        """Have so many nodes, and so many pods on them."""
+        if (len(self.nodes), self.residents) == (nodes, residents):
+            return
+        self.clear(RESIDENTS)
+        if len(self.nodes) != nodes:
+            self.box.client.delete("/api/v1/nodes")
+            self.nodes = self.box.add_nodes(nodes, SHAPE)
+        self.residents = residents
+        if residents:
+            self.create(self._order_residents())
+
+    def create(self, order: Order) -> None:
+        """Create pods; return when all are there."""
+        run_module("benchmarks.creator", self.write_order("creator", order))
+
+    def write_order(self, name: str, order: msgspec.Struct) -> Path:
+        """Write down what another process is to do."""
+        path = self.box.directory / f"{name}.json"
+        path.write_bytes(msgspec.json.encode(order))
+        return path
+
+    def clear(self, namespace: str = NAMESPACE) -> None:
+        """Delete all pods, PodGroups and events of a namespace; return when they are gone."""
+        events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        for path in (pods_path(namespace), groups_path(namespace), events):
+            while not self._is_empty(path):
+                # A collection that is too large to be deleted within one request is left half done.
+                with suppress(ApiError, TimeoutError):
+                    self.box.client.delete(f"{path}?gracePeriodSeconds=0")
+
+    def rest(self) -> float:
+        """Wait until the API server is idle; return how many processors others use meanwhile."""
+        deadline = time.monotonic() + _IDLE_PATIENCE
+        while True:
+            busy, own, began = read_busy_seconds(), self._read_own(), time.monotonic()
+            time.sleep(_LOOK_SECONDS)
+            passed = time.monotonic() - began
+            own = (self._read_own() - own) / passed
+            if own < _IDLE or time.monotonic() > deadline:
+                return max(0.0, (read_busy_seconds() - busy) / passed - own)
+
+    def forget_writes(self) -> None:
+        """Begin a new page of the audit log; the API server appends to the file."""
+        os.truncate(self.box.audit_log, 0)
+
+    def read_writes(self) -> list[Write]:
+        """Return what was written since, signs of life of leaders aside."""
+        return [one for one in self.box.writes() if one.resource != "leases"]
+
+    def command_of(self, component: Component, arguments: Sequence[str] = ()) -> list[str]:
+        """Return the command line of a component that does not run by itself here."""
+        layout, path = self.box.record.layout, self._binaries.path(component)
+        return [*make_command(component, path, layout, ()), *arguments]
+
+    @contextmanager
+    def kubelets(self) -> Iterator[None]:
+        """Have pods run once they are bound, for as long as the context lasts."""
+        with (self.box.directory / "kubelets.log").open("ab") as log:
+            process = subprocess.Popen(self.command_of(Component.KWOK), stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+    def _is_empty(self, path: str) -> bool:
+        items: list[Any] = self.box.client.get(f"{path}?limit=1")["items"]
+        return not items
+
+    def _read_own(self) -> float:
+        return sum(map(read_cpu_seconds, self._servers))
+
+    def _order_residents(self) -> Order:
+        return Order(
+            kubeconfig=str(self.box.kubeconfig),
+            namespace=RESIDENTS,
+            groups=self.residents,
+            size=1,
+            requests=RESIDENT_REQUESTS,
+            scheduler="default-scheduler",
+            nodes=tuple(self.nodes),
+        )
+
+
+@contextmanager
+def open_cluster() -> Iterator[Cluster]:
+    """Start the sandbox, take it down in the end."""
+    with Sandbox(components=(), arguments=_ARGUMENTS) as box:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(ROOT / "manifests" / "base"))
+        yield Cluster(box)
+
+
+_ARGUMENTS: Mapping[Component, Sequence[str]] = {
+    # For cleaning up between scenarios: the default is one pod after the other.
+    Component.APISERVER: ["--delete-collection-workers=8"],
+}

@@ -1,0 +1,171 @@
+"""One measurement: somebody places the pods of one cell, and everything is counted.
+
+The clock is the API server's own: from the first request to the last answer in its audit log, so
+that it is the same for everybody, however they work. Latencies are those that a watch shows.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.ceiling import Order as CeilingOrder
+from benchmarks.cluster import Cluster
+from benchmarks.creator import Order
+from benchmarks.objects import NAMESPACE
+from benchmarks.observer import Observer
+from benchmarks.processes import Ceiling, Contender, Failed, KubeScheduler, Operators
+from benchmarks.scenarios import Cell, Mode, Who
+from benchmarks.usage import Meter, read_peak_mib
+from koord.kube.config import load_kubeconfig
+from koord.runtime.settings import Settings
+from koord.sandbox import Component, Write
+
+Attach = Callable[[str, int], None]
+"""Is told the name of a row, and the process of the operators that are measured for it."""
+
+_CREATED: Final = 201
+_PATIENCE: Final = 120.0
+_SLOWEST: Final = 20  # pods per second; what is slower is broken
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What placing the pods of a cell took; latencies in seconds."""
+
+    pods_per_s: float
+    writes_per_pod: float
+    p50: float
+    p99: float
+    cpu_ms_per_pod: float
+    rss_mib: float
+    noise: float
+    """Processors that the rest of the machine used right before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """In seconds since the epoch."""
+
+    began: float
+    ended: float
+
+
+class Laboratory:
+    """Measures on one cluster."""
+
+    def __init__(self, cluster: Cluster, attach: Attach | None = None) -> None:
+        self._cluster = cluster
+        self._attach = attach
+        self._access = load_kubeconfig(str(cluster.box.kubeconfig))
+
+    def measure(self, cell: Cell, who: Who) -> Measurement:
+        """Let one of the schedulers place the pods."""
+        return self._measure(cell, self.make_contender(who))
+
+    def measure_ceiling(self, cell: Cell) -> Measurement:
+        """Let the client place them that does not think."""
+        order = CeilingOrder(
+            kubeconfig=str(self._cluster.kubeconfig),
+            namespace=NAMESPACE,
+            size=cell.load.size,
+            gated=cell.gated,
+            in_flight=Settings().bind_concurrency,
+            nodes=tuple(self._cluster.nodes),
+        )
+        path = self._cluster.write_order("ceiling", order)
+        return self._measure(cell, Ceiling(self._cluster.box.directory, path))
+
+    def make_contender(self, who: Who) -> Contender:
+        """Return a scheduler that can be started."""
+        directory = self._cluster.box.directory
+        if who is Who.OPERATORS:
+            return Operators(directory, self._cluster.kubeconfig)
+        command = self._cluster.command_of(Component.SCHEDULER, KubeScheduler.ARGUMENTS)
+        return KubeScheduler(directory, command)
+
+    def _measure(self, cell: Cell, contender: Contender) -> Measurement:
+        cluster = self._cluster
+        order = _make_order(cluster, cell, contender.scheduler)
+        noise = cluster.rest()
+        cluster.forget_writes()
+        try:
+            if cell.mode is Mode.DRAINED:
+                cluster.create(order)
+                cluster.rest()
+            observer = Observer(self._access, cell.load.pods)
+            with contender, Meter(contender.pid) as meter:
+                if self._attach is not None and isinstance(contender, Operators):
+                    self._attach(cell.name(Who.OPERATORS), contender.pid)
+                if cell.mode is Mode.BURST:
+                    contender.wait_ready()
+                    cluster.rest()
+                    cluster.create(order)
+                _wait_bound(cell, contender, observer)
+                writes = self._settle(contender)
+                peak = read_peak_mib(contender.pid)
+            own = [one for one in writes if one.user == contender.user]
+            span = _find_span(cell, writes, own)
+            latencies = observer.latencies(None if cell.mode is Mode.BURST else span.began)
+            return Measurement(
+                pods_per_s=cell.load.pods / (span.ended - span.began),
+                writes_per_pod=len(own) / cell.load.pods,
+                p50=percentile(latencies, 50),
+                p99=percentile(latencies, 99),
+                cpu_ms_per_pod=meter.since(span.began) / cell.load.pods * 1e3,
+                rss_mib=peak,
+                noise=noise,
+            )
+        finally:
+            cluster.clear()
+
+    def _settle(self, contender: Contender) -> list[Write]:
+        """Return all writes, once nothing more is to be expected."""
+        while True:
+            now, writes = time.time(), self._cluster.read_writes()
+            if now - max(one.answered for one in writes) >= contender.quiet_seconds:
+                return writes
+            time.sleep(0.5)
+
+
+def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
+    return Order(
+        kubeconfig=str(cluster.box.kubeconfig),
+        namespace=NAMESPACE,
+        groups=cell.load.groups,
+        size=cell.load.size,
+        requests=dict(cell.load.requests),
+        scheduler=scheduler,
+        gated=cell.gated,
+    )
+
+
+def _wait_bound(cell: Cell, contender: Contender, observer: Observer) -> None:
+    deadline = time.monotonic() + _PATIENCE + cell.load.pods / _SLOWEST
+    while not observer.is_done(0.5):
+        contender.check()
+        if time.monotonic() > deadline:
+            count = f"{len(observer.bound)} of {cell.load.pods} pods are bound"
+            raise Failed(f"{count}; {contender.read_log()}")
+
+
+def _find_span(cell: Cell, writes: Sequence[Write], own: Sequence[Write]) -> _Span:
+    """Return when placing began and ended; ``own`` are the writes of who placed."""
+    bound = [one for one in own if one.subresource == "binding" and one.code == _CREATED]
+    if len(bound) != cell.load.pods:
+        raise Failed(f"{len(bound)} bindings of {cell.load.pods} pods are in the audit log")
+    if cell.mode is Mode.BURST:
+        first = [one for one in writes if _is_creation(one)]
+    else:
+        first = [one for one in own if one.resource == "pods"]
+    return _Span(min(one.received for one in first), max(one.answered for one in bound))
+
+
+def _is_creation(write: Write) -> bool:
+    return write.verb == "create" and write.resource == "pods" and not write.subresource
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the smallest value that so many percent are not above."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

@@ -1,0 +1,110 @@
+"""What is created and written, as JSON: pods and PodGroups, and the writes that place a pod.
+
+The writes of the ceiling are those of the operators, byte for byte but for the values; a test
+compares them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koord.api.gang import encode_bind_record
+
+GATE: Final = "operators.koordinator.sh/placement"
+PLAN: Final = "operators.koordinator.sh/plan"
+PLAN_ID: Final = "0123456789"
+SCHEDULER: Final = "koord-scheduler"
+GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+NAMESPACE: Final = "bench"
+RESIDENTS: Final = "residents"
+"""The namespace of pods that are there before, on their nodes."""
+
+_GROUPS: Final = "scheduling.sigs.k8s.io/v1alpha1"
+GROUPS_PATH: Final = f"/apis/{_GROUPS}/podgroups"
+
+
+def pods_path(namespace: str) -> str:
+    """Return where the pods of a namespace are."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def groups_path(namespace: str) -> str:
+    """Return where the PodGroups of a namespace are."""
+    return f"/apis/{_GROUPS}/namespaces/{namespace}/podgroups"
+
+
+def make_namespace(name: str) -> dict[str, Any]:
+    """Make a namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def make_group(name: str, members: int) -> dict[str, Any]:
+    """Make a PodGroup that wants all of its members."""
+    return {
+        "apiVersion": _GROUPS,
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"minMember": members},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What matters of a pod of one container; with a ``node`` it is bound from the start."""
+
+    namespace: str
+    name: str
+    requests: Mapping[str, str]
+    scheduler: str
+    group: str = ""
+    gated: bool = False
+    node: str = ""
+
+
+def make_pod(pod: Pod) -> dict[str, Any]:
+    """Make a pod."""
+    resources = {"requests": pod.requests, "limits": pod.requests}
+    spec: dict[str, Any] = {
+        "schedulerName": pod.scheduler,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "worker", "image": "busybox:1.37", "resources": resources}],
+    }
+    if pod.gated:
+        spec["schedulingGates"] = [{"name": GATE}]
+    if pod.node:
+        spec["nodeName"] = pod.node
+    metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
+    if pod.group:
+        metadata["labels"] = {GROUP_LABEL: pod.group}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def make_release(uid: str, annotations: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Make the patch that takes our gate off a pod and records the plan on it."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
+        {"op": "remove", "path": "/spec/schedulingGates/0"},
+        {"op": "test", "path": "/metadata/annotations", "value": None},
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+    ]
+
+
+def make_binding(
+    namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Make the binding that gives a pod its node, with the plan once more."""
+    metadata = {"name": name, "namespace": namespace, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {**metadata, "annotations": annotations},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def make_annotations(node: str, group: str, members: int) -> dict[str, str]:
+    """Make the annotations that record a plan."""
+    id_ = f"{NAMESPACE}/{group}" if group else ""
+    plan = f'{{"node":"{node}","plan":"{PLAN_ID}","group":"{id_}","members":{members}}}'
+    return {PLAN: plan, **(encode_bind_record(id_, members) if members > 1 else {})}

@@ -1,0 +1,107 @@
+"""From measurements to rows: medians over the repetitions, shares of the ceiling around them."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import mean, median
+
+import msgspec
+
+from benchmarks.coldstart import Start
+from benchmarks.measure import Measurement
+from benchmarks.scenarios import COLD_START, Cell, ColdStart, Who
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """The least and the most of all repetitions."""
+
+    least: float
+    most: float
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario, as it stands in the file. What a scenario does not have is null."""
+
+    name: str
+    scheduler: str
+    pods: int
+    nodes: int
+    residents: int
+    gang_size: int
+    gated: bool
+    mode: str
+    repetitions: int
+    ceiling_pods_per_s: float | None = None
+    pods_per_s: float | None = None
+    share: float | None = None
+    share_spread: Spread | None = None
+    writes_per_pod: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    cpu_ms_per_pod: float | None = None
+    first_bind_ms: float | None = None
+    ms_per_object: float | None = None
+    rss_mib: float
+    noise: float
+    """Processors that the rest of the machine used right before."""
+
+
+def make_row(
+    cell: Cell, who: Who, runs: Sequence[Measurement], ceilings: Sequence[Measurement]
+) -> Row:
+    """Make the row of one scheduler.
+
+    ``ceilings`` are one more than ``runs``: each run stands between two of them, and is compared
+    with the mean of both, because machines get slower and faster with time.
+    """
+    around = [mean((a.pods_per_s, b.pods_per_s)) for a, b in pairwise(ceilings)]
+    shares = [run.pods_per_s / ceiling for run, ceiling in zip(runs, around, strict=True)]
+
+    def middle(of: Callable[[Measurement], float], digits: int) -> float:
+        return round(median(map(of, runs)), digits)
+
+    return Row(
+        name=cell.name(who),
+        scheduler=who,
+        pods=cell.load.pods,
+        nodes=cell.load.nodes,
+        residents=cell.load.residents,
+        gang_size=cell.load.size,
+        gated=cell.gated,
+        mode=cell.mode,
+        repetitions=len(runs),
+        ceiling_pods_per_s=round(median(around), 1),
+        pods_per_s=middle(lambda run: run.pods_per_s, 1),
+        share=round(median(shares), 3),
+        share_spread=Spread(round(min(shares), 3), round(max(shares), 3)),
+        writes_per_pod=middle(lambda run: run.writes_per_pod, 3),
+        p50_ms=middle(lambda run: run.p50 * 1e3, 1),
+        p99_ms=middle(lambda run: run.p99 * 1e3, 1),
+        cpu_ms_per_pod=middle(lambda run: run.cpu_ms_per_pod, 3),
+        rss_mib=middle(lambda run: run.rss_mib, 1),
+        noise=middle(lambda run: run.noise, 2),
+    )
+
+
+def make_start_row(cold: ColdStart, who: Who, starts: Sequence[Start]) -> Row:
+    """Make the row of a cold start."""
+    first = median(one.first_bind for one in starts) * 1e3
+    return Row(
+        name=name_of_start(who),
+        scheduler=who,
+        pods=1,
+        nodes=cold.nodes,
+        residents=cold.residents,
+        gang_size=1,
+        gated=who is Who.OPERATORS,
+        mode="start",
+        repetitions=len(starts),
+        first_bind_ms=round(first, 1),
+        ms_per_object=round(first / cold.objects, 4),
+        rss_mib=round(median(one.rss_mib for one in starts), 1),
+        noise=round(median(one.noise for one in starts), 2),
+    )
+
+
+def name_of_start(who: Who) -> str:
+    """Return what the row of a cold start is called."""
+    return COLD_START if who is Who.OPERATORS else f"{COLD_START}-{who}"

@@ -1,0 +1,66 @@
+"""What processes use, as the kernel counts it (`/proc`)."""
+
+import os
+import threading
+import time
+from bisect import bisect_left
+from pathlib import Path
+from typing import Final, Self
+
+_TICK: Final = 1.0 / os.sysconf("SC_CLK_TCK")
+_EVERY: Final = 0.02  # seconds
+_MIB_IN_KIB: Final = 1024
+
+
+def read_cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, all its threads together."""
+    # What follows the name, which may hold spaces: state, …, utime and stime are fields 14 and 15.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK
+
+
+def read_busy_seconds() -> float:
+    """Return the processor time that all processes of the machine have used."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[:7])
+    return (user + nice + system + irq + softirq) * _TICK
+
+
+def read_peak_mib(pid: int) -> float:
+    """Return the most memory that a process has ever held."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / _MIB_IN_KIB
+    raise ValueError(f"process {pid} holds no memory")
+
+
+class Meter(threading.Thread):
+    """Notes all the time how much processor time a process has used."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(name="meter", daemon=True)
+        self._pid = pid
+        self._times: list[float] = []
+        self._used: list[float] = []
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Note until told to end."""
+        while not self._ended.wait(_EVERY):
+            used = read_cpu_seconds(self._pid)
+            self._times.append(time.time())
+            self._used.append(used)
+
+    def since(self, moment: float) -> float:
+        """Return the processor time used since a moment, given in seconds since the epoch."""
+        return (
+            self._used[-1] - self._used[min(bisect_left(self._times, moment), len(self._used) - 1)]
+        )

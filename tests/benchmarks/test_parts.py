@@ -1,0 +1,111 @@
+"""The parts of the benchmark that no cluster is needed for."""
+
+import pytest
+from benchmarks.measure import Measurement, percentile
+from benchmarks.objects import PLAN_ID, make_annotations, make_binding, make_release
+from benchmarks.rows import make_row
+from benchmarks.runner import Choice
+from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
+from benchmarks.wire import Chunks, body_of, is_complete
+
+from koord.core.plan import Assignment, Placement
+from koord.core.pods import Handling, Pod, PodShape
+from koord.kube.plannote import encode_annotations
+from koord.kube.releasepatch import make_release_patch
+from koord.kube.translate.affinity import AffinityForm
+from koord.kube.translate.pods import PodForm
+
+
+@pytest.mark.parametrize(
+    ("ordered", "percent", "expected"),
+    [([1.0], 50, 1.0), ([1.0, 2.0], 50, 1.0), ([1.0, 2.0], 51, 2.0), ([*range(1, 101)], 99, 99)],
+)
+def test_a_percentile_is_a_value_that_was_measured(ordered, percent, expected):
+    assert percentile(ordered, percent) == expected
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_chunks_may_be_cut_anywhere(cut):
+    stream = b"4\r\nabcd\r\n0a\r\n0123456789\r\n0\r\n\r\n"
+    chunks = Chunks()
+    assert chunks.feed(stream[:cut]) + chunks.feed(stream[cut:]) == b"abcd0123456789"
+    assert chunks.ended
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (HEAD + b"Content-Length: 2\r\n\r\n{}", b"{}"),
+        (HEAD + b"content-length: 0\r\n\r\n", b""),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"{}"),
+    ],
+)
+def test_an_answer_is_complete_with_its_last_byte(answer, body):
+    assert not any(is_complete(answer[:end]) for end in range(len(answer)))
+    assert is_complete(answer)
+    assert body_of(answer) == body
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_ceiling_writes_what_the_operators_write(size):
+    pods = [
+        Pod(f"uid-{at}", "bench", f"pod-7-{at}", PodShape(()), handling=Handling.RELEASE_AND_BIND)
+        for at in range(size)
+    ]
+    group = "bench/gang-7" if size > 1 else ""
+    assignments = tuple(Assignment(pod, "node-1") for pod in pods)
+    placement = Placement("unit", PLAN_ID, group, assignments)
+
+    written = encode_annotations(assignments[0], placement)
+    ours = make_annotations("node-1", "gang-7" if size > 1 else "", size)
+
+    assert ours == written
+    assert make_release("uid-0", ours) == make_release_patch(
+        pods[0], "node-1", PodForm(has_annotations=False, affinity=AffinityForm()), written
+    )
+
+
+def test_a_binding_names_the_pod_by_its_uid():
+    binding = make_binding("bench", "p", "uid-0", "node-1", {"a": "b"})
+    assert binding["metadata"] == {
+        "name": "p",
+        "namespace": "bench",
+        "uid": "uid-0",
+        "annotations": {"a": "b"},
+    }
+    assert binding["target"]["name"] == "node-1"
+
+
+def make_measurement(pods_per_s):
+    return Measurement(
+        pods_per_s, writes_per_pod=2.0, p50=0.1, p99=0.2, cpu_ms_per_pod=1.0, rss_mib=90.0, noise=0
+    )
+
+
+def test_a_run_is_compared_with_the_ceilings_before_and_after_it():
+    cell = Cell(Load("some", 10, 1, 4, CPU), Mode.BURST, gated=True, who=tuple(Who))
+    runs, ceilings = ([*map(make_measurement, rates)] for rates in ([50, 90, 30], [100] * 4))
+    ceilings[1] = make_measurement(200)
+
+    row = make_row(cell, Who.OPERATORS, runs, ceilings)
+
+    assert row.pods_per_s == 50
+    assert row.ceiling_pods_per_s == 150
+    assert row.share == 0.333  # of 50/150, 90/150 and 30/100 the one in the middle
+    assert (row.share_spread.least, row.share_spread.most) == (0.3, 0.6)
+
+
+def test_rows_are_chosen_by_a_part_of_their_name():
+    chosen = Choice(only="gangs-kube-scheduler-burst")
+    assert chosen.names() == ["gangs-kube-scheduler-burst"]
+    assert Choice(only="nonsense").names() == []
+    assert set(Choice(only="cold").names()) == {"cold-start", "cold-start-kube-scheduler"}
+
+
+def test_every_row_has_a_name_of_its_own():
+    for quick in (True, False):
+        names = Choice(quick=quick).names()
+        assert len(names) == len(set(names))

@@ -1,0 +1,49 @@
+"""The benchmark as a whole, with a few pods: not how fast it is, but that it can tell."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OF_EVERY_ROW = {
+    "name",
+    "scheduler",
+    "pods",
+    "nodes",
+    "gated",
+    "mode",
+    "ceiling_pods_per_s",
+    "pods_per_s",
+    "share",
+    "writes_per_pod",
+    "p50_ms",
+    "p99_ms",
+    "cpu_ms_per_pod",
+    "rss_mib",
+}
+
+
+@pytest.mark.sandbox
+@pytest.mark.timeout(600)
+def test_gangs_in_a_burst(tmp_path):
+    file = tmp_path / "rows.json"
+    options = ["--quick", "--only", "gangs-gated-burst", "--json", str(file)]
+    command = [sys.executable, "-m", "benchmarks", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(file.read_text())
+    assert row.keys() >= OF_EVERY_ROW
+    assert row["name"] == "gangs-gated-burst"
+    assert row["name"] in done.stdout
+    assert (row["pods"], row["gated"], row["mode"]) == (100, True, "burst")
+    ratio = row["pods_per_s"] / row["ceiling_pods_per_s"]
+    assert row["share"] == pytest.approx(ratio, abs=0.01)
+    # The release and the binding; statuses and events of ten gangs on top.
+    assert 2.0 <= row["writes_per_pod"] < 4.0
+    assert 0 < row["p50_ms"] <= row["p99_ms"]
+    assert row["cpu_ms_per_pod"] > 0
+    assert row["rss_mib"] > 0

@@ -1,0 +1,79 @@
+"""The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.builders import make_pod, make_pod_group
+
+from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
+from koord.core.gang.model import PodGroup
+from koord.core.state import ClusterState, Feed
+from koord.kube.statement import Condition
+
+A, B = "default/a", "default/b"
+
+
+class Scene:
+    """Two gangs that start together, and what is written about each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.written: list[tuple[str, str]] = []
+        self.state = ClusterState()
+        self.feed: Feed = self.state.feed()
+        self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
+        for gang in (A, B):
+            self.state.upsert_pod_group(make_pod_group(gang, 5).group(A, B).build())
+        for gang in "ab":
+            self.join(gang, 0)
+
+    def write_status(
+        self, pod_group: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        quorum = next(one for one in conditions if one.type == "QuorumReached")
+        self.written.append((pod_group.key, quorum.message))
+
+    def join(self, gang: str, number: int) -> None:
+        pod = make_pod(f"{gang}-{number}").gang(f"default/{gang}").created(self.now)
+        self.state.upsert_pod(pod.build())
+
+    def pass_time(self, seconds: float) -> list[str]:
+        """Let changes arrive, and time pass; return which gangs were written about."""
+        self.controller._touch(self.feed.drain().gangs)
+        self.now += seconds
+        self.written.clear()
+        self.controller._flush()
+        return sorted(gang for gang, _ in self.written)
+
+
+def test_gang_of_whose_group_others_change_is_written_again_after_a_pause() -> None:
+    scene = Scene()
+    assert scene.pass_time(LONGEST_SECONDS) == [A, B]
+    for number in range(1, 4):
+        scene.join("a", number)
+        assert scene.pass_time(LONGEST_SECONDS) == [A]
+    assert scene.pass_time(SAY_AGAIN_AFTER_SECONDS) == [B]
+    assert "4 of 5" in scene.written[0][1]
+
+
+def test_gang_whose_group_is_complete_is_told_at_once() -> None:
+    scene = Scene()
+    scene.pass_time(LONGEST_SECONDS)
+    for gang in "ab":
+        for number in range(1, 5):
+            scene.join(gang, number)
+    assert scene.pass_time(LONGEST_SECONDS) == [A, B]
+
+
+def test_wait_times_of_gangs_are_kept_once_and_not_for_good() -> None:
+    scene = Scene()
+    for number in range(1, 9):
+        for gang in "ab":
+            scene.join(gang, number)
+        scene.pass_time(LONGEST_SECONDS)
+    assert set(scene.controller._timeouts) == {A, B}
+    for gang in (A, B):
+        scene.state.remove_pod_group(gang)
+    scene.pass_time(LONGEST_SECONDS)
+    assert not scene.controller._timeouts
+    assert not scene.controller._said

@@ -1,0 +1,111 @@
+"""Which Lease a process stands for, and when the name of its scheduler is taken."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from koord.api.keys import own
+from koord.kube.client import Client, Media
+from koord.kube.config import Access, find_credentials
+from koord.kube.fence import Fence
+from koord.runtime import election
+from koord.runtime.election import NameTaken, lease_name, make_elector, refuse_taken_name
+from koord.runtime.wiring import OPERATORS
+from koord.sandbox import Sandbox
+from koord.sandbox.errors import ApiError
+
+NAMESPACE = "koordinator-system"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+@pytest.mark.parametrize(
+    ("operators", "name"),
+    [
+        (OPERATORS, "koord-operators"),
+        (frozenset(OPERATORS), "koord-operators"),
+        (["placement"], "koord-placement"),
+        (["device"], "koord-device"),
+        (["podgroup", "placement"], "koord-placement-podgroup"),
+        (["placement", "podgroup"], "koord-placement-podgroup"),
+    ],
+)
+def test_the_name_follows_from_what_runs(operators: Any, name: str) -> None:
+    assert lease_name(operators) == name
+
+
+@pytest.mark.parametrize(
+    ("access", "key"),
+    [
+        (Access("https://x", namespace="mine", in_pod=True), "mine/koord-device"),
+        # Two contexts of one cluster must not lead to two leaders.
+        (Access("https://x", namespace="mine"), "koord-system/koord-device"),
+    ],
+)
+async def test_the_lease_is_where_the_process_is(access: Access, key: str) -> None:
+    client = Client(find_credentials())
+    first = make_elector(client, access, ["device"], Fence())
+    second = make_elector(client, access, ["device"], Fence())
+    assert first.key == key
+    assert first.election.identity != second.election.identity
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
+        yield client
+
+
+@pytest.fixture
+def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The Lease of Koordinator's scheduler, held, and watched for a short time."""
+    monkeypatch.setattr(election, "RETRY_SECONDS", 0.1)
+    with suppress(ApiError):
+        sandbox.create_namespace(NAMESPACE)
+    with suppress(ApiError):
+        sandbox.client.delete(f"{LEASES}/koord-scheduler")
+    return {
+        "metadata": {"name": "koord-scheduler"},
+        "spec": {"holderIdentity": "host_1", "leaseDurationSeconds": 1},
+    }
+
+
+async def test_without_koordinator_the_name_is_free(client: Client, twin: dict[str, Any]) -> None:
+    await refuse_taken_name(client, own.SCHEDULER_NAME)
+
+
+@pytest.mark.parametrize("holder", ["host_1", ""])
+async def test_a_lease_that_nobody_renews_is_dead(
+    client: Client, twin: dict[str, Any], holder: str
+) -> None:
+    twin["spec"]["holderIdentity"] = holder
+    await client.post(LEASES, twin)
+    await refuse_taken_name(client, own.SCHEDULER_NAME)
+
+
+async def renew(client: Client) -> None:
+    for second in range(60):
+        spec = {"renewTime": f"2026-01-01T00:00:{second:02d}.000000Z"}
+        await client.patch(f"{LEASES}/koord-scheduler", {"spec": spec}, Media.MERGE_PATCH)
+        await asyncio.sleep(0.1)
+
+
+async def test_a_scheduler_that_is_alive_has_the_name(client: Client, twin: dict[str, Any]) -> None:
+    await client.post(LEASES, twin)
+    alive = asyncio.create_task(renew(client))
+    with pytest.raises(NameTaken, match=r"host_1.*configure another schedulerName"):
+        await refuse_taken_name(client, own.SCHEDULER_NAME)
+    await refuse_taken_name(client, "another-scheduler")
+    alive.cancel()
+
+
+async def test_who_may_not_look_is_told_and_goes_on(
+    sandbox: Sandbox, twin: dict[str, Any], namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sandbox.client.create(LEASES, twin)
+    kubeconfig = sandbox.kubeconfig_for(namespace, "default")
+    async with Client(find_credentials(str(kubeconfig))) as client:
+        await refuse_taken_name(client, own.SCHEDULER_NAME)
+    assert "cannot see whether" in caplog.text
