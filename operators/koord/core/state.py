@@ -5,7 +5,7 @@ assigned but whose binding has not been seen counts as being on its node (*assum
 confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from koord.core.constraints import ClaimUse, PodConstraints, Profile
@@ -143,6 +143,14 @@ class ClusterState:
         """Return the cluster as it is now, for a planner to try things on."""
         around = Neighbourhood(self._namespaces, self._residents, self._carriers)
         return Snapshot(self.table, self._ports, around, self.volumes)
+
+    def company(self) -> Iterator[tuple[Pod, int]]:
+        """Yield the pods that others see on a node, each with the node's row, by their keys."""
+        for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
+            charge = self._charges.get(pod.uid)
+            row = None if charge is None else self.table.row_of.get(charge.load.node)
+            if charge is not None and charge.is_there and row is not None:
+                yield pod, row
 
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""

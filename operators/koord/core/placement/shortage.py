@@ -12,6 +12,7 @@ import numpy as np
 from koord.core.nodes import Node
 from koord.core.placement.arrays import HOSTNAME, Mask
 from koord.core.placement.labels import is_tolerated
+from koord.core.placement.obstacles import Obstacles
 from koord.core.placement.snapshot import Snapshot
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
@@ -90,16 +91,16 @@ def count_refusals(snapshot: Snapshot, shape: PodShape) -> tuple[RefusedNodes, .
     )
 
 
-def offers(snapshot: Snapshot, shape: PodShape) -> list[NodeOffer]:
-    """Return every node's answer for a shape, nodes in the order of names."""
+def offers(obstacles: Obstacles) -> list[NodeOffer]:
+    """Return every node's answer for a pod, nodes in the order of names."""
+    snapshot, shape = obstacles.snapshot, obstacles.shape
     room = snapshot.room(shape)
     checks = list(snapshot.checks(shape))
     answers = []
     for name, row in snapshot.table.live_rows():
         refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
-        node = snapshot.table.node_at(row)
+        detail = obstacles.describe(refusal, row)
         short = _short_at(snapshot, shape, row)
-        detail = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ""
         answers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
     return answers
 

@@ -17,7 +17,7 @@ from koord.core.placement.ports import HostPorts
 from koord.core.placement.spread import spread_limits
 from koord.core.placement.surroundings import Neighbourhood, Surroundings
 from koord.core.placement.table import NodeTable, RequestVector
-from koord.core.placement.volumes import VolumeBook, volume_limits
+from koord.core.placement.volumes import Claim, Volume, VolumeBook, volume_limits
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady
 
@@ -97,6 +97,10 @@ class Snapshot:
     def volume_obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
         """Return what is the matter with the volumes of a pod, wherever it may go."""
         return self._volumes.obstacle(pod) if pod.claims else None
+
+    def bound_volumes(self, pod: Pod) -> Iterator[tuple[Claim, Volume]]:
+        """Yield the claims of a pod that are bound, each with its volume."""
+        return self._volumes.bound(pod)
 
     def is_reactive(self, shape: PodShape) -> bool:
         """Whether a pod of the shape, once placed, changes where the next of them may go."""

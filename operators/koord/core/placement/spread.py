@@ -11,12 +11,13 @@ The rules are those of kube-scheduler's plugin PodTopologySpread:
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from koord.core.constraints import SpreadConstraint
 from koord.core.placement.arrays import NO_LIMIT, Ints, Mask
-from koord.core.placement.surroundings import Surroundings
+from koord.core.placement.surroundings import Domains, Surroundings
 from koord.core.pods import PodShape
 from koord.core.reasons import NodeRefusal
 
@@ -69,18 +70,63 @@ def _limits(
     As long as a domain is not above the emptiest other one, each pod raises the minimum with it.
     From there on ``maxSkew`` more may come.
     """
+    tally = _count(shape, constraint, constraints, around)
+    lowest, of_the_others = _minima(tally.totals, tally.present, constraint.min_domains)
+    is_self = constraint.pods in shape.sought_by
+    if is_self and constraint.pods.selector:
+        limits = np.clip(constraint.max_skew + of_the_others - tally.totals, 0, NO_LIMIT)
+    else:
+        limits = np.where(tally.totals + is_self - lowest <= constraint.max_skew, NO_LIMIT, 0)
+    limits[0] = 0
+    return tally.domains.spread_out(limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """Pods per domain, and which domains are present."""
+
+    domains: Domains
+    totals: Ints
+    present: Ints
+
+
+def _count(
+    shape: PodShape,
+    constraint: SpreadConstraint,
+    constraints: tuple[SpreadConstraint, ...],
+    around: Surroundings,
+) -> _Tally:
     domains = around.domains(constraint.topology_key)
     counting = counting_rows(constraint, constraints, shape, around)
     totals = domains.total(np.where(counting, matching_pods(constraint, around), 0))
     present = np.flatnonzero(domains.total(counting.astype(np.int64)))
-    lowest, of_the_others = _minima(totals, present, constraint.min_domains)
-    is_self = constraint.pods in shape.sought_by
-    if is_self and constraint.pods.selector:
-        limits = np.clip(constraint.max_skew + of_the_others - totals, 0, NO_LIMIT)
-    else:
-        limits = np.where(totals + is_self - lowest <= constraint.max_skew, NO_LIMIT, 0)
-    limits[0] = 0
-    return domains.spread_out(limits)
+    return _Tally(domains, totals, present)
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """The numbers of one constraint: pods in the domain of each row, and in the emptiest one.
+
+    ``present`` is how many domains there are; ``is_self`` says that the pod counts, too.
+    """
+
+    totals: Ints
+    lowest: int
+    present: int
+    is_self: bool
+
+
+def count_skew(shape: PodShape, constraint: SpreadConstraint, around: Surroundings) -> Skew:
+    """Return the numbers behind one of the constraints that must hold for a pod."""
+    constraints = () if shape.constraints is None else shape.constraints.spread
+    tally = _count(shape, constraint, constraints, around)
+    lowest, _ = _minima(tally.totals, tally.present, constraint.min_domains)
+    return Skew(
+        totals=tally.domains.spread_out(tally.totals),
+        lowest=lowest,
+        present=int(tally.present.size),
+        is_self=constraint.pods in shape.sought_by,
+    )
 
 
 def _minima(totals: Ints, present: Ints, min_domains: int) -> tuple[int, Ints]:

@@ -119,6 +119,14 @@ class VolumeBook:
                 if not self.in_use[use.key]:
                     del self.in_use[use.key]
 
+    def bound(self, pod: Pod) -> Iterator[tuple[Claim, Volume]]:
+        """Yield the claims of a pod that are bound, each with its volume."""
+        for use in pod.claims:
+            claim = self.claims.get(use.key, _UNKNOWN)
+            volume = self.volumes.get(claim.volume) if claim.is_bound else None
+            if volume is not None:
+                yield claim, volume
+
     def constraints(self, pod: Pod) -> VolumeConstraints | None:
         """Return where the bound volumes of a pod can be used; None if anywhere."""
         terms: set[tuple[SelectorTerm, ...]] = set()
@@ -190,16 +198,16 @@ def volume_limits(
             mask &= labels.rows_of_any(terms)
         yield NodeRefusal.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)
     if constraints.zones:
-        yield NodeRefusal.VOLUME_ZONE, np.where(_in_zones(constraints, labels), NO_LIMIT, 0)
+        yield NodeRefusal.VOLUME_ZONE, np.where(is_in_zones(constraints.zones, labels), NO_LIMIT, 0)
 
 
-def _in_zones(constraints: VolumeConstraints, labels: LabelColumns) -> Mask:
+def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelColumns) -> Mask:
     """Return the rows whose zone labels fit; nodes without any such label are anywhere."""
     is_anywhere = np.ones(labels.rows, dtype=np.bool_)
     for key in ZONE_LABELS:
         is_anywhere &= np.equal(labels.column(key).ids, ABSENT)
     fits = np.ones(labels.rows, dtype=np.bool_)
-    for key, values in constraints.zones:
+    for key, values in zones:
         column = labels.column(key)
         here = column.having(values)
         if key in _BETA:
