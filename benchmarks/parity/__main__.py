@@ -53,7 +53,8 @@ def _report(tally: Tally, *, with_mutants: bool) -> None:
         print(difference)
     print(
         f"{tally.pods} pods on {NODES} nodes each: {tally.pairs} pairs, "
-        f"{tally.feasible} of them feasible, {len(tally.differences)} pods differ"
+        f"{tally.feasible} of them feasible, {tally.asked_again} pods asked again, "
+        f"{len(tally.differences)} pods differ"
     )
 
 

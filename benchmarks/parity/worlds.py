@@ -20,6 +20,7 @@ class Tally:
     """What was compared: pairs of a pod and a node, and the mutants that pods have found out."""
 
     pods: int = 0
+    asked_again: int = 0
     pairs: int = 0
     feasible: int = 0
     differences: list[str] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Round:
                 break
             # kube-scheduler follows the API server a moment later: what it had not seen yet.
             time.sleep(SETTLE_SECONDS * attempt)
+            tally.asked_again += len(wrong)
             again, seen = self._ask(wrong)
             theirs |= again
             mine |= find_feasible(seen)
