@@ -20,7 +20,7 @@ class SelectorIndex:
     """Finds the selectors that mean a pod, among many."""
 
     def __init__(self) -> None:
-        self._uses: Counter[PodSelector] = Counter()
+        self._uses: dict[PodSelector, int] = {}
         self._by_label: dict[tuple[str, str], dict[PodSelector, None]] = {}
         self._others: dict[PodSelector, None] = {}
 
@@ -32,8 +32,8 @@ class SelectorIndex:
 
     def add(self, pods: PodSelector) -> None:
         """File a selector; as often as it is added it must be removed to be gone."""
-        self._uses[pods] += 1
-        if self._uses[pods] == 1:
+        uses = self._uses[pods] = self._uses.get(pods, 0) + 1
+        if uses == 1:
             for label in _labels_needed(pods):
                 self._by_label.setdefault(label, {})[pods] = None
             if not _labels_needed(pods):

@@ -49,8 +49,7 @@ def fill(snapshot: Snapshot, shape: PodShape, count: int, scoring: Scoring) -> l
     bonus = [0] * ranked.size if liked is None else liked[ranked].tolist()
     chosen = rows[ranked]
     shares = _spread(snapshot, terms, count, _Ranked(chosen.tolist(), room[chosen].tolist(), bonus))
-    for share in shares:
-        snapshot.place(shape, share.row, share.count)
+    snapshot.place_each(shape, {share.row: share.count for share in shares})
     return shares
 
 

@@ -37,8 +37,10 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
     attempt = _Attempt(snapshot, scoring)
     units = list(units)
     for unit in units:
-        for pod in unit.pods:
-            snapshot.note(pod.shape)
+        for demand in unit.demands:
+            for pod in demand.pods:
+                if pod.shape.constraints is not None:
+                    snapshot.note(pod.shape.constraints)
     for unit in units:
         outcome = attempt.decide(unit)
         if isinstance(outcome, Refusal):
@@ -60,25 +62,25 @@ class _Attempt:
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
 
     def decide(self, unit: Unit) -> Placement | Refusal:
-        obstacle = _obstacle(unit, self._snapshot)
+        pods = unit.pods
+        obstacle = _obstacle(pods, self._snapshot)
         if obstacle is not None:
-            return Refusal(unit.key, unit.pods, obstacle)
-        question = self._question_of(unit)
+            return Refusal(unit.key, pods, obstacle)
+        question = self._question_of(pods) if unit.required == len(pods) else None
         known = None if question is None else self._refused.get(question)
         if known is not None:
-            return Refusal(unit.key, unit.pods, replace(known, first=unit.pods[0].key))
-        placed = self._place(unit)
+            return Refusal(unit.key, pods, replace(known, first=pods[0].key))
+        placed = self._place(unit, pods)
         if isinstance(placed, InsufficientNodes):
             if question is not None:
                 self._refused[question] = placed
-            return Refusal(unit.key, unit.pods, placed)
+            return Refusal(unit.key, pods, placed)
         self._refused.clear()
         placed.sort(key=lambda assignment: assignment.pod.key)
         return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed))
 
-    def _place(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
+    def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()
-        pods = unit.pods
         placed = self._assign(pods)
         if len(placed) == len(pods) or (placed and not unit.required):
             return placed
@@ -119,10 +121,10 @@ class _Attempt:
         """Place as many of ``pods`` as fit, gathered in one place if that is how all of them do."""
         mark = self._snapshot.checkpoint()
         placed = self._assign_once(pods)
-        if len(placed) == len(pods) or not any(map(_has_affinity, pods)):
+        if len(placed) == len(pods) or not any(map(_has_affinity, _distinct(pods))):
             return placed
         self._snapshot.rollback(mark)
-        shapes = Counter(self._snapshot.shape_of(pod) for pod in pods)
+        shapes = Counter(self._snapshot.shapes_of(pods))
         for confined in find_gatherings(self._snapshot, shapes):
             self._snapshot.confined = confined
             placed = self._assign_once(pods)
@@ -136,10 +138,10 @@ class _Attempt:
         """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
-        for pod in pods:
-            kept = self._keep_promise(pod)
+        for pod, shape in zip(pods, self._snapshot.shapes_of(pods), strict=True):
+            kept = None if pod.recorded is None else self._keep_promise(pod)
             if kept is None:
-                waiting.setdefault(self._snapshot.shape_of(pod), []).append(pod)
+                waiting.setdefault(shape, []).append(pod)
             else:
                 assignments.append(kept)
         while waiting:
@@ -177,7 +179,7 @@ class _Attempt:
             for share in shares
         )
         nodes = [name for _, name, count in names for _ in range(count)]
-        if len(nodes) < len(pods):
+        if nodes and len(nodes) < len(pods):
             pods.sort(key=_order_of)
         chosen, pods[:] = pods[: len(nodes)], pods[len(nodes) :]
         return [Assignment(pod, node) for pod, node in zip(chosen, nodes, strict=True)]
@@ -188,24 +190,23 @@ class _Attempt:
         room = {shape: int(self._snapshot.room(shape).sum()) for shape in waiting}
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
-    def _question_of(self, unit: Unit) -> tuple[PodShape, int] | None:
-        """Return what a unit asks when it is so simple that another may ask exactly the same."""
-        pods = unit.pods
-        if unit.required != len(pods) or any(pod.recorded for pod in pods):
+    def _question_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
+        """Return what pods that are all required ask, if others may ask exactly the same."""
+        if any(pod.recorded for pod in pods):
             return None
-        shape = self._snapshot.shape_of(pods[0])
-        if any(self._snapshot.shape_of(pod) is not shape for pod in pods):
-            return None
-        return shape, len(pods)
+        shapes = self._snapshot.shapes_of(pods)
+        return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
 
 
-def _obstacle(unit: Unit, snapshot: Snapshot) -> Reason | None:
-    """Return what keeps a unit from being placed by us wherever there may be room."""
-    for pod in unit.pods:
+def _obstacle(pods: Sequence[Pod], snapshot: Snapshot) -> Reason | None:
+    """Return what keeps pods from being placed by us wherever there may be room."""
+    for pod in pods:
         if pod.shape.needs_kube_scheduler and pod.handling is not Handling.RELEASE_PINNED:
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not snapshot.holds(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
+        if not pod.claims:
+            continue
         unready = snapshot.volume_obstacle(pod)
         if isinstance(unready, VolumeNotReady):
             return unready
@@ -214,9 +215,12 @@ def _obstacle(unit: Unit, snapshot: Snapshot) -> Reason | None:
     return None
 
 
-def _has_affinity(pod: Pod) -> bool:
-    constraints = pod.shape.constraints
-    return constraints is not None and bool(constraints.affinity)
+def _distinct(pods: Sequence[Pod]) -> Iterable[PodShape]:
+    return {id(pod.shape): pod.shape for pod in pods}.values()
+
+
+def _has_affinity(shape: PodShape) -> bool:
+    return shape.constraints is not None and bool(shape.constraints.affinity)
 
 
 def _order_of(pod: Pod) -> tuple[int, float, str, str]:

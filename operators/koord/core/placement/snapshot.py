@@ -4,13 +4,13 @@ A snapshot copies what planning changes (used amounts, host ports, who is near w
 it does not. It answers which nodes take a shape, and how many pods of it. It does not choose.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from koord.core.constraints import PodSelector, VolumeConstraints
+from koord.core.constraints import PodConstraints, PodSelector, VolumeConstraints
 from koord.core.placement.affinity import affinity_limits
 from koord.core.placement.arrays import Ints, Mask
 from koord.core.placement.ports import HostPorts
@@ -22,6 +22,9 @@ from koord.core.pods import Pod, PodShape
 from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady
 
 Checkpoint: TypeAlias = int
+
+_MANY: Final = 8
+"""From so many rows on, arithmetic on arrays is faster than row by row."""
 
 _Resolved: TypeAlias = tuple[PodShape, tuple[PodSelector, ...], VolumeConstraints | None]
 
@@ -74,10 +77,23 @@ class Snapshot:
         self._log.append(_Placed(row, shape, count))
         self._apply(row, shape, count)
 
-    def note(self, shape: PodShape) -> None:
-        """Learn what pods of a shape ask of others, before any of those others is placed."""
-        if shape.constraints is not None:
-            self.around.note(shape.constraints)
+    def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
+        """Put pods of a shape on many rows, row -> how many."""
+        if len(counts) < _MANY or shape.host_ports or not shape.is_alone:
+            for row, count in counts.items():
+                self.place(shape, row, count)
+            return
+        self.version += 1
+        self._log += [_Placed(row, shape, count) for row, count in counts.items()]
+        rows = np.fromiter(counts.keys(), np.int64, len(counts))
+        times = np.fromiter(counts.values(), np.int64, len(counts))
+        vector = self.vector(shape)
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            self.used[column, rows] += amount * times
+
+    def note(self, constraints: PodConstraints) -> None:
+        """Learn what pods ask of others, before any of those others is placed."""
+        self.around.note(constraints)
 
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape of a pod with what only the cluster can tell; equal ones are one."""
@@ -93,6 +109,12 @@ class Snapshot:
         if resolved is None:
             resolved = self._resolved[key] = shape.resolved(sought_by, volumes)
         return resolved
+
+    def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
+        """Return :meth:`shape_of` of each; what they ask of others has been noted."""
+        if not self.around.is_quiet:
+            return [self.shape_of(pod) for pod in pods]
+        return [self.shape_of(pod) if pod.claims else pod.shape for pod in pods]
 
     def volume_obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
         """Return what is the matter with the volumes of a pod, wherever it may go."""
@@ -225,7 +247,7 @@ class Snapshot:
             if not self._ports_are_ours:
                 self._ports, self._ports_are_ours = self._ports.copy(), True
             self._ports.charge(row, shape.host_ports, count)
-        if not shape.is_alone:
+        if shape.constraints is not None or shape.sought_by or shape.volumes is not None:
             self.around.apply(shape, row, count)
             self._take(shape.volumes, is_taken=count > 0)
 
