@@ -29,9 +29,11 @@ class Obstacles:
     _found: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
+    _repelling: dict[str, dict[str, str]] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.shape = self.snapshot.shape_of(self.subject)
+        self._repelling = None
 
     def describe(self, refusal: NodeRefusal | None, row: int) -> str:
         """Return the detail of a refusal; empty if the refusal says it all."""
@@ -86,14 +88,12 @@ class Obstacles:
 
     def avoiding(self, row: int) -> Iterator[str]:
         """Yield pods near that keep away from such as the subject."""
-        means, domains = self.snapshot.around.means, self.snapshot.around.domains
-        for pod, at in self.company:
-            constraints = pod.shape.constraints
-            for term in () if constraints is None else constraints.anti_affinity:
-                of_row = domains(term.topology_key).of_row
-                is_near = of_row[row] and of_row[row] == of_row[at]
-                if is_near and means(term.pods, self.subject.profile):
-                    yield f"{pod.key} on {self._domain(term.topology_key, row)}"
+        if self._repelling is None:
+            self._repelling = self._find_repelling()
+        for key, first in self._repelling.items():
+            name = first.get(self._value_at(key, row))
+            if name is not None:
+                yield f"{name} on {self._domain(key, row)}"
 
     def volume(self, row: int) -> Iterator[str]:
         """Yield claims whose volume cannot be used from the node."""
@@ -131,6 +131,17 @@ class Obstacles:
 
     def _domain(self, key: str, row: int) -> str:
         return f"{key}={self._value_at(key, row)}"
+
+    def _find_repelling(self) -> dict[str, dict[str, str]]:
+        """Return topology key -> value of the label -> the first pod there that keeps away."""
+        found: dict[str, dict[str, str]] = {}
+        for pod, at in self.company:
+            constraints = pod.shape.constraints
+            for term in () if constraints is None else constraints.anti_affinity:
+                value = self._value_at(term.topology_key, at)
+                if value and self.snapshot.around.means(term.pods, self.subject.profile):
+                    found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
+        return found
 
     def _first_near(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
         """Return value of the label -> the first pod there that all of the terms mean."""
