@@ -10,7 +10,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.core.gang.model import GangKey
 from koord.core.placement.scoring import Scoring
-from koord.core.plan import Assignment, Placement, Unit
+from koord.core.plan import Assignment, Placement, Refusal, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.state import ClusterState
 from koord.kube.outcomes import Done, Outcome
@@ -56,6 +56,7 @@ class Reporter:
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
 
+    def refused(self, refusal: Refusal) -> None: ...
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 

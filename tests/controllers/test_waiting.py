@@ -7,8 +7,15 @@ from tests.builders import make_node, make_pod, make_pod_group
 from koord.controllers.attempts import Attempts
 from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
 from koord.core.gang.model import GangKey, PodGroup
+from koord.core.plan import Refusal
 from koord.core.pods import Pod
-from koord.core.reasons import BindFailed, InsufficientNodes, MissingMembers, Reason
+from koord.core.reasons import (
+    BindFailed,
+    InsufficientNodes,
+    MissingMembers,
+    NeedsKubeScheduler,
+    Reason,
+)
 from koord.core.state import ClusterState
 
 G = "default/g"
@@ -137,3 +144,14 @@ def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
     waiting.hear(MissingMembers(()))
     assert not waiting.said.gangs
     assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
+
+
+def test_another_reason_is_said_though_nothing_of_the_pod_has_changed() -> None:
+    pod = make_pod("single").build()
+    waiting = Waiting(pod)
+    for reason in (no_room(0), no_room(1), NeedsKubeScheduler(pod.key, ("spec.volumes[0]",))):
+        waiting.reason = reason
+        waiting.reports.refused(Refusal("single", (pod,), reason))
+        waiting.now += 5.0
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.pods == [("single", "InsufficientNodes"), ("single", "NeedsKubeScheduler")]

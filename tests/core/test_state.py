@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
 
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.state import ClusterState
@@ -202,3 +202,20 @@ def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
     state.remove_pod("uid-default-giant")
     assert state.snapshot().room(shape)[row] == 5
     assert feed.drain().freed == {"n"}
+
+
+def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
+    web = select_pods(app="web")
+    near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
+    daemon = make_pod("daemon").labels(app="web").kept_on("n")
+    state = ClusterState()
+    state.upsert_pod(daemon.build())
+    state.upsert_node(make_node("n").label("kubernetes.io/hostname", "n").build())
+    assert not room_for(state, near)
+    state.upsert_pod(daemon.running("n").build())
+    assert room_for(state, near)
+
+
+def room_for(state: ClusterState, pod: Pod) -> bool:
+    snapshot = state.snapshot()
+    return bool(snapshot.room(snapshot.shape_of(pod)).any())

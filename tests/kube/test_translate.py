@@ -167,7 +167,7 @@ ON_N1 = {
         }
     }
 }
-SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+WITH_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +176,13 @@ SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSched
         ({}, "Unschedulable", True),
         ({}, "SchedulingGated", False),
         ({"nodeName": "n1"}, "Unschedulable", False),
-        ({"topologySpreadConstraints": []}, "Unschedulable", False),
+        ({"volumes": []}, "Unschedulable", False),
     ],
 )
 def test_a_released_pod_that_kube_scheduler_cannot_bind(
     translator: PodTranslator, spec: dict[str, Any], reason: str, *, expected: bool
 ) -> None:
-    left = {"affinity": ON_N1, "topologySpreadConstraints": SPREAD} | spec
+    left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
     status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
     plan = {own.PLAN: '{"node":"n1","plan":"p"}'}
     pod = translator.translate(wire(left, status, annotations=plan))
@@ -303,37 +303,14 @@ def test_where_a_pod_may_go(translator: PodTranslator) -> None:
     assert shape.host_ports == (HostPort(2), HostPort(53, "UDP", "::1"), HostPort(80))
 
 
-INTER = {REQUIRED: [{"topologyKey": "zone"}]}
 BEYOND = {
     "nothing": ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
-    "claims of volumes": (
-        {
-            "volumes": [
-                {"name": "a", "emptyDir": {}},
-                {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
-                {"name": "c", "ephemeral": {}},
-            ]
-        },
-        ("spec.volumes[1].persistentVolumeClaim", "spec.volumes[2].ephemeral"),
-    ),
+    "claims of volumes": ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ()),
     "claims of resources": ({"resourceClaims": [{"name": "gpu"}]}, ("spec.resourceClaims",)),
     "no claims": ({"resourceClaims": []}, ()),
-    "required affinity between pods": (
-        {"affinity": {"podAffinity": INTER, "podAntiAffinity": INTER}},
-        (f"spec.affinity.podAffinity.{REQUIRED}", f"spec.affinity.podAntiAffinity.{REQUIRED}"),
-    ),
-    "preferred affinity between pods": (
-        {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
-        (),
-    ),
-    "hard spread": (
-        {
-            "topologySpreadConstraints": [
-                {"whenUnsatisfiable": "ScheduleAnyway"},
-                {"whenUnsatisfiable": "DoNotSchedule"},
-            ]
-        },
-        ("spec.topologySpreadConstraints[1]",),
+    "disks that pods may not always share": (
+        {"volumes": [{"emptyDir": {}}, {"rbd": {"image": "i"}}, {"iscsi": {"iqn": "q"}}]},
+        ("spec.volumes[1].rbd", "spec.volumes[2].iscsi"),
     ),
 }
 

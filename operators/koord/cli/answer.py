@@ -17,7 +17,7 @@ from koord.cli.doubts import (
 )
 from koord.cli.hints import find_hints
 from koord.cli.history import History, look_back
-from koord.core.advice import advise, find_closed
+from koord.core.advice import Closed, advise, find_closed
 from koord.core.explain import (
     ShapeOffers,
     Standing,
@@ -164,7 +164,10 @@ def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
     first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
-    closed = () if first is None else find_closed(state.snapshot(), first.shape)
+    closed: tuple[Closed, ...] = ()
+    if first is not None:
+        snapshot = state.snapshot()
+        closed = find_closed(snapshot, snapshot.shape_of(first))
     return (*find_hints(state, reason), *advise(reason, closed))
 
 

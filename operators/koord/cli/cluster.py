@@ -29,11 +29,19 @@ from koord.kube.errors import (
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import (
+    claim_source,
+    namespace_source,
+    node_source,
+    pod_group_source,
+    pod_source,
+    storage_class_source,
+    volume_source,
+)
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup
+from koord.kube.wire import Condition, WireClaim, WirePod, WirePodGroup
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -112,6 +120,11 @@ class Reading:
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+NAMESPACES: Final = "namespaces"
+CLAIMS: Final = "persistentvolumeclaims"
+VOLUMES: Final = "persistentvolumes"
+STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
+VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -147,6 +160,12 @@ async def read_cluster(client: Client, target: Target) -> Reading:
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
+            of_spaces = tasks.create_task(reader.read(NAMESPACES, namespace_source(reader.reject)))
+            of_claims = tasks.create_task(reader.read(CLAIMS, claim_source(reader.reject)))
+            of_volumes = tasks.create_task(reader.read(VOLUMES, volume_source(reader.reject)))
+            of_classes = tasks.create_task(
+                reader.read(STORAGE_CLASSES, storage_class_source(reader.reject))
+            )
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
@@ -155,9 +174,21 @@ async def read_cluster(client: Client, target: Target) -> Reading:
         state.upsert_node(node)
     for pod_group in of_groups.result():
         state.upsert_pod_group(pod_group)
+    for namespace in of_spaces.result():
+        state.upsert_namespace(namespace.name, namespace.labels)
+    for claim in of_claims.result():
+        state.upsert_claim(claim)
+    for volume in of_volumes.result():
+        state.upsert_volume(volume)
+    for storage_class in of_classes.result():
+        state.upsert_storage_class(storage_class)
+    state.volumes.is_known = not any(gap.resource in VOLUME_KINDS for gap in reader.gaps)
     for pod in of_pods.result():
         state.upsert_pod(pod)
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
+
+
+_NAMESPACED: Final = (WirePod, WirePodGroup, WireClaim)
 
 
 class _Reader:
@@ -194,7 +225,7 @@ class _Reader:
 
     def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
         yield None, source.path
-        if source.wire is not WireNode:
+        if source.wire in _NAMESPACED:
             yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:

@@ -128,7 +128,7 @@ def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
 
 def _is_left_to_others(member: Assignment) -> bool:
     pod = member.pod
-    return pod.handling is Handling.RELEASE_PINNED and bool(pod.shape.needs_kube_scheduler)
+    return pod.handling is Handling.RELEASE_PINNED and pod.may_need_kube_scheduler
 
 
 def _has_quorum(unit: Unit, members: Iterable[Assignment]) -> bool:

@@ -55,6 +55,9 @@ class WaitReporter(Protocol):
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Look at these gangs and single pods (uids) again, soon."""
 
+    def refused(self, refusal: Refusal) -> None:
+        """Learn that a unit has no place, and why."""
+
     def placed(self, unit: Unit, outcome: Commit) -> None:
         """Learn what became of a unit."""
 
@@ -175,6 +178,7 @@ class PlacementController:
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         self.queue.refuse(unit, refusal)
+        self.reporter.refused(refusal)
         self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)

@@ -16,7 +16,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.debounce import Due, Pause
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import has_minimum
-from koord.core.plan import Unit
+from koord.core.plan import Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
     InconsistentGroup,
@@ -26,6 +26,7 @@ from koord.core.reasons import (
     MissingPodGroup,
     Planned,
     Reason,
+    ReasonCode,
 )
 from koord.core.state import ClusterState
 
@@ -104,6 +105,17 @@ class WaitReports:
             self._singles_due.setdefault(uid, Due(now, _PAUSE)).put_off(now)
         if gangs or singles:
             self._noted.set()
+
+    def refused(self, refusal: Refusal) -> None:
+        """Look at pods that now wait for another reason than was said, changed or not."""
+        code = refusal.reason.code
+        others = [pod for pod in refusal.pods if not self._is_said_of(pod, code)]
+        gangs = {pod.gang.key for pod in others if pod.gang is not None}
+        self.note(gangs, {pod.uid for pod in others if pod.gang is None})
+
+    def _is_said_of(self, pod: Pod, code: ReasonCode) -> bool:
+        said = self._said_of_pods.get(pod.uid)
+        return said is not None and said.reason.code is code
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
         """Emit one event per gang of a unit that was placed as a whole."""

@@ -1,21 +1,18 @@
 """Which units are tried next: order, back-off, and wake-up by what could change the answer.
 
 A unit that was refused sleeps until something relevant happens: one of its own pods or settings
-changes, or a node that is eligible for it can take at least one more of its pods. Pods whose writes
-failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
+changes, or something around it because of which one more of its pods may have a place. Pods whose
+writes failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from koord.core.gang.quorum import Ready, demands
-from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
-from koord.core.pods import Handling, Pod, PodShape
+from koord.core.pods import Handling, Pod
 from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.relevance import Relevance
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -66,8 +63,8 @@ class Queue:
         for uid in sorted(changes.singles):
             self._remake(uid, self._units_of_single(uid, state))
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
-        if changes.freed and self.blocked:
-            self._wake(state.snapshot(), changes.freed)
+        if changes.may_help and self.blocked:
+            self._wake(Relevance(changes, state.snapshot()))
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
         """Take due units in order, at least one, together up to about ``most_pods`` pods."""
@@ -161,24 +158,11 @@ class Queue:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return (unit_of(pod),) if pod.is_plannable else None
 
-    def _wake(self, snapshot: Snapshot, freed: set[str]) -> None:
-        row_of = snapshot.table.row_of
-        rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
-        helped: dict[PodShape, bool] = {}
+    def _wake(self, relevance: Relevance) -> None:
         for key, blocked in list(self.blocked.items()):
-            if any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
+            if any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
-
-
-def _is_helped(pod: Pod, snapshot: Snapshot, rows: Ints, helped: dict[PodShape, bool]) -> bool:
-    """Whether these rows may take a pod; ``helped`` keeps the answer for each shape."""
-    if pod.pinned and pod.recorded is not None:
-        # It counts as used on its node already: what is free beside it says nothing.
-        return snapshot.holds(pod.shape, pod.recorded.node)
-    if pod.shape not in helped:
-        helped[pod.shape] = bool(snapshot.room(pod.shape)[rows].any())
-    return helped[pod.shape]
 
 
 def unit_of(pod: Pod) -> Unit:

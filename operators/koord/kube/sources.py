@@ -4,16 +4,35 @@ from collections.abc import Callable
 from typing import Final
 
 from koord.core.gang.model import PodGroup
-from koord.core.nodes import Node
+from koord.core.nodes import Namespace, Node
+from koord.core.placement.volumes import Claim, StorageClass, Volume
 from koord.core.pods import Pod
 from koord.kube.reflector import Source
 from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.namespaces import translate_namespace
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNode, WirePod, WirePodGroup
+from koord.kube.translate.volumes import (
+    translate_claim,
+    translate_storage_class,
+    translate_volume,
+)
+from koord.kube.wire import (
+    WireClaim,
+    WireNamespace,
+    WireNode,
+    WirePod,
+    WirePodGroup,
+    WireStorageClass,
+    WireVolume,
+)
 
 PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
+CLAIMS_PATH: Final = "/api/v1/persistentvolumeclaims"
+VOLUMES_PATH: Final = "/api/v1/persistentvolumes"
+STORAGE_CLASSES_PATH: Final = "/apis/storage.k8s.io/v1/storageclasses"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
 
 Reject = Callable[[str, str], None]
@@ -28,6 +47,26 @@ def pod_source(translator: PodTranslator, reject: Reject) -> Source[WirePod, Pod
 def node_source(reject: Reject) -> Source[WireNode, Node]:
     """Every node."""
     return Source(NODES_PATH, WireNode, translate_node, reject=reject)
+
+
+def namespace_source(reject: Reject) -> Source[WireNamespace, Namespace]:
+    """Every namespace: affinity may choose them by their labels."""
+    return Source(NAMESPACES_PATH, WireNamespace, translate_namespace, reject=reject)
+
+
+def claim_source(reject: Reject) -> Source[WireClaim, Claim]:
+    """Every PersistentVolumeClaim."""
+    return Source(CLAIMS_PATH, WireClaim, translate_claim, reject=reject)
+
+
+def volume_source(reject: Reject) -> Source[WireVolume, Volume]:
+    """Every PersistentVolume."""
+    return Source(VOLUMES_PATH, WireVolume, translate_volume, reject=reject)
+
+
+def storage_class_source(reject: Reject) -> Source[WireStorageClass, StorageClass]:
+    """Every StorageClass."""
+    return Source(STORAGE_CLASSES_PATH, WireStorageClass, translate_storage_class, reject=reject)
 
 
 def pod_group_source(

@@ -26,7 +26,7 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.runtime.cluster import ALL_KINDS, POD_GROUPS, PODS, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -42,7 +42,7 @@ OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
     if PLACEMENT in operators:
-        return PODS, NODES, POD_GROUPS
+        return ALL_KINDS
     return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
 
 
