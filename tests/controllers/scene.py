@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,10 +26,12 @@ class Writer:
     def __init__(self, state: ClusterState) -> None:
         self.answers: dict[str, Outcome] = {}
         self.bound: dict[str, str] = {}
+        self.writes: Counter[str] = Counter()
         self._state = state
 
     async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
         if isinstance(answer, Done) and pod is not None:
             plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
@@ -37,6 +40,7 @@ class Writer:
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
         if isinstance(answer, Done) and pod is not None:
             self.bound[pod.name] = assignment.node

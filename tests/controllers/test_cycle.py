@@ -3,7 +3,7 @@
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
-from koord.kube.outcomes import Done, Refused
+from koord.kube.outcomes import Done, Gone, Refused
 
 
 def make_scene(gpus: int = 8) -> Scene:
@@ -38,6 +38,15 @@ async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
         await scene.settle()
         assert set(scene.writer.bound) == {"g-0"}
         assert scene.reason("g-1") == "WaitingForForeignGate"
+
+
+async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() -> None:
+    scene = make_scene()
+    scene.writer.answers["p"] = Gone()
+    async with scene.running():
+        scene.add(make_pod("p").gpu(1).build())
+        await scene.settle()
+        assert scene.writer.writes == {"p": 1}
 
 
 async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None:

@@ -35,12 +35,14 @@ class Commit:
     """What became of the members of a placement, by pod uid.
 
     ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` holds no
-    place any more; those of ``failures`` are among them.
+    place any more; those of ``failures`` are among them, and those of ``outdated``, of which the
+    server knows more than our copy.
     """
 
     bound: set[str] = field(default_factory=set)
     left_to_others: set[str] = field(default_factory=set)
     not_bound: set[str] = field(default_factory=set)
+    outdated: set[str] = field(default_factory=set)
     failures: dict[str, CommitFailure] = field(default_factory=dict)
 
 
@@ -118,6 +120,7 @@ def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
             return
         case Gone() | BoundElsewhere():
             result.not_bound.add(uid)
+            result.outdated.add(uid)
         case StillGated():
             result.not_bound.add(uid)
             result.failures[uid] = CommitFailure(409, "a scheduling gate is still on the pod")

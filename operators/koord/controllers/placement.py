@@ -196,7 +196,8 @@ class PlacementController:
             self.attempts.fail(unit, self.wall_clock())
         else:
             self.attempts.succeed(unit)
-        self.queue.penalise(outcome.failures, self.clock())
+        # Tried again at once, an outdated pod would be written to until the watch tells of it.
+        self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)
