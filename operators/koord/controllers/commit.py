@@ -34,14 +34,16 @@ class CommitFailure:
 class Commit:
     """What became of the members of a placement, by pod uid.
 
-    ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` holds no
-    place any more; those of ``failures`` are among them, and those of ``outdated``, of which the
+    ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` was not
+    bound and holds no place any more, unless it is among the ``pinned``, which were released for
+    one node only. Those of ``failures`` are among them, and those of ``outdated``, of which the
     server knows more than our copy.
     """
 
     bound: set[str] = field(default_factory=set)
     left_to_others: set[str] = field(default_factory=set)
     not_bound: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)
     outdated: set[str] = field(default_factory=set)
     failures: dict[str, CommitFailure] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ async def commit(
     release = _Step(binder.release, observer.count_release)
     await _run(release, gated, placement, result)
     members = [one for one in members if one.pod.uid not in result.not_bound]
+    result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
     if not _has_quorum(unit, members):
         result.not_bound |= {one.pod.uid for one in members}
         return result

@@ -189,8 +189,10 @@ class PlacementController:
         outcome = await commit(self.binder, unit, placement, self.observer)
         self.queue.end(unit)
         self._in_flight -= len(placement.assignments)
-        for uid in outcome.not_bound:
+        for uid in outcome.not_bound - outcome.pinned:
             self.state.forget(uid)
+        for uid in outcome.not_bound & outcome.pinned:
+            self.state.forget_once_released(uid)
         self._note_failures(outcome)
         if outcome.failures:
             self.attempts.fail(unit, self.wall_clock())
