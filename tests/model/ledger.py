@@ -130,37 +130,41 @@ class Ledger:
         if uid in self.pods:
             self.pods[uid].writes[_name_of_write(request, target.subresource)] += 1
 
-    def serve(  # noqa: C901 - one rule after the other
-        self, life: Life, request: Request, answer: Answer, before: Obj | None
-    ) -> None:
+    def serve(self, life: Life, request: Request, answer: Answer, before: Obj | None) -> None:
         """Judge a write that has been answered."""
         target = parse_path(request.path)
-        what = f"{request.method} {request.path}"
         if target.kind == "events":
             return
         if (target.kind, target.subresource) == (POD_GROUPS, "status"):
             self.invalid[request.path, request.params["fieldManager"]] = answer.status == 422
-            return
-        if target.kind != PODS or (request.method, target.subresource) not in _ALLOWED:
-            self.blame(f"unexpected write: {what}")
-            return
-        if before is None or _uid_in(request, target.subresource) != uid_of(before):
+        elif target.kind != PODS or (request.method, target.subresource) not in _ALLOWED:
+            self.blame(f"unexpected write: {request.method} {request.path}")
+        elif before is not None:
+            self._judge_write(request, target.subresource, answer, before)
+
+    def _judge_write(self, request: Request, part: str, answer: Answer, before: Obj) -> None:
+        """Judge a write to a pod that is there."""
+        what = f"{request.method} {request.path}"
+        is_done = answer.status < 300
+        if _uid_in(request, part) != uid_of(before):
+            if is_done:
+                self.blame(f"written to another pod than was meant: {what}")
             return
         history = self.pods[uid_of(before)]
-        if answer.status < 300 and _name_of_write(request, target.subresource) in PLACING:
+        name = _name_of_write(request, part)
+        if is_done and name in PLACING:
             self.last_placement = self._network.clock()
         if not history.is_ours:
             self.blame(f"write to a pod that is not ours: {what}")
-        elif target.subresource == "" and answer.status < 300:
-            if request.media == Media.JSON_PATCH:
-                self._judge_release(before, decode(answer.body))
-            else:
-                self._judge_mark(before, decode(answer.body))
-        elif target.subresource == "status":
+        elif name == "status":
             said = {one["type"] for one in request.body["status"]["conditions"]}
             if "PodScheduled" in said and gates_of(before):
                 self.blame(f"PodScheduled written on a gated pod: {what}")
-        elif target.subresource == "binding" and answer.status < 300 and not history.may_be_bound:
+        elif is_done and name == "release":
+            self._judge_release(before, decode(answer.body))
+        elif is_done and name == "mark":
+            self._judge_mark(before, decode(answer.body))
+        elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
 
     def _judge_mark(self, before: Obj, after: Obj) -> None:
@@ -324,7 +328,7 @@ def _uid_in(request: Request, subresource: str) -> str:
     body: Any = request.body
     if not subresource and request.media == Media.JSON_PATCH:
         return body[0]["value"]
-    return body["metadata"]["uid"]
+    return body["metadata"].get("uid", "")
 
 
 def _plan_in(request: Request, subresource: str) -> Obj | None:
