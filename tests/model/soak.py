@@ -19,7 +19,7 @@ STEPS = 100
 """Operations of one example, about."""
 EXAMPLES = 50
 """Of one round, which has one seed."""
-ROUNDS_IN_CI = 3
+ROUNDS_IN_CI = 2
 
 _SETTINGS = settings(
     max_examples=EXAMPLES,

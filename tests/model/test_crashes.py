@@ -11,17 +11,19 @@ from tests.model.scenarios import CAPACITY, FAMILIES, TROUBLES, make_scenario
 from tests.model.steps import quiet
 from tests.model.world import open_world
 
-SCENARIOS = len(FAMILIES) * len(CAPACITY) * len(TROUBLES)
-"""Every combination once."""
+KINDS = len(FAMILIES) * len(CAPACITY)
+SEEDS = [at % KINDS + KINDS * ((at % 8 + at // 8) % len(TROUBLES)) for at in range(2 * KINDS)]
+"""Every kind of pods and of room with two of the four troubles."""
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("first", range(len(FAMILIES)), ids=FAMILIES)
-def test_a_crash_at_any_write_is_made_good(first: int) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_crash_at_any_write_is_made_good(family: str) -> None:
     tally = Tally()
-    for seed in range(first, SCENARIOS, len(FAMILIES)):
-        try_all(make_scenario(seed), tally)
-    assert tally.points > 100
+    for scenario in map(make_scenario, SEEDS):
+        if scenario.family == family:
+            try_all(scenario, tally)
+    assert tally.points > 50
     for story, violations in tally.broken:
         pytest.fail(f"{story}\n{violations}")
 
