@@ -117,6 +117,8 @@ class Network:
             self.kinds_of_writes[life.number].append(_kind_of(request))
             self.on_decide(life, request)
         fault = self._draw_fault(request)
+        if crash:
+            fault = None
         if fault is Fault.LOST_BEFORE:
             await self._travel(fault)
             raise ConnectionLost("lost on the way", sent=True)

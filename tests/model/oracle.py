@@ -190,7 +190,8 @@ class Oracle:
             if any(one.bound_by_us and 0 < one.bound_at <= since for one in histories):
                 continue  # it joined a group that had started
             policies = {self._gangs[name].policy for name in group}
-            if "only-waiting" in policies and len(self._world.lives) > 1:
+            was_cut_off = len(self._world.lives) > 1 and not _had_gates(histories)
+            if "only-waiting" in policies and was_cut_off:
                 continue  # known: see test_only_waiting_gang_is_finished_after_a_crash
             bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
             lost += sum(name in group and at > since for name, at in ledger.left)
@@ -284,3 +285,8 @@ class Oracle:
 
     def _blame(self, text: str) -> None:
         self._world.ledger.blame(text)
+
+
+def _had_gates(histories: list[PodHistory]) -> bool:
+    """Whether all members were released before the first of them was bound."""
+    return all(one.had_gate and one.is_named for one in histories)
