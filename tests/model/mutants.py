@@ -45,7 +45,7 @@ async def _bind_without_uid(self: Any, client: Any) -> None:
     post = client.post
 
     async def strip(path: str, body: Any) -> Any:
-        del body["metadata"]["uid"]
+        body["metadata"].pop("uid", None)
         return await post(path, body)
 
     with patch.object(client, "post", strip):
