@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,24 +20,29 @@ from koord.kube.outcomes import Done, Outcome
 class Writer:
     """Takes every write, and shows its effect in the state as a watch would.
 
-    ``answers`` holds other outcomes, by the name of the pod.
+    ``answers`` holds other outcomes, by the name of the pod. With ``is_late`` the watch is: it
+    shows nothing.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self.answers: dict[str, Outcome] = {}
+        self.is_late = False
         self.bound: dict[str, str] = {}
+        self.writes: Counter[str] = Counter()
         self._state = state
 
     async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
-        if isinstance(answer, Done) and pod is not None:
+        if isinstance(answer, Done) and pod is not None and not self.is_late:
             plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
         return answer
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
         if isinstance(answer, Done) and pod is not None:
             self.bound[pod.name] = assignment.node

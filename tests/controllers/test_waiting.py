@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.attempts import Attempts
+from koord.controllers.commit import Commit
 from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
 from koord.core.gang.model import GangKey, PodGroup
-from koord.core.plan import Refusal
+from koord.core.plan import Demand, Refusal, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
     BindFailed,
@@ -46,8 +47,8 @@ class Announcements:
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         assert pod_group.key == G
-        assert not note
-        self.events.append(str(reason.code))
+        if not note:
+            self.events.append(str(reason.code))
 
 
 class Waiting:
@@ -155,3 +156,32 @@ def test_another_reason_is_said_though_nothing_of_the_pod_has_changed() -> None:
         waiting.now += 5.0
         waiting.reports.report(waiting, waiting.now)
     assert waiting.said.pods == [("single", "InsufficientNodes"), ("single", "NeedsKubeScheduler")]
+
+
+def test_a_reason_that_is_not_known_yet_is_asked_for_again() -> None:
+    waiting = Waiting()
+    waiting.hear(None)
+    waiting.reason = no_room(0)
+    waiting.now += 2.0
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.pods == [("g-0", "InsufficientNodes"), ("g-1", "InsufficientNodes")]
+
+
+def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.state.assume("uid-default-g-0", "n0")
+    waiting.hear(no_room(0))
+    bound = make_pod("g-0").gang(G).released("n0", "p", G, 2).running("n0").build()
+    waiting.state.upsert_pod(bound)
+    waiting.hear(no_room(0))
+    assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
+def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
+    """What was said may not be written yet, and would come after the binding."""
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    unit = Unit(G, (Demand(G, tuple(waiting.state.pods.values()), 2),), G)
+    waiting.reports.placed(unit, Commit(bound={"uid-default-g-0"}))
+    assert waiting.said.pods[2:] == [("g-0", "True")]

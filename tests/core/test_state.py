@@ -54,6 +54,7 @@ class StateMachine(RuleBasedStateMachine):
         self.feed = self.state.feed()
         self.observed: dict[str, Pod] = {}
         self.assumed: dict[str, str] = {}
+        self.fading: set[str] = set()
 
     @rule(pod=pods_drawn())
     def observe(self, pod: Pod) -> None:
@@ -63,9 +64,15 @@ class StateMachine(RuleBasedStateMachine):
         self.assumed = {
             uid: node
             for uid, node in self.assumed.items()
-            if uid in self.observed and not (uid == pod.uid and (pod.node or not pod.is_alive))
+            if uid in self.observed and not (uid == pod.uid and self.is_over(pod))
         }
+        self.fading &= self.assumed.keys()
         self.state.upsert_pod(pod)
+
+    def is_over(self, pod: Pod) -> bool:
+        """Whether what a pod shows ends an assumption."""
+        fades = pod.uid in self.fading and not pod.is_gated
+        return bool(pod.node) or not pod.is_alive or fades
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
@@ -73,6 +80,7 @@ class StateMachine(RuleBasedStateMachine):
             uid = data.draw(st.sampled_from(sorted(self.observed)))
             del self.observed[uid]
             self.assumed.pop(uid, None)
+            self.fading.discard(uid)
             self.state.remove_pod(uid)
 
     @rule(data=st.data(), node=nodes_drawn)
@@ -81,6 +89,7 @@ class StateMachine(RuleBasedStateMachine):
         if waiting:
             uid = data.draw(st.sampled_from(waiting))
             self.assumed[uid] = node
+            self.fading.discard(uid)
             self.state.assume(uid, node)
 
     @rule(data=st.data())
@@ -88,7 +97,19 @@ class StateMachine(RuleBasedStateMachine):
         if self.assumed:
             uid = data.draw(st.sampled_from(sorted(self.assumed)))
             del self.assumed[uid]
+            self.fading.discard(uid)
             self.state.forget(uid)
+
+    @rule(data=st.data())
+    def forget_once_released(self, data: st.DataObject) -> None:
+        if self.assumed:
+            uid = data.draw(st.sampled_from(sorted(self.assumed)))
+            if self.observed[uid].is_gated:
+                self.fading.add(uid)
+            else:
+                del self.assumed[uid]
+                self.fading.discard(uid)
+            self.state.forget_once_released(uid)
 
     @rule(name=nodes_drawn, gpus=st.integers(0, 4))
     def add_node(self, name: str, gpus: int) -> None:

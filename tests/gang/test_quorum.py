@@ -220,6 +220,18 @@ def test_waiting_and_running_counts_survivors() -> None:
     assert (unit.key, unit.required, unit.is_repair) == (A, 2, True)
 
 
+def test_only_waiting_gang_whose_start_was_cut_off_is_finished() -> None:
+    """Released members are of one start with those of the same plan that got their nodes."""
+    groups = [make_pod_group(gang, 2).match_policy(ONLY_WAITING).group(A, B) for gang in (A, B)]
+    rest = [make_pod(name).gang(B).released("n1", "plan-1", f"{A},{B}", 4) for name in ("y", "z")]
+    pods = [make_started("w").build(), make_started("x").build(), *(one.build() for one in rest)]
+    verdict = demands(make_book(pods, [group.build() for group in groups]), B)
+    assert isinstance(verdict, Ready)
+    (unit,) = verdict.units
+    assert [pod.name for pod in unit.pods] == ["y", "z"]
+    assert unit.required == 2
+
+
 def test_only_waiting_needs_the_whole_gang_again() -> None:
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
     book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])

@@ -193,14 +193,17 @@ class PlacementController:
         outcome = await commit(self.binder, unit, placement, self.observer)
         self.queue.end(unit)
         self._in_flight -= len(placement.assignments)
-        for uid in outcome.not_bound:
+        for uid in outcome.not_bound - outcome.pinned:
             self.state.forget(uid)
+        for uid in outcome.not_bound & outcome.pinned:
+            self.state.forget_once_released(uid)
         self._note_failures(outcome)
         if outcome.failures:
             self.attempts.fail(unit, self.wall_clock())
         else:
             self.attempts.succeed(unit)
-        self.queue.penalise(outcome.failures, self.clock())
+        # Tried again at once, an outdated pod would be written to until the watch tells of it.
+        self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)

@@ -118,7 +118,11 @@ class WaitReports:
         return said is not None and said.reason.code is code
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
-        """Emit one event per gang of a unit that was placed as a whole."""
+        """Take back what was said of pods, and emit one event per gang that was placed whole."""
+        for pod in unit.pods:
+            # At once: what was said may not be written yet, and would come after the binding.
+            if pod.uid in outcome.bound and self._said_of_pods.pop(pod.uid, None) is not None:
+                self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
         if unit.key != unit.group or not outcome.bound:
             return
         for demand in unit.demands:
@@ -168,6 +172,9 @@ class WaitReports:
             return
         reason = planner.reason_for(pod)
         if reason is None:
+            if pod.is_plannable:
+                # Its turn has not come, and when it has, nothing of the pod itself will change.
+                self._note_again(pod, now + QUIET_SECONDS)
             return
         said = self._said_of_pods.get(pod.uid)
         if said is not None and said.is_enough(reason, now):
@@ -178,9 +185,11 @@ class WaitReports:
         self.announcer.announce_pod(pod, reason, is_placed=False)
 
     def _report_no_longer_waiting(self, pod: Pod) -> None:
+        if pod.uid in self.state.assumed:
+            return
         said = self._said_of_pods.pop(pod.uid, None)
         was_said = said is not None or pod.wait_reason not in {"", Planned.code}
-        if was_said and pod.is_alive and pod.uid not in self.state.assumed:
+        if was_said and pod.is_alive:
             self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
 
     def _note_again(self, pod: Pod, at: float) -> None:

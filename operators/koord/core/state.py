@@ -112,6 +112,8 @@ class ClusterState:
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
+        self._fading: set[str] = set()
+        """Assumed only until their release is seen."""
         self._charges: dict[str, _Charge] = {}
         self._on_node: dict[str, dict[str, int]] = {}
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
@@ -186,7 +188,9 @@ class ClusterState:
         self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
-            self._assumed.pop(pod.uid, None)
+            self._drop_assumption(pod.uid)
+        elif pod.uid in self._fading and not pod.is_gated:
+            self._drop_assumption(pod.uid)
         self._refresh(pod.uid)
 
     def remove_pod(self, uid: str) -> None:
@@ -197,7 +201,7 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._keep(pod, None)
-        self._assumed.pop(uid, None)
+        self._drop_assumption(uid)
         self.pods.pop(uid, None)
         self._discharge(uid, is_free=True)
         self.book.remove_pod(uid)
@@ -287,12 +291,29 @@ class ClusterState:
         """Count a waiting pod as being on ``node`` from now on."""
         if uid in self._observed:
             self._assumed[uid] = node
+            self._fading.discard(uid)
             self._refresh(uid)
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the API's answer says that the pod was not bound."""
-        if self._assumed.pop(uid, None) is not None and uid in self._observed:
+        if self._drop_assumption(uid) and uid in self._observed:
             self._refresh(uid)
+
+    def forget_once_released(self, uid: str) -> None:
+        """Take back an assumption about a pod that was released and pinned, but not bound.
+
+        Its own scheduler may bind it at any moment, so its place stays taken throughout: as assumed
+        until the watch shows the release, as pinned from then on.
+        """
+        pod = self._observed.get(uid)
+        if pod is not None and pod.is_gated:
+            self._fading.add(uid)
+        else:
+            self.forget(uid)
+
+    def _drop_assumption(self, uid: str) -> bool:
+        self._fading.discard(uid)
+        return self._assumed.pop(uid, None) is not None
 
     def _refresh(self, uid: str) -> None:
         """Bring everything derived from one pod in line with what is observed and assumed."""

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from koord.core.gang.book import GangBook, order_of
 from koord.core.gang.model import GangKey, MatchPolicy
 from koord.core.gang.permit import Permit, Standing, permit_member
-from koord.core.gang.tally import is_present
+from koord.core.gang.tally import is_placed, is_present
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -158,16 +158,28 @@ class _Muster:
         """How a gang stands with ``waiting`` members that could start; None without settings.
 
         In an idle group nobody waits, so there is nothing that only-waiting could hold back: what
-        runs is what counts.
+        runs is what counts. So it is in a group whose start was cut off, as by a crash: who has a
+        node already and who waits are members of the same start.
         """
         spec = self._book.spec(gang)
         if spec is None:
             return None
         policy = spec.match_policy
-        if self._is_idle and policy is MatchPolicy.ONLY_WAITING:
+        if policy is MatchPolicy.ONLY_WAITING and (self._is_idle or self._is_cut_off):
             policy = MatchPolicy.WAITING_AND_RUNNING
         bound = self._book.tally(gang).placed
         return Standing(min_member=spec.min_member, policy=policy, waiting=waiting, bound=bound)
+
+    @cached_property
+    def _is_cut_off(self) -> bool:
+        """Whether members wait that were released by the same plan as others that have a place."""
+        begun: set[str] = set()
+        waiting: set[str] = set()
+        for gang in self._group.gangs:
+            for pod in self._book.members(gang).values():
+                if pod.recorded is not None and pod.is_alive:
+                    (begun if is_placed(pod) else waiting).add(pod.recorded.plan_id)
+        return not begun.isdisjoint(waiting)
 
     def _is_permitted(self, standing: Callable[[GangKey], Standing | None]) -> bool:
         """Ask the rule about the whole group, every gang of it seen as ``standing`` says."""
