@@ -187,7 +187,6 @@ def observe(book: GangBook) -> dict[str, object]:
             book.tally(key),
             book.group(key),
             demands(book, key),
-            demands(book, key, compat=True),
             count_quorum(book, key),
             completed_at(book, key),
         )

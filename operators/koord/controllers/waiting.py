@@ -107,7 +107,7 @@ class WaitReports:
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
         """Emit one event per gang of a unit that was placed as a whole."""
-        if unit.key != unit.group or not outcome.bound:
+        if not unit.is_whole or not outcome.bound:
             return
         for demand in unit.demands:
             pod_group = self.state.book.pod_group(demand.gang)

@@ -51,7 +51,8 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
-        self._committing: set[UnitKey] = set()
+        self._committing: dict[UnitKey, str] = {}
+        """Unit -> the group whose gangs it decides about."""
         self._look_again: set[str] = set()
 
     def __len__(self) -> int:
@@ -98,12 +99,12 @@ class Queue:
         What is assumed of a gang may yet fall through, and then a member that was added to it on
         its own would be alone.
         """
-        if unit.key == unit.group:
-            self._committing.add(unit.key)
+        if unit.is_whole:
+            self._committing[unit.key] = unit.group
 
     def end(self, unit: Unit) -> None:
         """Say that the fate of every member of a unit is known."""
-        self._committing.discard(unit.key)
+        self._committing.pop(unit.key, None)
         self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
     def penalise(self, uids: Iterable[str], now: float) -> None:
@@ -148,7 +149,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if self._committing and state.book.group(gang).id in self._committing:
+        if self._committing and state.book.group(gang).id in self._committing.values():
             return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict

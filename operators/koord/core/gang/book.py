@@ -107,7 +107,9 @@ _NO_MEMBERS: Mapping[str, Pod] = {}
 class GangBook:
     """Every gang that is known, by key. Single writer; what it returns must not be changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compat: bool = False) -> None:
+        self.compat = compat
+        """Whether Koordinator's rules are asked for where ours differ."""
         self._gangs: dict[GangKey, _Gang] = {}
         self._home: dict[str, GangKey] = {}
         """Pod uid -> the gang it is a member of."""
