@@ -136,8 +136,11 @@ def path_in(path: str, namespace: str) -> str:
     return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
-async def read_cluster(client: Client, target: Target) -> Reading:
-    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
+async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
+    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
+
+    ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
+    """
     reader = _Reader(client, target)
     pods, groups = PodTranslator(), PodGroupTranslator()
     try:
@@ -150,7 +153,7 @@ async def read_cluster(client: Client, target: Target) -> Reading:
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
-    state = ClusterState()
+    state = ClusterState(compat=compat)
     for node in of_nodes.result():
         state.upsert_node(node)
     for pod_group in of_groups.result():

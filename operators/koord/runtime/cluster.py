@@ -38,8 +38,10 @@ class ClusterReader:
         pods: PodTranslator,
         pod_groups: PodGroupTranslator,
         kinds: Sequence[str],
+        *,
+        compat: bool = False,
     ) -> None:
-        self.state = ClusterState()
+        self.state = ClusterState(compat=compat)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods = pods

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.api.compat import Compat
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
@@ -78,7 +79,13 @@ class Parts:
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
-        self.reader = ClusterReader(client, self._pods, self._groups, kinds_of(operators))
+        self.reader = ClusterReader(
+            client,
+            self._pods,
+            self._groups,
+            kinds_of(operators),
+            compat=settings.compat is Compat.KOORDINATOR,
+        )
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         self._accepted = [
