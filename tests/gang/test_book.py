@@ -232,6 +232,7 @@ def test_nothing_is_kept_of_what_is_gone(changes: list[Pod | PodGroup | str]) ->
     for key in world.pod_groups:
         book.remove_pod_group(key)
     book.touched()
+    book.take_departed()
     observe(book)
     leftovers = [name for name, value in vars(book).items() if value]
     assert leftovers == []

@@ -17,12 +17,13 @@ from koord.controllers.attempts import AttemptBook, Attempts
 from koord.controllers.bulkhead import plan_safely
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
+from koord.core.holds import HoldBook
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Queue
 from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
-from koord.core.state import ClusterState
+from koord.core.state import Changes, ClusterState
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class PlacementController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
+    holds: HoldBook = field(default_factory=HoldBook)
     attempts: AttemptBook = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
@@ -107,6 +109,7 @@ class PlacementController:
             while not self._stopped:
                 # 1. What changed makes units, and wakes those that it may help.
                 changes = feed.drain()
+                self._follow_holds(changes)
                 self.queue.absorb(changes, self.state)
                 self._drop_stale_failures()
                 self.attempts.drop_gone()
@@ -165,13 +168,29 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        outcome = plan_safely(self.state.snapshot(), tuple(units.values()), self.scoring)
+        outcome = self.holds.plan(
+            self.state.snapshot(),
+            tuple(units.values()),
+            lambda snapshot, some: plan_safely(snapshot, some, self.scoring),
+            self.scoring,
+            began,
+        )
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),
             refused=sum(len(refusal.pods) for refusal in outcome.refusals),
         )
         return outcome
+
+    def _follow_holds(self, changes: Changes) -> None:
+        """Keep room for what was lost, and let those try again who may have what is kept no more.
+
+        Room that a NonStrict gang keeps goes with the unit it was kept for.
+        """
+        now = self.clock()
+        changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
+        changes.freed |= self.holds.expire(now)
+        changes.freed |= self.holds.drop(lambda key: not self.queue.knows(key))
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         self.queue.refuse(unit, refusal)
@@ -230,7 +249,8 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        due = self.queue.next_due() if self._may_plan else None
+        dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
+        due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
             await asyncio.sleep(0)

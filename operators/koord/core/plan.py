@@ -40,6 +40,7 @@ class Unit:
 
     ``is_repair`` marks the rest of a gang that has already started; it goes before everything else.
     ``group`` is the gang group id that members are bound under, empty for a single pod.
+    ``lease_seconds`` says for how long what fits of a NonStrict unit is kept for it; 0: not at all.
     """
 
     key: UnitKey
@@ -48,6 +49,7 @@ class Unit:
     priority: int = 0
     since: float = 0.0
     is_repair: bool = False
+    lease_seconds: int = 0
 
     @property
     def pods(self) -> tuple[Pod, ...]:

@@ -85,6 +85,10 @@ class Queue:
             del self._ready[unit.key]
         return taken
 
+    def knows(self, key: UnitKey) -> bool:
+        """Whether a unit of this key is ready or sleeps."""
+        return key in self._ready or key in self.blocked
+
     def next_due(self) -> float | None:
         """Return when the next ready unit is due (in the past: now), or None when there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)

@@ -25,6 +25,7 @@ class ReasonCode(StrEnum):
     NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
     WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
     PINNED_NODE_UNFIT = "PinnedNodeUnfit"
+    KEPT_FOR_REPLACEMENTS = "KeptForReplacements"
     PLANNED = "Planned"
     ALL_BOUND = "AllBound"
     PARTIALLY_BOUND = "PartiallyBound"
@@ -180,6 +181,16 @@ class PinnedNodeUnfit:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptForReplacements:
+    """There is room, and it is kept for lost members of gangs that run; for so long at most."""
+
+    code: ClassVar = ReasonCode.KEPT_FOR_REPLACEMENTS
+    gangs: tuple[GangKey, ...]
+    pods: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A place was found for all of the unit; ``by_others`` of the pods were placed by others."""
 
@@ -272,6 +283,7 @@ Reason: TypeAlias = (
     | NeedsKubeScheduler
     | WaitingForForeignGate
     | PinnedNodeUnfit
+    | KeptForReplacements
     | Planned
     | AllBound
     | PartiallyBound

@@ -9,9 +9,10 @@ It knows no rule about quorums or phases, and nothing of nodes.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.model import GangKey, GangSource, GangSpec, PodGroup
@@ -19,6 +20,8 @@ from koord.core.gang.tally import Tally
 from koord.core.pods import Pod
 
 Answer = TypeVar("Answer")
+MAX_DEPARTED: Final = 4096
+"""Members that went and were not asked about: who asks in time misses none."""
 
 _Order: TypeAlias = tuple[float, str, str]
 """Creation time, name, uid: the order in which members count as first."""
@@ -120,6 +123,8 @@ class GangBook:
         self._answers: dict[GroupId, dict[object, object]] = {}
         """Group -> question -> answer, for as long as nothing in the group has changed."""
         self._dirty: set[GangKey] = set()
+        self._departed: deque[Pod] = deque(maxlen=MAX_DEPARTED)
+        """Members on nodes that are gone, for those who ask; nothing here depends on it."""
 
     # Changes
 
@@ -145,7 +150,10 @@ class GangBook:
         if key is None:
             return
         gang = self._gangs[key]
-        gang.drop(gang.members[uid])
+        pod = gang.members[uid]
+        if pod.node and pod.recorded is not None:
+            self._departed.append(pod)
+        gang.drop(pod)
         self._settle(key, gang)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
@@ -259,6 +267,12 @@ class GangBook:
                 touched.add(key)
                 touched.update(self.group(key).gangs)
         return touched
+
+    def take_departed(self) -> list[Pod]:
+        """Hand out the members with a node that went since last asked, oldest first."""
+        departed = list(self._departed)
+        self._departed.clear()
+        return departed
 
     def recall(self, key: GangKey, question: Callable[["GangBook", GangKey], Answer]) -> Answer:
         """Ask something about the group of a gang, once until something in the group changes.

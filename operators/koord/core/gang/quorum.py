@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from koord.core.gang.book import GangBook, order_of
 from koord.core.gang.group import make_group_id
-from koord.core.gang.model import GangKey, MatchPolicy
+from koord.core.gang.model import GangKey, GangMode, MatchPolicy
 from koord.core.gang.permit import Permit, Standing, permit_member
 from koord.core.gang.tally import gangs_of, is_present
 from koord.core.plan import Demand, Unit
@@ -291,8 +291,17 @@ class _Part:
                 priority=max(pod.priority for demand in made for pod in demand.pods),
                 since=self.completed_at,
                 is_repair=any(count_lost(self._book, gang) for gang in self._gangs),
+                lease_seconds=self._lease_seconds,
             ),
         )
+
+    @property
+    def _lease_seconds(self) -> int:
+        """How long what fits is kept: the shortest wait time if every gang is NonStrict."""
+        specs = [spec for gang in self._gangs if (spec := self._book.spec(gang)) is not None]
+        if any(spec.mode is not GangMode.NON_STRICT for spec in specs):
+            return 0
+        return min((spec.wait_seconds for spec in specs), default=0)
 
     def _make_demand(self, gang: GangKey) -> Demand:
         standing, tally = self._plannable(gang) or _NO_STANDING, self._book.tally(gang)
