@@ -23,13 +23,17 @@ from koord.kube.errors import (
     ConnectionLost,
     Forbidden,
     KubeError,
-    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import (
+    native_pod_group_source,
+    node_source,
+    pod_group_source,
+    pod_source,
+)
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -112,6 +116,7 @@ class Reading:
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -149,6 +154,11 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
+            of_native = tasks.create_task(
+                reader.read(
+                    NATIVE_POD_GROUPS, native_pod_group_source(groups.defaults, reader.reject)
+                )
+            )
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
@@ -156,7 +166,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state = ClusterState(compat=compat)
     for node in of_nodes.result():
         state.upsert_node(node)
-    for pod_group in of_groups.result():
+    for pod_group in (*of_groups.result(), *of_native.result()):
         state.upsert_pod_group(pod_group)
     for pod in of_pods.result():
         state.upsert_pod(pod)
@@ -184,10 +194,9 @@ class _Reader:
                 found = await self._list(source, path)
             except Forbidden:
                 continue
-            except NotFound:
-                if source.wire is not WirePodGroup:
-                    raise
-                self.gaps.append(Gap(resource, Extent.NOT_SERVED))
+            except source.absent_on:
+                if source.wire is WirePodGroup:
+                    self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
             if extent is not None:
                 self.gaps.append(Gap(resource, extent))

@@ -3,18 +3,22 @@
 from collections.abc import Callable
 from typing import Final
 
+from koord.api.gang import GangDefaults
+from koord.api.keys.foreign import NATIVE_VERSION
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
+from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
-from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNode, WirePod, WirePodGroup
+from koord.kube.wire import WireNativePodGroup, WireNode, WirePod, WirePodGroup
 
 PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
+NATIVE_POD_GROUPS_PATH: Final = f"/apis/{NATIVE_VERSION}/podgroups"
 
 Reject = Callable[[str, str], None]
 """Is told ``namespace/name`` and what is wrong with the object."""
@@ -33,5 +37,25 @@ def node_source(reject: Reject) -> Source[WireNode, Node]:
 def pod_group_source(
     translator: PodGroupTranslator, reject: Reject
 ) -> Source[WirePodGroup, PodGroup]:
-    """Every PodGroup."""
-    return Source(POD_GROUPS_PATH, WirePodGroup, translator.translate, translator.forget, reject)
+    """Every PodGroup; none if the kind is taken away, which takes all of its objects away."""
+    return Source(
+        POD_GROUPS_PATH,
+        WirePodGroup,
+        translator.translate,
+        translator.forget,
+        reject,
+        absent_on=(NotFound,),
+    )
+
+
+def native_pod_group_source(
+    defaults: GangDefaults, reject: Reject
+) -> Source[WireNativePodGroup, PodGroup]:
+    """Every PodGroup of Kubernetes' own; none where it is not served, or not ours to read."""
+    return Source(
+        NATIVE_POD_GROUPS_PATH,
+        WireNativePodGroup,
+        lambda wire: translate_native(wire, defaults),
+        reject=reject,
+        absent_on=(NotFound, Forbidden),
+    )

@@ -14,7 +14,12 @@ from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import (
+    native_pod_group_source,
+    node_source,
+    pod_group_source,
+    pod_source,
+)
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -24,6 +29,7 @@ log = logging.getLogger(__name__)
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 
 
 class ClusterReader:
@@ -72,6 +78,9 @@ class ClusterReader:
             return Reflector(self._client, source, self._take_pods)
         if kind == NODES:
             return Reflector(self._client, node_source(reject), self._take_nodes)
+        if kind == NATIVE_POD_GROUPS:
+            native = native_pod_group_source(self._pod_groups.defaults, reject)
+            return Reflector(self._client, native, self._take_pod_groups)
         groups = pod_group_source(self._pod_groups, reject)
         return Reflector(self._client, groups, self._take_pod_groups)
 

@@ -27,7 +27,7 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.runtime.cluster import NATIVE_POD_GROUPS, NODES, POD_GROUPS, PODS, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -40,11 +40,12 @@ POD_GROUP: Final = "podgroup"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 
 
-def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
+def kinds_of(operators: Collection[str], *, has_native: bool = False) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
+    groups = (POD_GROUPS, NATIVE_POD_GROUPS) if has_native else (POD_GROUPS,)
     if PLACEMENT in operators:
-        return PODS, NODES, POD_GROUPS
-    return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
+        return PODS, NODES, *groups
+    return (PODS, *groups) if POD_GROUP in operators else ()
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
@@ -57,7 +58,8 @@ class Parts:
     """Everything that one process is made of.
 
     ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
-    synced. ``has_subresource`` tells whether PodGroups have a status subresource here.
+    synced. ``has_subresource`` tells whether PodGroups have a status subresource here,
+    ``has_native`` whether Kubernetes' own are served.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Parts:
         operators: Collection[str],
         *,
         has_subresource: bool,
+        has_native: bool = False,
     ) -> None:
         defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
         self.metrics = Metrics()
@@ -83,7 +86,7 @@ class Parts:
             client,
             self._pods,
             self._groups,
-            kinds_of(operators),
+            kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
         )
         self.placement = self._make_placement() if PLACEMENT in operators else None

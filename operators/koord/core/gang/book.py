@@ -59,7 +59,7 @@ class _Gang:
         self.members[pod.uid] = pod
         self.tally.add(pod)
         if pod.gang is not None:
-            self.tally.label_claims += pod.gang.source is GangSource.POD_GROUP
+            self.tally.label_claims += pod.gang.source.has_object
         if _declared(pod) and (order := order_of(pod)) not in self._queued:
             self._queued.add(order)
             heapq.heappush(self._declarers, order)
@@ -71,7 +71,7 @@ class _Gang:
     def _forget(self, pod: Pod) -> None:
         self.tally.discard(pod)
         if pod.gang is not None:
-            self.tally.label_claims -= pod.gang.source is GangSource.POD_GROUP
+            self.tally.label_claims -= pod.gang.source.has_object
 
     def refresh(self) -> bool:
         """Take the settings anew; tell whether the gang now lists other gangs than before."""
@@ -231,9 +231,10 @@ class GangBook:
         return gang.spec if gang is not None else None
 
     def pod_group(self, key: GangKey) -> PodGroup | None:
-        """Return the PodGroup object of a gang."""
+        """Return the PodGroup of a gang, if it is one that we write the status of."""
         gang = self._gangs.get(key)
-        return gang.pod_group if gang is not None else None
+        found = gang.pod_group if gang is not None else None
+        return None if found is None or found.spec.source is GangSource.NATIVE else found
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""
