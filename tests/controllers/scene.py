@@ -52,9 +52,13 @@ class Observer:
 
 
 class Reporter:
-    """Says nothing."""
+    """Says nothing; notes the gangs that it is to look at."""
 
-    def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+    def __init__(self, noted: set[GangKey]) -> None:
+        self._noted = noted
+
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
+        self._noted |= gangs
 
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
@@ -66,12 +70,13 @@ class Scene:
         self.state = ClusterState()
         self.writer = Writer(self.state)
         self.is_synced = True
+        self.noted: set[GangKey] = set()
         self.operator = PlacementController(
             state=self.state,
             binder=self.writer,  # type: ignore[arg-type]
             scoring=Scoring(),
             observer=Observer(),
-            reporter=Reporter(),
+            reporter=Reporter(self.noted),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,
@@ -104,3 +109,11 @@ class Scene:
     async def settle(self) -> None:
         """Let the operator do what it has to do."""
         await asyncio.sleep(0.05)
+
+    async def eventually(self, is_true: Callable[[], bool]) -> bool:
+        """Wait for something that takes its time; tell whether it came."""
+        for _ in range(200):
+            if is_true():
+                return True
+            await self.settle()
+        return False

@@ -22,7 +22,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Queue
-from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
+from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
 from koord.core.state import Changes, ClusterState
 from koord.kube.binder import Binder
 
@@ -83,6 +83,8 @@ class PlacementController:
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
     there is newer word of it."""
+    _kept: dict[GangKey, int] = field(default_factory=dict)
+    """What was kept for lost members in the cycle before."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
@@ -109,8 +111,7 @@ class PlacementController:
             while not self._stopped:
                 # 1. What changed makes units, and wakes those that it may help.
                 changes = feed.drain()
-                self._follow_holds(changes)
-                self.queue.absorb(changes, self.state)
+                self._absorb(changes)
                 self._drop_stale_failures()
                 self.attempts.drop_gone()
                 self.reporter.note(changes.gangs, changes.singles)
@@ -182,18 +183,27 @@ class PlacementController:
         )
         return outcome
 
-    def _follow_holds(self, changes: Changes) -> None:
-        """Keep room for what was lost, and let those try again who may have what is kept no more.
+    def _absorb(self, changes: Changes) -> None:
+        """Make units, keep room for what was lost, wake those who wait for what is kept no more.
 
         Room that a NonStrict gang keeps goes with the unit it was kept for.
         """
         now = self.clock()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
         changes.freed |= self.holds.expire(now)
-        changes.freed |= self.holds.drop(lambda key: not self.queue.knows(key))
+        self.queue.absorb(changes, self.state)
+        freed = self.holds.drop(lambda key: not self.queue.knows(key))
+        if freed:
+            self.queue.absorb(Changes(freed=freed), self.state)
+        kept = self.holds.kept_for_lost()
+        if kept != self._kept:
+            self._kept = kept
+            self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
-        self.queue.refuse(unit, refusal)
+        if self.queue.refuse(unit, refusal):
+            gangs = {demand.gang for demand in unit.demands if demand.gang}
+            self.reporter.note(gangs, {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)

@@ -101,8 +101,12 @@ class HoldBook:
 
     def kept_for(self) -> dict[str, int]:
         """Return gang or unit -> number of pods for which room is kept."""
-        holds = {**self._lost, **self._partial}
-        return {key: len(hold.slots) for key, hold in holds.items() if hold.slots}
+        partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
+        return self.kept_for_lost() | partial
+
+    def kept_for_lost(self) -> dict[GangKey, int]:
+        """Return gang -> number of lost members for which room is kept."""
+        return {key: len(hold.slots) for key, hold in self._lost.items() if hold.slots}
 
     def plan(
         self,

@@ -15,7 +15,7 @@ from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.reasons import Reason, ReasonCode, WaitingForForeignGate
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -54,6 +54,8 @@ class Queue:
         self._committing: dict[UnitKey, str] = {}
         """Unit -> the group whose gangs it decides about."""
         self._look_again: set[str] = set()
+        self._slept_for: dict[UnitKey, ReasonCode] = {}
+        """Unit that sleeps, or was woken as it is -> why."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -85,6 +87,11 @@ class Queue:
             del self._ready[unit.key]
         return taken
 
+    def wake(self, code: ReasonCode) -> None:
+        """Try all units again that sleep for one kind of reason."""
+        for key in [key for key, one in self.blocked.items() if one.reason.code is code]:
+            self._ready[key] = self.blocked.pop(key).unit
+
     def knows(self, key: UnitKey) -> bool:
         """Whether a unit of this key is ready or sleeps."""
         return key in self._ready or key in self.blocked
@@ -93,9 +100,15 @@ class Queue:
         """Return when the next ready unit is due (in the past: now), or None when there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)
 
-    def refuse(self, unit: Unit, refusal: Refusal) -> None:
-        """Put a unit to sleep until something relevant changes."""
+    def refuse(self, unit: Unit, refusal: Refusal) -> bool:
+        """Put a unit to sleep until something relevant changes.
+
+        Return whether it sleeps for another kind of reason than before it was woken.
+        """
         self.blocked[unit.key] = Blocked(unit, refusal.pods, refusal.reason)
+        before = self._slept_for.get(unit.key)
+        self._slept_for[unit.key] = refusal.reason.code
+        return before is not refusal.reason.code
 
     def begin(self, unit: Unit) -> None:
         """Say that a unit is being committed: until :meth:`end`, nothing more is made of its group.
@@ -135,6 +148,7 @@ class Queue:
         asleep = {}
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
+            self._slept_for.pop(key, None)
             if key in self.blocked:
                 asleep[key] = self.blocked.pop(key)
         self.waiting.pop(source, None)
@@ -149,6 +163,7 @@ class Queue:
             before = asleep.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
+                self._slept_for[unit.key] = before.reason.code
             else:
                 self._ready[unit.key] = unit
 
