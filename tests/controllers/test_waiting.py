@@ -42,6 +42,9 @@ class Announcements:
         assert not note
         self.events.append(str(reason.code))
 
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
+        self.events.append(f"{pod.name}: {reason.code}")
+
 
 class Waiting:
     """A gang of two, of which ``reason`` is all that the planner knows."""
@@ -137,3 +140,30 @@ def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
     waiting.hear(MissingMembers(()))
     assert not waiting.said.gangs
     assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
+
+
+def test_one_member_speaks_for_a_gang_without_pod_group() -> None:
+    pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
+    waiting = Waiting(*(pod.build() for pod in reversed(pods)))
+    waiting.reports.note({"default/x"}, set())
+    for _ in range(2):
+        waiting.reason, waiting.now = MissingMembers(()), waiting.now + 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["x-0: MissingMembers"]
+
+
+def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> None:
+    waiting = Waiting()
+    pod = make_pod("p").build()
+    waiting.state.upsert_pod(pod)
+    for fit in (0, 1, 1):
+        waiting.reason, waiting.now = no_room(fit), waiting.now + 20
+        waiting.reports.note(set(), {pod.uid})
+        waiting.now += 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes"]
+    waiting.state.upsert_pod(make_pod("p").bound("n0").build())
+    waiting.reports.note(set(), {pod.uid})
+    waiting.now += 5
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]

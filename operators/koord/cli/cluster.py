@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from koord.api.slips import Slip, find_slips
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
@@ -93,6 +94,8 @@ class Sighting:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduler: str = ""
     owners: tuple[str, ...] = ()
+    slips: tuple[Slip, ...] = ()
+    """Keys that were probably meant to say something of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,8 @@ def _see(wire: WirePod | WirePodGroup) -> Sighting:
     owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
-        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners)
+        slips = tuple(find_slips(wire.metadata.labels or (), wire.metadata.annotations or ()))
+        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)
     except msgspec.DecodeError:
