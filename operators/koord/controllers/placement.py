@@ -150,7 +150,7 @@ class PlacementController:
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:
             return (pod.uid,)
-        return (pod.uid, self.state.book.group(pod.gang.key).id, pod.gang.key)
+        return (pod.uid, *self.queue.units_of(pod.gang.key), pod.gang.key)
 
     @property
     def _is_full(self) -> bool:

@@ -92,6 +92,10 @@ class Queue:
         for key in [key for key, one in self.blocked.items() if one.reason.code is code]:
             self._ready[key] = self.blocked.pop(key).unit
 
+    def units_of(self, source: str) -> tuple[UnitKey, ...]:
+        """Return the units that were last made of a gang or a single pod."""
+        return self._units_of.get(source, ())
+
     def knows(self, key: UnitKey) -> bool:
         """Whether a unit of this key is ready or sleeps."""
         return key in self._ready or key in self.blocked
