@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
@@ -47,7 +47,19 @@ class Gangs(RuleBasedStateMachine):
         self.now = 0.0
         self.born = 0
         self.nodes = 0
+        self.steps = 0
+        self.incarnations: dict[str, set[str]] = {}
+        """Gang -> the pods that were released when it started, and since."""
         self.groups: dict[str, PodGroup] = {}
+
+    @initialize(minima=st.tuples(*[st.integers(1, 3)] * 3), grouped=st.booleans())
+    def begin(self, minima: tuple[int, int, int], grouped: bool) -> None:  # noqa: FBT001 - drawn
+        for _ in range(3):
+            self.node_comes(GPUS)
+        for key, minimum in zip(GANGS, minima, strict=True):
+            together = GANGS[:2] if grouped and key in GANGS[:2] else (key,)
+            self.groups[key] = make_pod_group(key, minimum).group(*together).wait(3).build()
+            self.state.upsert_pod_group(self.groups[key])
 
     # What users and machines do
 
@@ -66,10 +78,9 @@ class Gangs(RuleBasedStateMachine):
 
     @rule(
         key=gangs,
-        minimum=st.integers(1, 4),
+        minimum=st.integers(1, 3),
         policy=st.sampled_from(MatchPolicy),
         mode=st.sampled_from(GangMode),
-        others=st.sets(gangs),
         wait=st.integers(1, 5),
     )
     def group_is_written(  # every setting of a gang
@@ -79,23 +90,35 @@ class Gangs(RuleBasedStateMachine):
         minimum: int,
         policy: MatchPolicy,
         mode: GangMode,
-        others: set[str],
         wait: int,
     ) -> None:
         made = make_pod_group(key, minimum).match_policy(policy).mode(mode).wait(wait)
-        self.groups[key] = made.group(*others, key).build()
+        before = self.groups.get(key)
+        listed = before.spec.group if before is not None else (key,)
+        self.groups[key] = made.group(*listed).build()
         self.state.upsert_pod_group(self.groups[key])
 
-    @rule(key=gangs)
-    def group_goes(self, key: str) -> None:
+    @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))
+    def groups_are_formed(self, size: int, forgetful: int) -> None:
+        """The first gangs become one group; sometimes one of them does not list the others."""
+        for at, key in enumerate(key for key in GANGS if key in self.groups):
+            together = GANGS[:size] if at < size and at != forgetful else (key,)
+            spec = replace(self.groups[key].spec, group=tuple(sorted({*together, key})))
+            self.groups[key] = replace(self.groups[key], spec=spec)
+            self.state.upsert_pod_group(self.groups[key])
+
+    @rule(key=gangs, luck=st.integers(0, 3))
+    def group_goes(self, key: str, luck: int) -> None:
+        if luck:
+            return
         self.groups.pop(key, None)
         self.state.remove_pod_group(key)
 
     @rule(
-        key=st.one_of(st.none(), gangs),
-        gpus=st.integers(1, 3),
+        key=st.sampled_from([None, *GANGS, *GANGS]),
+        gpus=st.sampled_from([1, 1, 2, 3]),
         priority=st.integers(0, 1),
-        count=st.integers(1, 3),
+        count=st.integers(1, 4),
     )
     def pods_come(self, key: str | None, gpus: int, priority: int, count: int) -> None:
         for _ in range(count):
@@ -120,8 +143,12 @@ class Gangs(RuleBasedStateMachine):
 
     # What the operators do
 
-    @rule()
+    @invariant()
     def plan_all(self) -> None:
+        """Plan after every other step, so that some changes come alone and some together."""
+        self.steps += 1
+        if self.steps % 2:
+            return
         for _ in range(20):
             if not self.cycle():
                 break
@@ -158,6 +185,7 @@ class Gangs(RuleBasedStateMachine):
 
     def bind(self, placement: Placement) -> None:
         count = len(placement.assignments)
+        self.remember(placement)
         for one in placement.assignments:
             gang = one.pod.gang
             strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
@@ -166,6 +194,17 @@ class Gangs(RuleBasedStateMachine):
                 replace(one.pod, node=one.node, recorded=recorded, is_gated=False)
             )
 
+    def remember(self, placement: Placement) -> None:
+        """Note for every gang who was released when it started, and who came later."""
+        uids = {one.pod.uid for one in placement.assignments}
+        gangs = {one.pod.gang.key for one in placement.assignments if one.pod.gang}
+        for key in gangs:
+            group = self.state.book.group(key).gangs
+            is_started = self.has_started(key)
+            others = [one for one in group if self.has_started(one) == is_started]
+            for other in others:
+                self.incarnations.setdefault(other, set()).update(uids)
+
     # What must hold
 
     def alive(self, key: str) -> list[Pod]:
@@ -173,13 +212,13 @@ class Gangs(RuleBasedStateMachine):
         return [pod for pod in pods if pod.gang and pod.gang.key == key and pod.is_alive]
 
     def has_started(self, key: str) -> bool:
-        """Whether a pod lives that was released with a group that the gang was in."""
+        """Whether a pod lives that was released when the gang was, or later."""
         group = self.state.book.group(key).gangs
         return any(
-            key in pod.recorded.group.split(",") and other in pod.recorded.group.split(",")
+            pod.uid in self.incarnations.get(key, ())
             for other in group
             for pod in self.alive(other)
-            if pod.node and pod.recorded
+            if pod.node
         )
 
     def check_minimum(self, placement: Placement) -> None:

@@ -5,12 +5,13 @@ changes, or a node that is eligible for it can take at least one more of its pod
 failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang.tally import gangs_of
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
@@ -51,8 +52,8 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
-        self._committing: dict[UnitKey, str] = {}
-        """Unit -> the group whose gangs it decides about."""
+        self._committing: dict[UnitKey, frozenset[str]] = {}
+        """Unit -> the gangs that it decides about."""
         self._look_again: set[str] = set()
         self._slept_for: dict[UnitKey, ReasonCode] = {}
         """Unit that sleeps, or was woken as it is -> why."""
@@ -64,10 +65,13 @@ class Queue:
         """Bring the queue in line with what changed."""
         gangs = changes.gangs | self._look_again
         self._look_again = set()
+        # Gangs of a group share units: all old ones go before the first new one comes.
+        asleep = {key: one for source in gangs for key, one in self._unmake(source)}
         for gang in sorted(gangs):
-            self._remake(gang, self._units_of_gang(gang, state))
+            self._make(gang, self._units_of_gang(gang, state), asleep)
         for uid in sorted(changes.singles):
-            self._remake(uid, self._units_of_single(uid, state))
+            asleep = dict(self._unmake(uid))
+            self._make(uid, self._units_of_single(uid, state), asleep)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.freed and self.blocked:
             self._wake(state.snapshot(), changes.freed)
@@ -121,7 +125,7 @@ class Queue:
         its own would be alone.
         """
         if unit.is_whole:
-            self._committing[unit.key] = unit.group
+            self._committing[unit.key] = gangs_of(unit.group)
 
     def end(self, unit: Unit) -> None:
         """Say that the fate of every member of a unit is known."""
@@ -147,15 +151,24 @@ class Queue:
         penalties = (self._penalties.get(pod.uid) for pod in unit.pods)
         return max((penalty.until for penalty in penalties if penalty), default=0.0)
 
-    def _remake(self, source: str, made: tuple[Unit, ...] | Reason | None) -> None:
-        """Replace all units of a source by what it makes now; unchanged ones sleep on."""
-        asleep = {}
+    def _unmake(self, source: str) -> list[tuple[UnitKey, Blocked]]:
+        """Take away all units of a source; return those that sleep."""
+        asleep = []
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
             self._slept_for.pop(key, None)
             if key in self.blocked:
-                asleep[key] = self.blocked.pop(key)
+                asleep.append((key, self.blocked.pop(key)))
         self.waiting.pop(source, None)
+        return asleep
+
+    def _make(
+        self,
+        source: str,
+        made: tuple[Unit, ...] | Reason | None,
+        asleep: Mapping[UnitKey, Blocked],
+    ) -> None:
+        """Take what a source makes now; units that are as they were sleep on."""
         if made is None:
             return
         if not isinstance(made, tuple):
@@ -172,7 +185,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if self._committing and state.book.group(gang).id in self._committing.values():
+        if any(gang in gangs for gangs in self._committing.values()):
             return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict

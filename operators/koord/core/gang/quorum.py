@@ -282,18 +282,23 @@ class _Part:
         made = [demand for demand in made if demand.pods]
         if not any(demand.required for demand in made):
             return tuple(self._make_single(demand, pod) for demand in made for pod in demand.pods)
-        is_all = len(self._gangs) == len(self._group.gangs)
         return (
             Unit(
-                key=self._group.id if is_all else make_group_id(self._gangs),
+                key=self._id,
                 demands=tuple(made),
-                group=self._group.id,
+                group=self._id,
                 priority=max(pod.priority for demand in made for pod in demand.pods),
                 since=self.completed_at,
                 is_repair=any(count_lost(self._book, gang) for gang in self._gangs),
                 lease_seconds=self._lease_seconds,
             ),
         )
+
+    @cached_property
+    def _id(self) -> str:
+        """What members are released as: a group, but for gangs of it that start apart."""
+        is_all = len(self._gangs) == len(self._group.gangs)
+        return self._group.id if is_all else make_group_id(self._gangs)
 
     @property
     def _lease_seconds(self) -> int:
@@ -317,7 +322,7 @@ class _Part:
         return Unit(
             key=pod.uid,
             demands=(replace(demand, pods=(pod,), required=1),),
-            group=self._group.id,
+            group=self._id,
             priority=pod.priority,
             since=pod.created,
             is_repair=count_lost(self._book, demand.gang) > 0,
