@@ -282,6 +282,7 @@ class Gangs(RuleBasedStateMachine):
 
 
 TestGangs = Gangs.TestCase
+TestGangs.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
 TestGangs.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=STEPS,
