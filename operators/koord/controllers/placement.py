@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptBook, Attempts
-from koord.controllers.bulkhead import plan_safely
+from koord.controllers.bulkhead import plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
 from koord.core.holds import HoldBook
@@ -169,12 +169,8 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        outcome = self.holds.plan(
-            self.state.snapshot(),
-            tuple(units.values()),
-            lambda snapshot, some: plan_safely(snapshot, some, self.scoring),
-            self.scoring,
-            began,
+        outcome = plan_keeping(
+            self.holds, self.state.snapshot, tuple(units.values()), self.scoring, began
         )
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
