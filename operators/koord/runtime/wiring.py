@@ -126,6 +126,7 @@ class Parts:
             description["ready"] = len(queue)
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
+            description["kept"] = self.placement.holds.kept_for()
         return description
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
