@@ -178,9 +178,17 @@ class PodBuilder:
         """Stand behind the gates of others, besides ours."""
         return self._set(foreign_gates=gates, handling=Handling.FOREIGN_GATE, is_gated=True)
 
-    def released(self, node: str, plan_id: str, group: str = "", member_count: int = 1) -> Self:
+    def released(
+        self, node: str, plan_id: str, group: str = "", member_count: int = 1, strength: int = 0
+    ) -> Self:
         """Be past the commit point: gate off, plan recorded, not yet bound."""
-        recorded = RecordedPlan(node=node, plan_id=plan_id, group=group, member_count=member_count)
+        recorded = RecordedPlan(
+            node=node,
+            plan_id=plan_id,
+            group=group,
+            member_count=member_count,
+            strength=strength,
+        )
         return self._set(recorded=recorded, is_gated=False, handling=Handling.BIND)
 
     def pinned(self) -> Self:

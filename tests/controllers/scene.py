@@ -11,7 +11,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.core.gang.model import GangKey
 from koord.core.placement.scoring import Scoring
-from koord.core.plan import Assignment, Placement, Refusal, Unit
+from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.state import ClusterState
 from koord.kube.outcomes import Done, Outcome
@@ -58,11 +58,14 @@ class Observer:
 
 
 class Reporter:
-    """Says nothing."""
+    """Says nothing; notes the gangs that it is to look at."""
 
-    def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+    def __init__(self, noted: set[GangKey]) -> None:
+        self._noted = noted
 
-    def refused(self, refusal: Refusal) -> None: ...
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
+        self._noted |= gangs
+
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 
@@ -73,12 +76,13 @@ class Scene:
         self.state = ClusterState()
         self.writer = Writer(self.state)
         self.is_synced = True
+        self.noted: set[GangKey] = set()
         self.operator = PlacementController(
             state=self.state,
             binder=self.writer,  # type: ignore[arg-type]
             scoring=Scoring(),
             observer=Observer(),
-            reporter=Reporter(),
+            reporter=Reporter(self.noted),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,
@@ -111,3 +115,11 @@ class Scene:
     async def settle(self) -> None:
         """Let the operator do what it has to do."""
         await asyncio.sleep(0.05)
+
+    async def eventually(self, is_true: Callable[[], bool]) -> bool:
+        """Wait for something that takes its time; tell whether it came."""
+        for _ in range(200):
+            if is_true():
+                return True
+            await self.settle()
+        return False

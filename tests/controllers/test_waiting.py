@@ -8,13 +8,12 @@ from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
 from koord.core.gang.model import GangKey, PodGroup
-from koord.core.plan import Demand, Refusal, Unit
+from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
     MissingMembers,
-    NeedsKubeScheduler,
     Reason,
 )
 from koord.core.state import ClusterState
@@ -49,6 +48,9 @@ class Announcements:
         assert pod_group.key == G
         if not note:
             self.events.append(str(reason.code))
+
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
+        self.events.append(f"{pod.name}: {reason.code}")
 
 
 class Waiting:
@@ -147,17 +149,6 @@ def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
     assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
 
 
-def test_another_reason_is_said_though_nothing_of_the_pod_has_changed() -> None:
-    pod = make_pod("single").build()
-    waiting = Waiting(pod)
-    for reason in (no_room(0), no_room(1), NeedsKubeScheduler(pod.key, ("spec.volumes[0]",))):
-        waiting.reason = reason
-        waiting.reports.refused(Refusal("single", (pod,), reason))
-        waiting.now += 5.0
-        waiting.reports.report(waiting, waiting.now)
-    assert waiting.said.pods == [("single", "InsufficientNodes"), ("single", "NeedsKubeScheduler")]
-
-
 def test_a_reason_that_is_not_known_yet_is_asked_for_again() -> None:
     waiting = Waiting()
     waiting.hear(None)
@@ -185,3 +176,30 @@ def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
     unit = Unit(G, (Demand(G, tuple(waiting.state.pods.values()), 2),), G)
     waiting.reports.placed(unit, Commit(bound={"uid-default-g-0"}))
     assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
+def test_one_member_speaks_for_a_gang_without_pod_group() -> None:
+    pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
+    waiting = Waiting(*(pod.build() for pod in reversed(pods)))
+    waiting.reports.note({"default/x"}, set())
+    for _ in range(2):
+        waiting.reason, waiting.now = MissingMembers(()), waiting.now + 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["x-0: MissingMembers"]
+
+
+def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> None:
+    waiting = Waiting()
+    pod = make_pod("p").build()
+    waiting.state.upsert_pod(pod)
+    for fit in (0, 1, 1):
+        waiting.reason, waiting.now = no_room(fit), waiting.now + 20
+        waiting.reports.note(set(), {pod.uid})
+        waiting.now += 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes"]
+    waiting.state.upsert_pod(make_pod("p").bound("n0").build())
+    waiting.reports.note(set(), {pod.uid})
+    waiting.now += 5
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]

@@ -128,7 +128,10 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
-        advice=_advise_stranger(sighting) if is_stranger else _advise(state, reason),
+        advice=(
+            *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
+            *(_advise_stranger(sighting) if is_stranger else _advise(state, reason)),
+        ),
         add=_ADD if is_stranger or _has_strangers(reason) else "",
     )
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from koord.api.slips import Slip, find_slips
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
@@ -23,7 +24,6 @@ from koord.kube.errors import (
     ConnectionLost,
     Forbidden,
     KubeError,
-    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
@@ -32,6 +32,7 @@ from koord.kube.retry import retry
 from koord.kube.sources import (
     claim_source,
     namespace_source,
+    native_pod_group_source,
     node_source,
     pod_group_source,
     pod_source,
@@ -97,6 +98,8 @@ class Sighting:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduler: str = ""
     owners: tuple[str, ...] = ()
+    slips: tuple[Slip, ...] = ()
+    """Keys that were probably meant to say something of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
 STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -149,8 +153,11 @@ def path_in(path: str, namespace: str) -> str:
     return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
-async def read_cluster(client: Client, target: Target) -> Reading:
-    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
+async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
+    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
+
+    ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
+    """
     reader = _Reader(client, target)
     pods, groups = PodTranslator(), PodGroupTranslator()
     try:
@@ -158,6 +165,11 @@ async def read_cluster(client: Client, target: Target) -> Reading:
             of_nodes = tasks.create_task(reader.read(NODES, node_source(reader.reject)))
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
+            )
+            of_native = tasks.create_task(
+                reader.read(
+                    NATIVE_POD_GROUPS, native_pod_group_source(groups.defaults, reader.reject)
+                )
             )
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
             of_spaces = tasks.create_task(reader.read(NAMESPACES, namespace_source(reader.reject)))
@@ -169,10 +181,10 @@ async def read_cluster(client: Client, target: Target) -> Reading:
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
-    state = ClusterState()
+    state = ClusterState(compat=compat)
     for node in of_nodes.result():
         state.upsert_node(node)
-    for pod_group in of_groups.result():
+    for pod_group in (*of_groups.result(), *of_native.result()):
         state.upsert_pod_group(pod_group)
     for namespace in of_spaces.result():
         state.upsert_namespace(namespace.name, namespace.labels)
@@ -212,10 +224,9 @@ class _Reader:
                 found = await self._list(source, path)
             except Forbidden:
                 continue
-            except NotFound:
-                if source.wire is not WirePodGroup:
-                    raise
-                self.gaps.append(Gap(resource, Extent.NOT_SERVED))
+            except source.absent_on:
+                if source.wire is WirePodGroup:
+                    self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
             if extent is not None:
                 self.gaps.append(Gap(resource, extent))
@@ -264,7 +275,8 @@ def _see(wire: WirePod | WirePodGroup) -> Sighting:
     owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
-        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners)
+        slips = tuple(find_slips(wire.metadata.labels or (), wire.metadata.annotations or ()))
+        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)
     except msgspec.DecodeError:

@@ -219,6 +219,13 @@ def _pinned_node_unfit(reason: r.PinnedNodeUnfit) -> str:
     )
 
 
+def _kept_for_replacements(reason: r.KeptForReplacements) -> str:
+    return (
+        f"room for {_plural(reason.pods, 'pod')} is kept for lost members of "
+        f"{_listed(reason.gangs)}, for {reason.seconds} s more at most"
+    )
+
+
 def _planned(reason: r.Planned) -> str:
     plan = f" (plan {reason.plan_id})" if reason.plan_id else ""
     verb = "has" if reason.pods == 1 else "have"
@@ -283,6 +290,7 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.VolumeNotReady: _volume_not_ready,
     r.WaitingForForeignGate: _waiting_for_foreign_gate,
     r.PinnedNodeUnfit: _pinned_node_unfit,
+    r.KeptForReplacements: _kept_for_replacements,
     r.Planned: _planned,
     r.AllBound: _all_bound,
     r.PartiallyBound: _partially_bound,

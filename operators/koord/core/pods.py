@@ -141,6 +141,8 @@ class RecordedPlan:
     plan_id: str
     group: str
     member_count: int
+    strength: int = 0
+    """How much of its minimum the gang of the pod had with this release; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

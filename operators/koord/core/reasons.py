@@ -26,6 +26,7 @@ class ReasonCode(StrEnum):
     WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
     VOLUME_NOT_READY = "VolumeNotReady"
     PINNED_NODE_UNFIT = "PinnedNodeUnfit"
+    KEPT_FOR_REPLACEMENTS = "KeptForReplacements"
     PLANNED = "Planned"
     ALL_BOUND = "AllBound"
     PARTIALLY_BOUND = "PartiallyBound"
@@ -215,6 +216,16 @@ class PinnedNodeUnfit:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptForReplacements:
+    """There is room, and it is kept for lost members of gangs that run; for so long at most."""
+
+    code: ClassVar = ReasonCode.KEPT_FOR_REPLACEMENTS
+    gangs: tuple[GangKey, ...]
+    pods: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A place was found for all of the unit; ``by_others`` of the pods were placed by others."""
 
@@ -308,6 +319,7 @@ Reason: TypeAlias = (
     | VolumeNotReady
     | WaitingForForeignGate
     | PinnedNodeUnfit
+    | KeptForReplacements
     | Planned
     | AllBound
     | PartiallyBound

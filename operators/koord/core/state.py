@@ -104,11 +104,11 @@ class _Charge:
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compat: bool = False) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.table = NodeTable()
-        self.book = GangBook()
+        self.book = GangBook(compat=compat)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
+from koord.api.gang import GangDefaults
+from koord.api.keys.foreign import NATIVE_VERSION
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Namespace, Node
 from koord.core.placement.volumes import Claim, StorageClass, Volume
 from koord.core.pods import Pod
+from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
-from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.namespaces import translate_namespace
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
@@ -20,6 +23,7 @@ from koord.kube.translate.volumes import (
 from koord.kube.wire import (
     WireClaim,
     WireNamespace,
+    WireNativePodGroup,
     WireNode,
     WirePod,
     WirePodGroup,
@@ -34,6 +38,7 @@ CLAIMS_PATH: Final = "/api/v1/persistentvolumeclaims"
 VOLUMES_PATH: Final = "/api/v1/persistentvolumes"
 STORAGE_CLASSES_PATH: Final = "/apis/storage.k8s.io/v1/storageclasses"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
+NATIVE_POD_GROUPS_PATH: Final = f"/apis/{NATIVE_VERSION}/podgroups"
 
 Reject = Callable[[str, str], None]
 """Is told ``namespace/name`` and what is wrong with the object."""
@@ -72,5 +77,25 @@ def storage_class_source(reject: Reject) -> Source[WireStorageClass, StorageClas
 def pod_group_source(
     translator: PodGroupTranslator, reject: Reject
 ) -> Source[WirePodGroup, PodGroup]:
-    """Every PodGroup."""
-    return Source(POD_GROUPS_PATH, WirePodGroup, translator.translate, translator.forget, reject)
+    """Every PodGroup; none if the kind is taken away, which takes all of its objects away."""
+    return Source(
+        POD_GROUPS_PATH,
+        WirePodGroup,
+        translator.translate,
+        translator.forget,
+        reject,
+        absent_on=(NotFound,),
+    )
+
+
+def native_pod_group_source(
+    defaults: GangDefaults, reject: Reject
+) -> Source[WireNativePodGroup, PodGroup]:
+    """Every PodGroup of Kubernetes' own; none where it is not served, or not ours to read."""
+    return Source(
+        NATIVE_POD_GROUPS_PATH,
+        WireNativePodGroup,
+        lambda wire: translate_native(wire, defaults),
+        reject=reject,
+        absent_on=(NotFound, Forbidden),
+    )

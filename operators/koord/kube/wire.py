@@ -79,6 +79,12 @@ class Volume(Struct, rename="camel", gc=False):
     rbd: Raw = Raw()
 
 
+class SchedulingGroup(Struct, rename="camel", gc=False):
+    """``spec.schedulingGroup``: the PodGroup of Kubernetes' own that a pod belongs to."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -96,6 +102,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     volumes: list[Volume] | None = None
     resource_claims: Raw = Raw()
     topology_spread_constraints: Raw = Raw()
+    scheduling_group: SchedulingGroup | None = None
 
 
 class Condition(Struct, rename="camel", gc=False):
@@ -230,6 +237,31 @@ class WirePodGroup(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: Raw = Raw()
+
+
+class NativeGangPolicy(Struct, rename="camel", gc=False):
+    """``spec.schedulingPolicy.gang``."""
+
+    min_count: int = 0
+
+
+class NativePolicy(Struct, gc=False):
+    """``spec.schedulingPolicy``: a gang, or pods that need not start together."""
+
+    gang: NativeGangPolicy | None = None
+
+
+class NativePodGroupSpec(Struct, rename="camel", gc=False):
+    """``spec`` of a PodGroup of Kubernetes' own."""
+
+    scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+
+
+class WireNativePodGroup(Struct, gc=False):
+    """A PodGroup of Kubernetes' own."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
 
 
 class ListMeta(Struct, rename="camel", gc=False):

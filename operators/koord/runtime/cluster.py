@@ -14,6 +14,7 @@ from koord.kube.reflector import Reflector, Source
 from koord.kube.sources import (
     claim_source,
     namespace_source,
+    native_pod_group_source,
     node_source,
     pod_group_source,
     pod_source,
@@ -33,7 +34,9 @@ NAMESPACES: Final = "namespaces"
 CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
 STORAGE_CLASSES: Final = "storageclasses"
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 ALL_KINDS: Final = (PODS, NODES, POD_GROUPS, NAMESPACES, CLAIMS, VOLUMES, STORAGE_CLASSES)
+"""What there is in every cluster; those of ``NATIVE_POD_GROUPS`` are only in some."""
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
@@ -51,8 +54,10 @@ class ClusterReader:
         pods: PodTranslator,
         pod_groups: PodGroupTranslator,
         kinds: Sequence[str],
+        *,
+        compat: bool = False,
     ) -> None:
-        self.state = ClusterState()
+        self.state = ClusterState(compat=compat)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods = pods
@@ -91,6 +96,11 @@ class ClusterReader:
             ),
             POD_GROUPS: lambda: self._reflect(
                 pod_group_source(self._pod_groups, make(POD_GROUPS)),
+                state.upsert_pod_group,
+                lambda group: state.remove_pod_group(group.key),
+            ),
+            NATIVE_POD_GROUPS: lambda: self._reflect(
+                native_pod_group_source(self._pod_groups.defaults, make(NATIVE_POD_GROUPS)),
                 state.upsert_pod_group,
                 lambda group: state.remove_pod_group(group.key),
             ),

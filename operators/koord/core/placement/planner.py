@@ -77,7 +77,8 @@ class _Attempt:
             return Refusal(unit.key, pods, placed)
         self._refused.clear()
         placed.sort(key=lambda assignment: assignment.pod.key)
-        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed))
+        strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
+        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed), strengths)
 
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()

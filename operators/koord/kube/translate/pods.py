@@ -87,7 +87,7 @@ class PodTranslator:
             profile=self._profile(meta),
             claims=claims,
             handling=handling,
-            gang=self._claims.look_up(meta),
+            gang=self._claims.look_up(meta, _native_group(spec)),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._word(spec.node_name),
@@ -164,6 +164,10 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
     )
+
+
+def _native_group(spec: PodSpec) -> str:
+    return spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
 
 
 def _is_daemon(meta: ObjectMeta) -> bool:
