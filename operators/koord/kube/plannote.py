@@ -18,7 +18,7 @@ MAX_TEXT: Final = 64 * 1024
 """Longer annotations are not ours; a group id is some dozens of names at most."""
 
 
-class _Note(msgspec.Struct, gc=False):
+class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     node: str
     plan: str
     group: str = ""

@@ -43,7 +43,7 @@ OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 def kinds_of(operators: Collection[str], *, has_native: bool = False) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
     if PLACEMENT in operators:
-        kinds = ALL_KINDS
+        kinds: tuple[str, ...] = ALL_KINDS
     elif POD_GROUP in operators:
         kinds = (PODS, POD_GROUPS)
     else:
