@@ -68,7 +68,7 @@ def parse_path(path: str) -> Target:
     """Read a path of the API."""
     parts = path.split("/")[4 if path.startswith("/apis/") else 3 :]
     namespace = ""
-    if parts[0] == "namespaces":
+    if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
     return Target(parts[0], namespace, *parts[1:3])
 

@@ -13,12 +13,17 @@ import msgspec
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
-KINDS: Final = (PODS, NODES, POD_GROUPS)
 API_VERSIONS: Final = {
     PODS: ("v1", "Pod"),
     NODES: ("v1", "Node"),
     POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
+    # There are never any of the rest.
+    "namespaces": ("v1", "Namespace"),
+    "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
+    "persistentvolumes": ("v1", "PersistentVolume"),
+    "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
 }
+KINDS: Final = tuple(API_VERSIONS)
 
 Obj = dict[str, Any]
 Key = tuple[str, str]
