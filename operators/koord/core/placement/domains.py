@@ -168,7 +168,7 @@ class _Gathering:
         """Place the members that must start; say what is short if they do not fit."""
         if not any(demand.required for demand in self._demands):
             return None
-        if len(self._demands) == 1 and _is_uniform(self._demands[0].pods):
+        if len(self._demands) == 1 and len(self._by_shape(self._demands[0].pods)) == 1:
             # One question: the required ones, and more of them if that opens no new domain.
             return self._place(self._demands[0].pods, self._demands[0].required)
         refusal: Reason | None = None
@@ -183,7 +183,7 @@ class _Gathering:
     def place_surplus(self) -> dict[str, Reason]:
         """Place whom there is room for beyond the required ones; say why for the others."""
         reasons: dict[str, Reason] = {}
-        for pods in _by_shape(self._waiting()):
+        for pods in self._by_shape(self._waiting()):
             left = pods
             while left:
                 reason = self._place(left, 1)
@@ -194,13 +194,19 @@ class _Gathering:
                 left = [pod for pod in left if pod.uid not in placed]
         return reasons
 
+    def _by_shape(self, pods: Sequence[Pod]) -> list[list[Pod]]:
+        kinds: dict[PodShape, list[Pod]] = {}
+        for pod in pods:
+            kinds.setdefault(self.site.shape_of(pod), []).append(pod)
+        return list(kinds.values())
+
     def _waiting(self) -> list[Pod]:
         placed = {one.pod.uid for one in self.assignments}
         pods = [pod for demand in self._demands for pod in demand.pods]
         return [pod for pod in pods if pod.uid not in placed]
 
     def _place(self, pods: Sequence[Pod], least: int) -> Reason | None:
-        kinds = _by_shape(pods)
+        kinds = self._by_shape(pods)
         is_uniform = len(kinds) == 1
         found = self.site.place(pods, least) if is_uniform else place_mixed(self.site, kinds)
         if isinstance(found, NoSplit):
@@ -235,17 +241,6 @@ def _path(site: Site, layer: int, domain: int) -> tuple[str, ...]:
         return site.tree.path_of(layer, domain)
     row = int(site.tree.rows[domain])
     return (*(site.tree.path_of_row(row) or ()), site.tree.name_of_row(row))
-
-
-def _by_shape(pods: Sequence[Pod]) -> list[list[Pod]]:
-    kinds: dict[PodShape, list[Pod]] = {}
-    for pod in pods:
-        kinds.setdefault(pod.shape, []).append(pod)
-    return list(kinds.values())
-
-
-def _is_uniform(pods: Sequence[Pod]) -> bool:
-    return all(pod.shape is pods[0].shape or pod.shape == pods[0].shape for pod in pods)
 
 
 def _first_required(demand: Demand) -> Sequence[Pod]:

@@ -26,8 +26,9 @@ def count_outspent(
     """
     ordered = sorted(pods, key=lambda pod: rank_member(pod.index, pod.name, pod.uid))
     first = ordered[min(fit, len(ordered) - 1)]
-    vector = snapshot.vector(first.shape)
-    room = np.minimum(snapshot.room(first.shape), want)
+    shape = snapshot.shape_of(first)
+    vector = snapshot.vector(shape)
+    room = np.minimum(snapshot.capacity(shape), want)
     taken = [
         (column, amount * room)
         for column, amount in zip(vector.columns, vector.amounts, strict=True)

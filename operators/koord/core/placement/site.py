@@ -106,7 +106,7 @@ class Site:
 
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape under which the snapshot knows a pod."""
-        return pod.shape
+        return self.snapshot.shape_of(pod)
 
     def _find_slot(self, pods: Sequence[Pod], ask: Ask) -> Split | None:
         """Return the slot of a single member between the members next to it."""
