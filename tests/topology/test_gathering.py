@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
 
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.messages import render
@@ -317,3 +317,25 @@ def test_several_replacements_each_sit_beside_their_own_neighbours() -> None:
         for index in (2, 4)
     ]
     assert nodes_of(run(state, late)) == {"w-2": "node-1", "w-4": "node-0"}
+
+
+def test_members_that_keep_apart_do_so_within_the_domain_that_they_share() -> None:
+    alone = select_pods(app="w")
+    pods = [
+        make_pod(f"w-{at}")
+        .gang(GANG)
+        .index(at)
+        .labels(app="w")
+        .apart(alone, key="kubernetes.io/hostname")
+        .requests(cpu=1000)
+        .build()
+        for at in range(3)
+    ]
+    state = make_cluster({"s0": {"a": [64, 64]}, "s1": {"b": [8, 8, 8]}})
+    ask(state, must("Block"))
+    outcome = run(state, pods)
+    assert set(nodes_of(outcome).values()) == {"node-2", "node-3", "node-4"}
+    where = outcome.placements[0].gathered[0]
+    assert (where.domain, where.is_optimal) == (("s1", "b"), False)
+    ask(state, must(NODE_LAYER))
+    assert isinstance(run(state, pods).refusals[0].reason, NoDomainFits)

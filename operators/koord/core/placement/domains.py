@@ -110,7 +110,7 @@ class Domains:
         left_over = gathering.place_surplus()
         if not gathering.assignments and left_over:
             return next(iter(left_over.values()))
-        where = site.describe(wish.topology, gathering.gap)
+        where = site.describe(wish.topology, gathering.find_gap())
         return GatheredPods(gathering.assignments, (where,) if where else (), left_over)
 
     def _open_site(self, unit: Unit, wish: TopologyWish, demands: list[Demand]) -> Site | Reason:
@@ -149,6 +149,16 @@ class _Gathering:
         uids = {one.pod.uid for one in kept}
         rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
         return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
+
+    def find_gap(self) -> tuple[str, int] | None:
+        """Say by how much a better placement may have been missed."""
+        if self.site.is_certain or self.gap is not None or not self.site.members:
+            return self.gap
+        used = self.site.used()
+        order = self.site.goal.order
+        return next(
+            ((self.site.tree.layers[at], used[at] - 1) for at in order if used[at] > 1), None
+        )
 
     def find_apart(self) -> MembersApart | None:
         """Say that members which have their place share no domain that they must share."""

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from koord.core.placement.arrays import Mask
 from koord.core.placement.site import Site
-from koord.core.placement.table import Mask
 from koord.core.plan import Assignment
 from koord.core.pods import Pod
 from koord.core.topology.goal import Goal

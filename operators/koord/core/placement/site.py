@@ -10,16 +10,17 @@ from typing import Final
 import numpy as np
 
 from koord.core.gather import Sibling
+from koord.core.placement.arrays import Mask
+from koord.core.placement.huddle import fill_domain
 from koord.core.placement.locate import describe_rows
 from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.table import Mask
 from koord.core.plan import Assignment, Gathered
 from koord.core.pods import Pod, PodShape
 from koord.core.topology.goal import Goal
 from koord.core.topology.measure import Ask
 from koord.core.topology.rank import rank_member
 from koord.core.topology.slot import find_slot
-from koord.core.topology.solve import NoSplit, Split, count_used, split
+from koord.core.topology.solve import NoSplit, Split, count_used, explain_offers, split
 from koord.core.topology.tree import Ints, TopologyTree
 
 MOST_MATCHED: Final = 64
@@ -40,6 +41,8 @@ class Site:
         self.goal = goal
         self.members: list[Sibling] = []
         self.outside: list[str] = []
+        self.is_certain = True
+        """Whether everything was placed by a method that finds the best."""
         self.fixed: Ints = np.zeros(len(tree.rows), dtype=np.int64)
         for sibling in siblings:
             self.add(sibling)
@@ -99,6 +102,8 @@ class Site:
         goal = goal or self.goal
         shape = self.shape_of(pods[0])
         ask = self.ask(pods, least, self.offers(shape, within), goal)
+        if self.snapshot.is_reactive(shape):
+            return self._huddle(shape, pods, ask)
         found = self._find_slot(pods, ask) or split(self.tree, ask)
         if isinstance(found, NoSplit):
             return found
@@ -107,6 +112,18 @@ class Site:
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape under which the snapshot knows a pod."""
         return self.snapshot.shape_of(pod)
+
+    def _huddle(self, shape: PodShape, pods: Sequence[Pod], ask: Ask) -> list[Assignment] | NoSplit:
+        """Place pods that matter to each other; what is offered is what the network would take."""
+        self.is_certain = False
+        shares = fill_domain(self.snapshot, self.tree, shape, ask)
+        if not shares:
+            return explain_offers(self.tree, ask)
+        taken = ((share.row, share.count) for share in shares)
+        return self._note(sort_members(pods), sorted(taken, key=self._tree_order))
+
+    def _tree_order(self, share: tuple[int, int]) -> tuple[str, ...]:
+        return self._path(share[0])
 
     def _find_slot(self, pods: Sequence[Pod], ask: Ask) -> Split | None:
         """Return the slot of a single member between the members next to it."""
@@ -129,9 +146,14 @@ class Site:
         return [self.snapshot.table.row_of[one.node] for one in nearest]
 
     def _put(self, shape: PodShape, pods: Sequence[Pod], found: Split) -> list[Assignment]:
-        assignments: list[Assignment] = []
         for row, count in found.shares:
             self.snapshot.place(shape, row, count)
+        return self._note(pods, found.shares)
+
+    def _note(self, pods: Sequence[Pod], shares: Sequence[tuple[int, int]]) -> list[Assignment]:
+        """Give pods their nodes, in order, and count them where they are."""
+        assignments: list[Assignment] = []
+        for row, count in shares:
             node = self.snapshot.table.node_at(row).name
             taken = pods[len(assignments) : len(assignments) + count]
             assignments += [Assignment(pod, node) for pod in taken]

@@ -17,7 +17,7 @@ if possible, the layer does not follow from the offers alone and the costs of th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,21 +44,19 @@ class NoSplit:
     """The gang does not fit: what the domains of the layer that it must share offer it.
 
     ``offers`` holds (domain, offer), all of them. ``is_multiple`` says that it would fit if
-    multiples did not matter. ``apart`` says that fixed members share no domain of the layer.
+    multiples did not matter.
     """
 
     layer: int
     offers: tuple[tuple[int, int], ...]
     is_multiple: bool = False
-    apart: bool = False
 
 
 def split(tree: TopologyTree, ask: Ask) -> Split | NoSplit:
     """Find the best way to place between ``least`` and ``most`` equal pods."""
-    search = _Search(tree, ask)
-    found = search.run()
+    found = _Search(tree, ask).run()
     if found is None:
-        return _explain(tree, ask, search)
+        return _explain(tree, ask)
     return found
 
 
@@ -68,17 +66,17 @@ def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
     return tuple(len(set(domains.tolist())) for domains in (*inner, positions))
 
 
-def _explain(tree: TopologyTree, ask: Ask, search: "_Search") -> NoSplit:
+def explain_offers(tree: TopologyTree, ask: Ask) -> NoSplit:
+    """Say what every domain that may be shared offers, each node taken for itself."""
     layer = ask.goal.must
-    free = search.measures.free(layer)
-    domains = _domains(tree, layer)
+    free = measure(tree, ask).free(layer)
+    offers = ((one, max(int(free[one]), 0)) for one in _domains(tree, layer).tolist())
+    return NoSplit(layer, tuple(offers))
+
+
+def _explain(tree: TopologyTree, ask: Ask) -> NoSplit:
     is_multiple = max(ask.goal.units) > 1 and _Search(tree, _loosened(ask)).run() is not None
-    return NoSplit(
-        layer=layer,
-        offers=tuple((one, max(int(free[one]), 0)) for one in domains.tolist()),
-        is_multiple=is_multiple,
-        apart=search.is_apart,
-    )
+    return replace(explain_offers(tree, ask), is_multiple=is_multiple)
 
 
 def _loosened(ask: Ask) -> Ask:
@@ -107,12 +105,6 @@ class _Search:
         unit = self.goal.units[0]
         self.first = -(-(fixed + max(ask.least, 1)) // unit) * unit
         self.last = (fixed + ask.most) // unit * unit
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether fixed members share no domain of the layer that they must share."""
-        fixed = self.measures.fixed[self.goal.must]
-        return bool(self.measures.total_fixed) and int(fixed.max()) < self.measures.total_fixed
 
     def run(self) -> Split | None:
         """Return the best split; None if there is none."""
