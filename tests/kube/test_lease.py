@@ -16,7 +16,7 @@ from koord.kube.config import find_credentials
 from koord.kube.election import DEADLINE_SECONDS, LEASE_SECONDS
 from koord.kube.errors import NotFound
 from koord.kube.fence import Fence, LeadershipLost, read_clock
-from koord.kube.lease import Elector
+from koord.kube.lease import Elector, NoNamespace
 from koord.sandbox import Sandbox
 
 POD = "/api/v1/namespaces/default/pods/none"
@@ -338,3 +338,11 @@ async def test_the_kernel_does_not_deliver_what_is_late(sandbox: Sandbox, monkey
         limits = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for one in made]
     assert limits
     assert all(0 < limit < (LEASE_SECONDS - DEADLINE_SECONDS) * 1000 for limit in limits)
+
+
+async def test_a_namespace_that_is_not_there_is_said_and_not_waited_for(sandbox: Sandbox) -> None:
+    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
+        elector = Elector(client, "nowhere", "koord-test", "one", Fence())
+        elector.stand()
+        with pytest.raises(NoNamespace, match="kubectl create namespace nowhere"):
+            await asyncio.wait_for(elector.run(), 10.0)

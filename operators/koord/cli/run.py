@@ -10,6 +10,7 @@ import typer
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
 from koord.kube.fence import LeadershipLost
+from koord.kube.lease import NoNamespace
 from koord.runtime.app import NotInstalled, Options, run_operators
 from koord.runtime.election import NameTaken
 from koord.runtime.http import CannotListen
@@ -64,7 +65,7 @@ def run(
     configure_logging(settings.log_format)
     try:
         asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
-    except (NotInstalled, NameTaken) as error:
+    except (NotInstalled, NameTaken, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:
         _fail(f"{error}; name another address as httpAddress in a file for --config")
