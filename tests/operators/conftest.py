@@ -77,6 +77,17 @@ class Operators:
         """End it in good order; return the exit code."""
         return self._end(signal.SIGTERM)
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def end(self) -> None:
+        """End it if it runs, whatever state it is in."""
+        if self.is_running():
+            self._end(signal.SIGKILL)
+
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -6,25 +6,22 @@ not at all, and the other replica takes over within the time that the lease allo
 
 import random
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 from tests.operators.conftest import SERVICE_ACCOUNT, Cluster, Operators, read_lease
+from tests.operators.load import GPUS, MEMBERS, NODES, Load, count_bound
+from tests.support.figures import write_figures
 from tests.support.tcp_proxy import TcpProxy, open_line
 from typing_extensions import override
 
 from koord.kube.election import LEASE_SECONDS
 from koord.sandbox import Sandbox
 
-NODES = 8
-GPUS = 8
-MEMBERS = 2
 TAKES_OVER_WITHIN = LEASE_SECONDS + 5.0
 PATIENCE_SECONDS = 60.0
 LEADERSHIP_LOST = 3
@@ -58,73 +55,6 @@ class Replica(Operators):
         return bool(holder) and f"identity={holder}" in self.log.read_text()
 
 
-class Load:
-    """Creates gangs and takes whole ones away again, all the time, and looks at what is there.
-
-    Every look is one list, so it is a moment of the cluster as it really was. More is asked for
-    than there is, so that every node is wanted at every moment.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.faults: list[str] = []
-        self.bound: dict[str, str] = {}
-        """Pod uid -> its node, of every pod that was ever seen with one."""
-        self._cluster = cluster
-        self._path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-        self._gangs = 0
-        self._is_creating = True
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def settle(self) -> None:
-        """Create and take away no more."""
-        self._is_creating = False
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            pods = self._cluster.box.client.get(self._path)["items"]
-            self._check(pods)
-            if self._is_creating:
-                self._churn(count_bound(pods))
-
-    def _check(self, pods: list[dict[str, Any]]) -> None:
-        used: Counter[str] = Counter()
-        for pod in pods:
-            node = pod["spec"].get("nodeName")
-            if node is None:
-                continue
-            used[node] += GPUS
-            before = self.bound.setdefault(pod["metadata"]["uid"], node)
-            if before != node:
-                self.faults.append(f"{pod['metadata']['name']} moved from {before} to {node}")
-        self.faults += [f"{node} holds {gpus}" for node, gpus in used.items() if gpus > GPUS]
-
-    def _churn(self, gangs: Counter[str]) -> None:
-        whole = sorted(gang for gang, bound in gangs.items() if bound == MEMBERS)
-        if len(gangs) - len(whole) < NODES:
-            self._cluster.gang(f"g{self._gangs}", MEMBERS, gpus=GPUS)
-            self._gangs += 1
-        if len(whole) * MEMBERS >= NODES:
-            for at in range(MEMBERS):
-                self._cluster.box.client.delete(f"{self._path}/{whole[0]}-{at}")
-
-
-def count_bound(pods: list[dict[str, Any]]) -> Counter[str]:
-    """Return how many members of each gang have a node."""
-    bound: Counter[str] = Counter()
-    for pod in pods:
-        bound[pod["metadata"]["name"].partition("-")[0]] += "nodeName" in pod["spec"]
-    return bound
-
-
 class Pair:
     """Two replicas and the load on them."""
 
@@ -154,8 +84,8 @@ class Pair:
                 raise AssertionError("\n\n".join([f"not seen: {what}", *logs]))
             time.sleep(0.05)
 
-    def judge(self) -> None:
-        """Fail for anything that must never be."""
+    def judge(self) -> int:
+        """Fail for anything that must never be; return how many bindings there were."""
         self.load.settle()
         self.wait_for(self._is_whole, "every gang is whole, or not there at all")
         assert self.load.faults == []
@@ -168,6 +98,7 @@ class Pair:
         )
         assert bindings
         assert max(bindings.values()) == 1
+        return bindings.total()
 
     def _is_whole(self) -> bool:
         bound = count_bound(list(self.cluster.pods().values()))
@@ -236,6 +167,8 @@ def suffer(pair: Pair, fault: Callable[[Replica, Callable[[], None]], None]) -> 
 
     def has_taken_over() -> None:
         pair.wait_for(lambda: follower.leads, f"{fault.__name__}: the other one leads")
+        before = len(pair.load.bound)
+        pair.wait_for(lambda: len(pair.load.bound) > before, "the other one places")
         took.append(time.monotonic() - began)
         pair.wait_until_it_works()
 
@@ -269,15 +202,37 @@ def lose_the_follower(pair: Pair) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_fifty_faults(pair: Pair) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(3))
+def test_kills(pair: Pair, part: int) -> None:
     """Needs a machine that does little else: here the times count, too."""
+    suffer_many(pair, f"failover-kills-{part}", [kill] * 17)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(5))
+def test_split_brains(pair: Pair, part: int) -> None:
+    """Two processes that both took themselves for the leader, twenty times in each part."""
+    suffer_many(pair, f"failover-split-brain-{part}", [pause, cut_off] * 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_faults_in_any_order(pair: Pair) -> None:
     choose = random.Random(7)  # noqa: S311 - repeatable
+    suffer_many(pair, "failover-any", choose.choices(FAULTS, k=16))
+
+
+def suffer_many(
+    pair: Pair, name: str, faults: Sequence[Callable[[Replica, Callable[[], None]], None]]
+) -> None:
     took: list[tuple[float, str]] = []
-    for _ in range(50):
+    for fault in faults:
         leader, _ = pair.find_leader()
-        fault = choose.choice(FAULTS)
         took.append((suffer(pair, fault), fault.__name__))
+        write_figures(name, {"placing_again_seconds": took})
         leader.start()
-    pair.judge()
+    bindings = pair.judge()
+    write_figures(name, {"placing_again_seconds": took, "bindings": bindings, "faults": []})
     assert max(took)[0] <= TAKES_OVER_WITHIN, took
