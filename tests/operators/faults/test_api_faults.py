@@ -1,0 +1,190 @@
+"""The API server misbehaves in every way that a proxy can think of, while gangs come and go.
+
+Two replicas share the proxy, so no replica is better off than the other one. What ends is started
+again, as a kubelet does it. A fault is over when it is healed; how long nothing is placed after
+that is what counts, and what the API objects show.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.operators.conftest import LEASE
+from tests.operators.faults.conftest import Pair
+from tests.operators.faults.judge import count_bindings, find_faults, find_torn_gangs
+from tests.operators.load import GPUS, NODES, Load
+from tests.support.fault_proxy import Do, FaultProxy, is_watch
+from tests.support.figures import write_figures
+
+from koord.sandbox import Component
+
+Fault = Callable[[Pair], None]
+
+WITHIN = 10.0
+SILENT_WITHIN = 75.0
+ENDLESS = 1 << 30
+
+
+def is_call(request: web.Request) -> bool:
+    return not is_watch(request)
+
+
+def is_read(request: web.Request) -> bool:
+    return request.method == "GET"
+
+
+def is_write(request: web.Request) -> bool:
+    return request.method != "GET"
+
+
+def misbehave(
+    pair: Pair, matches: Callable[[web.Request], bool], do: Do, *, drops: bool = False, **how: Any
+) -> None:
+    """Plan a fault until it is healed; ``drops`` breaks what streams, so that it is asked anew."""
+
+    def plan(proxy: FaultProxy) -> None:
+        proxy.plan(matches, do, times=ENDLESS, **how)
+        if drops:
+            proxy.drop_streams()
+
+    pair.thread.do(plan)
+
+
+def echo(pair: Pair) -> None:
+    """Say every event again half a second later."""
+    pair.thread.do(lambda proxy: setattr(proxy, "echo_seconds", 0.5))
+
+
+def break_streams(pair: Pair) -> None:
+    pair.thread.do(FaultProxy.drop_streams)
+
+
+def restart(pair: Pair, component: Component) -> None:
+    pair.restart(component)
+
+
+def answer(status: int, reason: str, **how: Any) -> dict[str, Any]:
+    return {"do": Do.ANSWER, "status": status, "reason": reason, **how}
+
+
+FAULTS: dict[str, Fault] = {
+    "latency": partial(misbehave, matches=is_call, do=Do.DELAY, seconds=1.5),
+    "409": partial(misbehave, matches=is_write, **answer(409, "Conflict")),
+    "410": partial(misbehave, matches=is_read, drops=True, **answer(410, "Expired")),
+    "429": partial(
+        misbehave,
+        matches=is_call,
+        **answer(429, "TooManyRequests", headers={"Retry-After": "2"}),
+    ),
+    "500": partial(misbehave, matches=is_call, **answer(500, "InternalError")),
+    "503": partial(misbehave, matches=lambda _: True, drops=True, **answer(503, "Unavailable")),
+    "dropped-before": partial(misbehave, matches=is_call, do=Do.DROP),
+    "dropped-after": partial(misbehave, matches=is_write, do=Do.LOSE_REPLY),
+    "dropped-streams": break_streams,
+    "echoes": echo,
+    "apiserver-restart": partial(restart, component=Component.APISERVER),
+    "etcd-restart": partial(restart, component=Component.ETCD),
+}
+
+
+@pytest.fixture
+def load(pair: Pair) -> Iterator[Load]:
+    """Gangs that come and go, and are placed."""
+    pair.cluster.add_nodes(NODES, GPUS)
+    with Load(pair.cluster) as load:
+        pair.wait_for(lambda: len(load.bound) > NODES, "gangs are bound")
+        yield load
+
+
+def suffer(pair: Pair, load: Load, faults: list[Fault], seconds: float) -> float:
+    """Let faults last for a while; return how long nothing is placed once they are healed."""
+    for fault in faults:
+        fault(pair)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pair.keep_running()
+        time.sleep(0.2)
+    pair.thread.do(FaultProxy.heal)
+    return place_again(pair, load)
+
+
+def place_again(pair: Pair, load: Load) -> float:
+    before = len(load.bound)
+
+    def has_placed() -> bool:
+        pair.keep_running()
+        return len(load.bound) > before
+
+    return pair.wait_for(has_placed, "something is placed again")
+
+
+def judge(pair: Pair, load: Load) -> dict[str, Any]:
+    """Fail for anything that must never be; return what was counted."""
+    load.settle()
+    pair.keep_running()
+    pair.wait_for(lambda: not find_torn_gangs(pair.cluster), "no gang is torn")
+    assert load.faults + find_faults(pair.cluster) == []
+    pair.leave_it_tidy()
+    return {"bindings": count_bindings(pair.cluster).total(), "pods": len(load.bound)}
+
+
+@pytest.mark.timeout(200)
+def test_some_faults(pair: Pair, load: Load) -> None:
+    for name in ("dropped-after", "410", "echoes", "503"):
+        suffer(pair, load, [FAULTS[name]], 3.0)
+    judge(pair, load)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seconds", [5.0, 20.0])
+def test_every_fault(pair: Pair, load: Load, seconds: float) -> None:
+    """Five seconds a leader survives; after twenty nobody leads, if leases are concerned, too."""
+    name = f"api-faults-{seconds:.0f}s"
+    took: dict[str, float] = {}
+    for kind, fault in FAULTS.items():
+        took[kind] = suffer(pair, load, [fault], seconds)
+        write_figures(name, {"placing_again_seconds": took})
+    write_figures(name, {"placing_again_seconds": took, **judge(pair, load)})
+    assert max(took.values()) <= WITHIN, took
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_silent_watches(pair: Pair, load: Load) -> None:
+    took = []
+    for _ in range(3):
+        pair.thread.do(FaultProxy.silence_streams)
+        time.sleep(3.0)  # what was under way is placed
+        took.append(3.0 + place_again(pair, load))
+        write_figures("api-faults-silence", {"placing_again_seconds": took})
+    write_figures("api-faults-silence", {"placing_again_seconds": took, **judge(pair, load)})
+    assert max(took) <= SILENT_WITHIN, took
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_faults_at_random(pair: Pair, load: Load, seed: int) -> None:
+    """Five minutes each."""
+    choose = random.Random(seed)  # noqa: S311 - repeatable
+    end = time.monotonic() + 300.0
+    took: list[tuple[float, float, list[str]]] = []
+    while time.monotonic() < end:
+        kinds = choose.sample(sorted(FAULTS), choose.choice([1, 1, 2, 3]))
+        seconds = choose.uniform(1.0, 15.0)
+        silence = suffer(pair, load, [FAULTS[kind] for kind in kinds], seconds)
+        took.append((silence, seconds, kinds))
+        write_figures(f"api-faults-random-{seed}", {"placing_again_seconds": took})
+    counted = judge(pair, load)
+    write_figures(f"api-faults-random-{seed}", {"placing_again_seconds": took, **counted})
+    assert max(took)[0] <= WITHIN, took
+
+
+def test_leases_are_written_through_the_proxy(pair: Pair) -> None:
+    """Otherwise faults would spare what they are to hit first."""
+    pair.wait_for(lambda: any(one.path == LEASE for one in pair.thread.proxy.seen), "it is seen")
