@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.operators.conftest import LEASE, Cluster, Operators, read_lease
+from tests.operators.conftest import LEASE, Cluster, Operators, delete_lease, read_lease
 from tests.support.fault_proxy import FaultProxy, ProxyThread, open_fault_proxy
 from typing_extensions import override
 
@@ -105,6 +105,8 @@ def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iter
     )
     with ExitStack() as stack:
         thread = stack.enter_context(open_fault_proxy(credentials))
+        # Those after us need not wait until it is over.
+        stack.callback(delete_lease, operators_box)
         replicas = [
             Replica(operators_box, tmp_path / name, thread.proxy.server)
             for name in ("first", "second")
