@@ -25,7 +25,7 @@ from koord.kube.wire import Status
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = (270, 330)
-SILENCE_SECONDS: Final = 75.0
+SILENCE_SECONDS: Final = 70.0
 """Bookmarks come about once a minute: a stream without any is dead, whatever TCP says."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
