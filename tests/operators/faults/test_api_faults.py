@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.operators.conftest import LEASE
-from tests.operators.faults.conftest import Pair
-from tests.operators.faults.judge import count_bindings, find_faults, find_torn_gangs
+from tests.operators.faults.conftest import ProxiedPair
+from tests.operators.judge import count_bindings, find_faults, find_torn_gangs
 from tests.operators.load import GPUS, NODES, Load
 from tests.support.fault_proxy import Do, FaultProxy, is_watch
 from tests.support.figures import write_figures
 
 from koord.sandbox import Component
 
-Fault = Callable[[Pair], None]
+Fault = Callable[[ProxiedPair], None]
 
 WITHIN = 10.0
 SILENT_WITHIN = 75.0
@@ -42,7 +42,12 @@ def is_write(request: web.Request) -> bool:
 
 
 def misbehave(
-    pair: Pair, matches: Callable[[web.Request], bool], do: Do, *, drops: bool = False, **how: Any
+    pair: ProxiedPair,
+    matches: Callable[[web.Request], bool],
+    do: Do,
+    *,
+    drops: bool = False,
+    **how: Any,
 ) -> None:
     """Plan a fault until it is healed; ``drops`` breaks what streams, so that it is asked anew."""
 
@@ -54,16 +59,16 @@ def misbehave(
     pair.thread.do(plan)
 
 
-def echo(pair: Pair) -> None:
+def echo(pair: ProxiedPair) -> None:
     """Say every event again half a second later."""
     pair.thread.do(lambda proxy: setattr(proxy, "echo_seconds", 0.5))
 
 
-def break_streams(pair: Pair) -> None:
+def break_streams(pair: ProxiedPair) -> None:
     pair.thread.do(FaultProxy.drop_streams)
 
 
-def restart(pair: Pair, component: Component) -> None:
+def restart(pair: ProxiedPair, component: Component) -> None:
     pair.restart(component)
 
 
@@ -92,7 +97,7 @@ FAULTS: dict[str, Fault] = {
 
 
 @pytest.fixture
-def load(pair: Pair) -> Iterator[Load]:
+def load(pair: ProxiedPair) -> Iterator[Load]:
     """Gangs that come and go, and are placed."""
     pair.cluster.add_nodes(NODES, GPUS)
     with Load(pair.cluster) as load:
@@ -100,7 +105,7 @@ def load(pair: Pair) -> Iterator[Load]:
         yield load
 
 
-def suffer(pair: Pair, load: Load, faults: list[Fault], seconds: float) -> float:
+def suffer(pair: ProxiedPair, load: Load, faults: list[Fault], seconds: float) -> float:
     """Let faults last for a while; return how long nothing is placed once they are healed."""
     for fault in faults:
         fault(pair)
@@ -112,7 +117,7 @@ def suffer(pair: Pair, load: Load, faults: list[Fault], seconds: float) -> float
     return place_again(pair, load)
 
 
-def place_again(pair: Pair, load: Load) -> float:
+def place_again(pair: ProxiedPair, load: Load) -> float:
     before = len(load.bound)
 
     def has_placed() -> bool:
@@ -122,18 +127,17 @@ def place_again(pair: Pair, load: Load) -> float:
     return pair.wait_for(has_placed, "something is placed again")
 
 
-def judge(pair: Pair, load: Load) -> dict[str, Any]:
+def judge(pair: ProxiedPair, load: Load) -> dict[str, Any]:
     """Fail for anything that must never be; return what was counted."""
     load.settle()
     pair.keep_running()
     pair.wait_for(lambda: not find_torn_gangs(pair.cluster), "no gang is torn")
     assert load.faults + find_faults(pair.cluster) == []
-    pair.leave_it_tidy()
     return {"bindings": count_bindings(pair.cluster).total(), "pods": len(load.bound)}
 
 
 @pytest.mark.timeout(200)
-def test_some_faults(pair: Pair, load: Load) -> None:
+def test_some_faults(pair: ProxiedPair, load: Load) -> None:
     for name in ("dropped-after", "410", "echoes", "503"):
         suffer(pair, load, [FAULTS[name]], 3.0)
     judge(pair, load)
@@ -144,7 +148,7 @@ def test_some_faults(pair: Pair, load: Load) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seconds", [5.0, 20.0])
-def test_every_fault(pair: Pair, load: Load, seconds: float) -> None:
+def test_every_fault(pair: ProxiedPair, load: Load, seconds: float) -> None:
     """Five seconds a leader survives; after twenty nobody leads, if leases are concerned, too."""
     name = f"api-faults-{seconds:.0f}s"
     took: dict[str, float] = {}
@@ -157,7 +161,7 @@ def test_every_fault(pair: Pair, load: Load, seconds: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_silent_watches(pair: Pair, load: Load) -> None:
+def test_silent_watches(pair: ProxiedPair, load: Load) -> None:
     took = []
     for _ in range(3):
         pair.thread.do(FaultProxy.silence_streams)
@@ -171,7 +175,7 @@ def test_silent_watches(pair: Pair, load: Load) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_faults_at_random(pair: Pair, load: Load, seed: int) -> None:
+def test_faults_at_random(pair: ProxiedPair, load: Load, seed: int) -> None:
     """Five minutes each."""
     choose = random.Random(seed)  # noqa: S311 - repeatable
     end = time.monotonic() + 300.0

@@ -10,8 +10,9 @@ from itertools import count
 import pytest
 from aiohttp import web
 from tests.operators.conftest import Cluster
-from tests.operators.faults.conftest import Pair, Replica
-from tests.operators.faults.judge import find_faults, find_torn_gangs
+from tests.operators.faults.conftest import ProxiedPair
+from tests.operators.judge import find_faults, find_torn_gangs
+from tests.operators.replicas import Replica
 from tests.support.fault_proxy import Do, FaultProxy
 from tests.support.figures import write_figures
 
@@ -73,7 +74,7 @@ def plan_crash(proxy: FaultProxy, leader: Replica, writes: int, *, is_before: bo
     proxy.plan(is_nth, do, then=lambda: os.kill(leader.pid, 9))
 
 
-def crash(pair: Pair, number: int, writes: int, *, is_before: bool) -> float:
+def crash(pair: ProxiedPair, number: int, writes: int, *, is_before: bool) -> float:
     """Kill the leader at one point; return how long the next one took from its election on."""
     leader, follower = pair.find_leader()
     scene = Scene(pair.cluster, number)
@@ -93,7 +94,7 @@ def crash(pair: Pair, number: int, writes: int, *, is_before: bool) -> float:
     return took
 
 
-def crash_many(pair: Pair, points: list[tuple[int, bool]], name: str) -> None:
+def crash_many(pair: ProxiedPair, points: list[tuple[int, bool]], name: str) -> None:
     pair.cluster.add_nodes(NODES)
     rounds = []
     for number, (writes, is_before) in enumerate(points):
@@ -105,13 +106,13 @@ def crash_many(pair: Pair, points: list[tuple[int, bool]], name: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_the_next_one_finishes_what_was_begun(pair: Pair) -> None:
+def test_the_next_one_finishes_what_was_begun(pair: ProxiedPair) -> None:
     crash_many(pair, [(3, False), (9, True), (20, False)], "crash-points-few")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("is_before", [False, True], ids=["after", "before"])
-def test_every_write(pair: Pair, *, is_before: bool) -> None:
+def test_every_write(pair: ProxiedPair, *, is_before: bool) -> None:
     name = f"crash-points-{'before' if is_before else 'after'}"
     crash_many(pair, [(writes, is_before) for writes in range(1, 41)], name)
