@@ -176,7 +176,10 @@ class FaultProxy:
                 return _break(request)
             if fault.do is Do.DELAY:
                 await asyncio.sleep(fault.seconds)
-        return await self._pass_on(request, fault)
+        try:
+            return await self._pass_on(request, fault)
+        except aiohttp.ClientError:
+            return _break(request)  # as the server behind did, or would have done
 
     async def _pass_on(self, request: web.Request, fault: Fault | None) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}

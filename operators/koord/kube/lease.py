@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -54,7 +54,7 @@ class Elector:
         """Whether the Lease could be read, or was found missing, at least once."""
         self.leading = asyncio.Event()
         self.election = Election(identity)
-        self._metadata = {"name": name, "namespace": namespace}
+        self._metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._client = client
         self._fence = fence
@@ -172,7 +172,9 @@ class Elector:
 
     async def _create(self, spec: LeaseSpec) -> Lease:
         try:
-            return _decode(await self._client.post(self._leases, Lease(self._metadata, spec)))
+            return _decode(
+                await self._client.post(self._leases, Lease(self._mark(self._metadata), spec))
+            )
         except NotFound as error:
             if self.election.leads:
                 raise
@@ -186,9 +188,12 @@ class Elector:
     async def _replace(self, spec: LeaseSpec) -> Lease:
         if self.election.lease is None:
             raise AssertionError("there is nothing to replace")
-        body = Lease(self.election.lease.metadata, spec)
+        body = Lease(self._mark(self.election.lease.metadata), spec)
         path = f"{self._leases}/{self._metadata['name']}"
         return _decode(await self._client.put(path, body))
+
+    def _mark(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return self.election.mark(metadata, self._clock())
 
     def _complain(self, problem: str) -> None:
         """Log a problem when it is new, then from time to time, not at every attempt."""
