@@ -123,6 +123,16 @@ def test_a_clock_that_makes_no_sense_is_none(at: str) -> None:
     assert election.free_at == 120.0 + LEASE_SECONDS
 
 
+def test_a_renewal_without_answer_counts_when_it_is_found() -> None:
+    election = make_election(lease(ME), renewed_at=100.0)
+    claim = election.claim(0.5)
+    election.send(claim, 104.0)
+    election.observe(lease(ME), 106.0)
+    assert election.deadline == 100.0 + DEADLINE_SECONDS, "it has not arrived"
+    election.observe(Lease({}, claim), 108.0)
+    assert election.deadline == 104.0 + DEADLINE_SECONDS
+
+
 def test_a_change_of_metadata_is_none() -> None:
     election = make_election(lease(OTHER))
     annotated = replace(lease(OTHER), metadata={"name": "koord", "resourceVersion": "8"})
@@ -339,6 +349,7 @@ class ManyProcesses(RuleBasedStateMachine):
             one.is_over = True
         elif move is not Move.WAIT and not one.is_doubtful:
             sent = Lease(one.election.mark({}, now), one.election.claim(self.now))
+            one.election.send(sent.spec, now)
             claim = Claim(one, one.version, sent, self.now)
             one.is_doubtful = True
             if one.fate is Fate.REQUEST_LATE:

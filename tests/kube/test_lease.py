@@ -175,7 +175,7 @@ async def test_what_others_write_on_the_lease_stays(client: Client, namespace: s
         await until(lambda: one.elector.election.lease.spec.renew_time > before)
         lease = await read(client, namespace)
         assert one.leads
-    assert lease["metadata"]["annotations"] == {"team": "blue"}
+    assert lease["metadata"]["annotations"]["team"] == "blue"
 
 
 async def test_a_lease_that_is_deleted_is_made_anew(client: Client, namespace: str) -> None:

@@ -24,17 +24,24 @@ class Replica(Operators):
         kubeconfig.write_text(shipped.replace(box.server, server))
         super().__init__(box, directory, kubeconfig)
         self._from = 0
+        self._starts = 0
 
     @override
     def start(self) -> None:
         self._from = self.log.stat().st_size if self.log.exists() else 0
         super().start()
+        self._starts += 1
 
     def said(self) -> str:
         """Return what it has logged since it was started last."""
         with self.log.open("rb") as log:
             log.seek(self._from)
             return log.read().decode()
+
+    @property
+    def number(self) -> int:
+        """Which of its processes this is; it lives only while this does not change."""
+        return self._starts
 
     @property
     def is_synced(self) -> bool:

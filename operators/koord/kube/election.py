@@ -87,6 +87,9 @@ class Election:
     """From when on nobody leads, if nothing changes until then."""
     renewed_at: float | None = None
     """When the last renewal that was granted was sent; None: we do not lead."""
+    _sent: LeaseSpec | None = None
+    _sent_at: float = float("-inf")
+    """What we have claimed last, and when."""
     _clock_of: str = ""
     """Whose clock ``_ahead`` is about."""
     _ahead: float = float("inf")
@@ -108,8 +111,10 @@ class Election:
         return float("-inf") if self.renewed_at is None else self.renewed_at + DEADLINE_SECONDS
 
     def observe(self, lease: Lease | None, now: float) -> None:
-        """Take in what was read just now."""
+        """Take in what was read just now; our last claim there proves that it was accepted."""
         known, self.lease = self.lease, lease
+        if self.leads and lease is not None and lease.spec == self._sent:
+            self.grant(lease, self._sent_at)
         if lease is None:
             # Whoever held a Lease that somebody deleted may not know it yet.
             if known is not None and known.spec.holder_identity:
@@ -128,6 +133,10 @@ class Election:
             self._clock_of, self._ahead = holder, float("inf")
         self._ahead = min(self._ahead, now - theirs)
         return theirs + self._ahead
+
+    def send(self, claim: LeaseSpec, now: float) -> None:
+        """Note that a claim is sent now."""
+        self._sent, self._sent_at = claim, now
 
     def grant(self, lease: Lease, sent_at: float) -> None:
         """Take in that a claim of ours was accepted."""

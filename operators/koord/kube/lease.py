@@ -141,6 +141,7 @@ class Elector:
             self._give_up()
         sent_at = self._clock()
         claim = self.election.claim(time.time())
+        self.election.send(claim, sent_at)
         write = self._create if move is Move.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
         # The answer may have come so late that it is worth nothing.
