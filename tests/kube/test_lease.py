@@ -247,6 +247,19 @@ async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, name
         assert one.leads
 
 
+async def test_renewals_whose_answers_are_lost_keep_the_lead(
+    proxy: FaultProxy, namespace: str
+) -> None:
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: one.leads)
+        proxy.plan(is_method("PUT"), Do.LOSE_REPLY, times=100)
+        granted = one.elector.election.renewed_at
+        await until(lambda: one.elector.election.renewed_at > granted)
+        until_then = one.elector.election.deadline
+        one.clock.stands_at = until_then - 0.1
+        assert one.fence.is_open
+
+
 async def test_renewals_that_fail_too_long_end_it(proxy: FaultProxy, namespace: str) -> None:
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
         await until(lambda: one.leads)

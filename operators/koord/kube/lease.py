@@ -112,6 +112,8 @@ class Elector:
             async with asyncio.timeout(self._patience()):
                 if self._is_doubtful or not self.leading.is_set():
                     await self._read()
+                    if self.election.leads:
+                        self._fence.open_until(self.election.deadline)
                 await self._make(self.election.next_move(self._clock()))
             self._said = ""
         except Conflict:
