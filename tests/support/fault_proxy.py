@@ -108,7 +108,10 @@ class FaultProxy:
         self._bare.check_hostname = False
         self._bare.verify_mode = ssl.CERT_NONE
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+            # Watches of clients that have died stay for a while; nobody must wait for their end.
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
         )
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
