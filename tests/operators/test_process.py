@@ -47,6 +47,7 @@ def test_it_ends_soon_when_another_one_leads(cluster: Cluster) -> None:
     with gangs_coming(cluster):
         cluster.box.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
         assert cluster.operators.wait(SOON_SECONDS) == LEADERSHIP_LOST
+        assert "does not lead any more" in cluster.operators.log.read_text()
     cluster.box.client.delete(LEASE)
     cluster.operators.start()
 

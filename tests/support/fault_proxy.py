@@ -193,7 +193,7 @@ class FaultProxy:
             request.method,
             f"{self._upstream.server}{request.raw_path}",
             headers=headers,
-            data=await request.read(),
+            data=await request.read() or None,  # an empty one would get a type
             ssl=tls or True,
             read_bufsize=1 << 20,
         ) as answer:
