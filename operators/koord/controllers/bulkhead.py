@@ -6,8 +6,9 @@ is refused instead, and says so.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
@@ -15,6 +16,27 @@ from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.reasons import InternalError
 
 log = logging.getLogger(__name__)
+
+
+def plan_keeping(
+    holds: HoldBook,
+    make_snapshot: Callable[[], Snapshot],
+    units: Sequence[Unit],
+    scoring: Scoring,
+    now: float,
+) -> Plan:
+    """Plan units and keep room as ``holds`` says; if that fails, plan as if nothing was kept."""
+    try:
+        return holds.plan(
+            make_snapshot(),
+            units,
+            lambda some, them: plan_safely(some, them, scoring),
+            scoring,
+            now,
+        )
+    except Exception:
+        log.exception("room cannot be kept; planning goes on without")
+        return plan_safely(make_snapshot(), units, scoring)
 
 
 def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> Plan:
