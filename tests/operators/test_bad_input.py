@@ -164,5 +164,7 @@ def test_what_the_server_lets_through_is_refused_in_the_status(cluster: Cluster)
 
 def test_topology_that_makes_no_sense_is_named_on_the_pod_group(cluster: Cluster) -> None:
     cluster.pod_group("a", 2, **{f"{GANG}network-topology-spec": "{"})
-    cluster.wait_for(lambda: cluster.group_reason("a", "SpecValid") == "Invalid", "it is named")
+    cluster.wait_for(
+        lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "it is named"
+    )
     assert f"{GANG}network-topology-spec" in cluster.group_message("a", "SpecValid")

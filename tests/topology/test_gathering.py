@@ -232,11 +232,13 @@ def test_without_a_tree_the_gang_waits_and_says_so(*, exists: bool, text: str) -
     state = make_cluster({"s0": {"a": [64]}})
     if exists:
         state.upsert_topology(Topology("other", (Layer("Spine"),)))
-    ask(state, prefer("Spine"), topology="other")
+    ask(state, must("Spine"), topology="other")
     reason = run(state, make_members(2)).refusals[0].reason
     assert reason == MissingTopology("other", exists=exists)
     assert "no cluster network topology" in render(reason)
     assert text in render(reason)
+    ask(state, prefer("Spine", 3), topology="other")
+    assert run(state, make_members(2)).placements
 
 
 def test_an_unknown_layer_refuses_if_it_must_be_shared_and_else_changes_nothing() -> None:

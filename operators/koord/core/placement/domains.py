@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from koord.core.gather import Sibling, TopologyWish
+from koord.core.gather import Gather, Sibling, TopologyWish
 from koord.core.placement.mixed import Mixture, place_mixed
 from koord.core.placement.outspent import count_outspent
 from koord.core.placement.site import Site
@@ -61,10 +61,17 @@ class Domains:
         """Return the demands of a unit that ask something of the network, by what they ask."""
         divided: dict[TopologyWish, list[Demand]] = {}
         for demand in unit.demands:
-            wish = self._snapshot.network.wish_of(demand.gang) or self._draw(demand)
+            wish = self._wish_of(demand) or self._draw(demand)
             if wish is not None:
                 divided.setdefault(wish, []).append(demand)
         return divided
+
+    def _wish_of(self, demand: Demand) -> TopologyWish | None:
+        """Return what is asked; where there is no tree, what is only preferred asks for nothing."""
+        wish = self._snapshot.network.wish_of(demand.gang)
+        if wish is None or wish.layers_with(Gather.MUST):
+            return wish
+        return wish if self._snapshot.network.topologies.tree(wish.topology) is not None else None
 
     def _draw(self, demand: Demand) -> TopologyWish | None:
         """Return a wish without demands if pods that others draw to them are all that is asked."""
