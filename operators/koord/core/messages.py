@@ -9,6 +9,7 @@ runbooks written for them go on working. Texts are bounded whatever they quote: 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
+from koord.core import quotatexts
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
 from koord.core.units import PODS, format_amount
@@ -255,6 +256,7 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.ScheduleTimeout: _schedule_timeout,
     r.InternalError: _internal_error,
     r.WithinTime: _within_time,
+    **quotatexts.TEXTS,
 }
 
 
