@@ -49,6 +49,11 @@ def non_preemptible_over_min(reason: r.NonPreemptibleOverMin) -> str:
     )
 
 
+def quota_check_failed(reason: r.QuotaCheckFailed) -> str:
+    """Say whose check it was."""
+    return f"CheckPod failed for hook plugin {reason.check}, err: {reason.error}"
+
+
 def quota_is_parent(reason: r.QuotaIsParent) -> str:
     """Say that pods must name a quota below."""
     return (
@@ -129,6 +134,7 @@ TEXTS: Final[Mapping[type[r.Reason], Callable[[Any], str]]] = {
     r.InsufficientMax: insufficient_max,
     r.AncestorInsufficient: ancestor_insufficient,
     r.NonPreemptibleOverMin: non_preemptible_over_min,
+    r.QuotaCheckFailed: quota_check_failed,
     r.QuotaIsParent: quota_is_parent,
     r.QuotaNotInForce: quota_not_in_force,
     r.SubmissionExceeded: submission_exceeded,

@@ -38,6 +38,7 @@ class ReasonCode(StrEnum):
     INSUFFICIENT_MAX = "InsufficientMax"
     ANCESTOR_INSUFFICIENT = "AncestorInsufficient"
     NON_PREEMPTIBLE_OVER_MIN = "NonPreemptibleOverMin"
+    QUOTA_CHECK_FAILED = "QuotaCheckFailed"
     QUOTA_IS_PARENT = "QuotaIsParent"
     QUOTA_NOT_IN_FORCE = "QuotaNotInForce"
     SUBMISSION_EXCEEDED = "SubmissionExceeded"
@@ -319,6 +320,15 @@ class NonPreemptibleOverMin(QuotaExceeded):
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaCheckFailed:
+    """A check that somebody registered beside ours refuses pods of a quota."""
+
+    code: ClassVar = ReasonCode.QUOTA_CHECK_FAILED
+    check: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaIsParent:
     """Pods name a quota that has, or may have, children and takes no pods of its own."""
 
@@ -375,6 +385,7 @@ Reason: TypeAlias = (
     | InsufficientMax
     | AncestorInsufficient
     | NonPreemptibleOverMin
+    | QuotaCheckFailed
     | QuotaIsParent
     | QuotaNotInForce
     | SubmissionExceeded

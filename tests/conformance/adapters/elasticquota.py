@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tests.conformance.compare import Exact
+from tests.conformance.compare import IGNORED, Exact
 
 from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
@@ -52,6 +52,7 @@ from koord.core.quota.revoke import RunningUnit, choose_revoked
 from koord.core.quota.scale import scale_min
 from koord.core.quota.share import Level, share_level
 from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.status import Summary, is_current, measure, recorded
 from koord.core.quota.submission import check_submission
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageBook, sum_pods
@@ -59,7 +60,7 @@ from koord.core.quota.validate import check_spec
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 Fields = dict[str, Any]
 
@@ -150,32 +151,30 @@ def adapt_runtime_level(case: Mapping[str, Any]) -> Fields:
     names = [node["name"] for node in nodes]
     return {
         "runtime": dict(zip(names, shares, strict=True)),
-        "sum": sum(shares),
-        "runtimeSum": sum(shares),
+        "properties": {
+            "sum_runtime": sum(shares),
+            "each_borrower_at_least_min": all(
+                share >= node["min"]
+                for share, node in zip(shares, nodes, strict=True)
+                if node["request"] > node["min"]
+            ),
+            **dict(zip(names, shares, strict=True)),
+        },
     }
 
 
 def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
     solution = make_solution(case)
     ledger = Ledger([solution], solution.snapshot.rules)
-    names = [quota["name"] for quota in case["quotas"]]
-    fixed_demand = solve(
-        replace(
-            solution.snapshot,
-            usage={
-                name: Usage(submitted=usage.fixed_demand)
-                for name, usage in solution.snapshot.usage.items()
-            },
-        )
-    )
+    names = ledger.names()
     return {
         "runtime": {name: solution.share(name) for name in names},
         "autoScaleMin": {name: solution.minimum(name) for name in names},
-        "request": {name: solution.request(name) for name in names},
+        "request": {name: solution.request(name) for name in (*names, ROOT)},
         "childRequest": {name: solution.child_request(name) for name in names},
         "limitedRequest": {name: solution.limited(name) for name in names},
         "used": {name: ledger.account(name).used for name in names},
-        "nonPreemptibleRequest": {name: fixed_demand.child_request(name) for name in names},
+        "nonPreemptibleRequest": dict(solution.fixed_demand_with_children),
         "nonPreemptibleUsed": {name: ledger.account(name).fixed_used for name in names},
         "allocated": {name: solution.allocated(name) for name in names},
         "guaranteed": {name: solution.guaranteed(name) for name in names},
@@ -238,7 +237,7 @@ def adapt_scale_min(case: Mapping[str, Any]) -> Fields:
 
 def say(fault: InvalidQuota | None) -> Fields:
     kind = None if fault is None else ERROR_KINDS.get(fault.fault, fault.fault.value)
-    return {"allowed": fault is None, "errorKind": kind, "httpCode": 400 if fault else 200}
+    return {"allowed": fault is None, "errorKind": kind, "httpCode": 400, "message": IGNORED}
 
 
 def adapt_validation_self(case: Mapping[str, Any]) -> Fields:
@@ -271,7 +270,7 @@ def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
         "parent": filled.parent,
         "treeId": filled.tree_id,
         "sharedWeight": Exact(filled.weight or {}),
-        "effectiveSharedWeight": filled.share_weight(),
+        "effectiveSharedWeight": declared.share_weight(),
     }
 
 
@@ -292,24 +291,13 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
             namespaces={pod["namespace"] for pod in pods},
         )
         spec = make_spec(step["quota"])
-        known = registry
-        if step.get("oldQuota"):
-            # What the API server hands over as the old object is what counts for its own fields.
-            known = Registry(registry.specs.values())
-            if known.get(step["oldQuota"]["name"]):
-                known.put(
-                    replace(
-                        make_spec(step["oldQuota"]),
-                        parent=registry.specs[step["oldQuota"]["name"]].parent,
-                    )
-                )
         if step["op"] == "delete":
             fault = hierarchy.check_delete(spec.name, registry, facts)
             if fault is None:
                 registry.drop(spec.name)
         else:
             check = hierarchy.check_create if step["op"] == "create" else hierarchy.check_update
-            fault = check(fill_in(spec, registry), known, facts, KOORDINATOR)
+            fault = check(fill_in(spec, registry), registry, facts, KOORDINATOR)
             if fault is None:
                 registry.put(fill_in(spec, registry))
         results.append({**say(fault), "namespaceMap": Exact(registry.owner_of)})
@@ -590,27 +578,80 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
 
 def adapt_limit_request(case: Mapping[str, Any]) -> Fields:
     if "delta" in case:
-        shapes = (
-            (case["requestBefore"], False),
-            (case["usedBefore"], True),
-            (case["delta"], True),
-        )
-        requested = [("a", case["requestBefore"]), ("b", case["delta"])]
-        used = [("a", case["usedBefore"]), ("b", case["delta"])]
-        assert len(shapes) == 3
-        return {"request": clamp(requested), "used": clamp(used)}
+        after = {"request": clamp(case["requestBefore"], case["delta"])}
+        return {**after, "used": clamp(case["usedBefore"], case["delta"])}
     spec = QuotaSpec("quota", max=case["max"])
     usage = {"quota": Usage(submitted=case["request"])}
     solution = solve(Snapshot(make_tree([spec]), {}, usage, KOORDINATOR))
     return {"limitedRequest": solution.limited("quota")}
 
 
-def clamp(amounts: Iterable[tuple[str, Mapping[str, int]]]) -> Mapping[str, int]:
+def clamp(*requests: Mapping[str, int]) -> Mapping[str, int]:
     uses = [
-        make_use({"name": name, "quota": "quota", "request": request}, is_used=True)
-        for name, request in amounts
+        make_use({"name": at, "quota": "quota", "request": request}, is_used=True)
+        for at, request in enumerate(requests)
     ]
     return sum_pods(uses, KOORDINATOR)["quota"].used
+
+
+def make_summary(case: Mapping[str, Any]) -> Summary:
+    given = case["summary"]
+    return Summary(
+        name=given.get("name", ""),
+        parent=given.get("parent", ""),
+        tree=given.get("tree", ""),
+        is_parent=given.get("isParent", False),
+        min=given.get("min") or {},
+        max=given.get("max") or {},
+        weight=given.get("sharedWeight") or {},
+        share=given.get("runtime") or {},
+        request=given.get("request") or {},
+        child_request=given.get("childRequest") or {},
+        used=given.get("used") or {},
+        fixed_request=given.get("nonPreemptibleRequest") or {},
+        fixed_used=given.get("nonPreemptibleUsed") or {},
+        allocated=given.get("allocated") or {},
+        guaranteed=given.get("guaranteed") or {},
+    )
+
+
+def adapt_status_sync(case: Mapping[str, Any]) -> Fields:
+    summary = make_summary(case)
+    annotations = {
+        key.removeprefix(keys.PREFIX): amounts for key, amounts in case["annotations"].items()
+    }
+    if is_current(summary, annotations, case["statusUsed"]):
+        return {"patched": False}
+    return {
+        "patched": True,
+        "annotations": {f"{keys.PREFIX}{name}": n for name, n in recorded(summary).items()},
+        "statusUsed": summary.used,
+    }
+
+
+def adapt_metrics(case: Mapping[str, Any]) -> Fields:
+    summary = make_summary(case)
+    series = measure(summary, case["unschedulableResource"] if case["isTreeRoot"] else {})
+    return {
+        "labels": {
+            "name": summary.name,
+            "parent": summary.parent,
+            "is_parent": str(summary.is_parent).lower(),
+            "tree": summary.tree,
+        },
+        "series": [
+            {"field": field, "resource": key, "value": n} for (field, key), n in series.items()
+        ],
+        "afterDelete": 0,
+    }
+
+
+def adapt_hook(case: Mapping[str, Any]) -> Fields:
+    solution = solve(Snapshot(make_tree([QuotaSpec("quota")]), {}, {}, KOORDINATOR))
+    checks = {case["hookKey"]: lambda _: case["hookError"] or ""}
+    ledger = Ledger([solution], KOORDINATOR, checks)
+    refusal = try_charge(ledger, [Charge("quota", {})])
+    return {"admitted": refusal is None, "message": render(refusal) if refusal else ""}
 
 
 def adapt_path(case: Mapping[str, Any]) -> Fields:
@@ -713,6 +754,9 @@ ADAPTERS = {
     "select_victims": adapt_select_victims,
     "revoke": adapt_revoke,
     "pod_quota_admission": adapt_pod_quota_admission,
+    "status_sync": adapt_status_sync,
+    "metrics": adapt_metrics,
+    "hook": adapt_hook,
     "limit_request": adapt_limit_request,
     "path": adapt_path,
     "profile": adapt_profile,

@@ -5,6 +5,7 @@ The checks, in order, for each quota that the unit asks of:
 * the quota takes pods and is in force;
 * used and asked stay within the limit (fair share, or max);
 * of what must not be evicted, used and asked stay within min, as written;
+* what others have registered as checks;
 * the same limit for every quota above, from below.
 
 Only resources that are asked for are looked at (Koordinator looks at all of them at the lowest
@@ -22,6 +23,7 @@ from koord.core.reasons import (
     InsufficientEntitlement,
     InsufficientMax,
     NonPreemptibleOverMin,
+    QuotaCheckFailed,
     QuotaIsParent,
     QuotaShortage,
 )
@@ -32,6 +34,7 @@ QuotaRefusal: TypeAlias = (
     | InsufficientMax
     | AncestorInsufficient
     | NonPreemptibleOverMin
+    | QuotaCheckFailed
     | QuotaIsParent
 )
 
@@ -84,6 +87,7 @@ def find_refusal(ledger: Ledger, charge: Charge) -> QuotaRefusal | None:
     return (
         check_limit(account, request, ledger.rules)
         or check_fixed(account, fixed)
+        or _check_others(ledger, charge)
         or _check_above(ledger, account, request)
     )
 
@@ -115,6 +119,14 @@ def check_ancestor(topo: tuple[QuotaName, ...], balance: Balance) -> AncestorIns
     """Check a request against a quota above; ``topo`` leads from there down to the pod's quota."""
     keys = balance.excess()
     return AncestorInsufficient(topo, *_numbers(balance, keys)) if keys else None
+
+
+def _check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+    for name, check in ledger.checks.items():
+        error = check(charge)
+        if error:
+            return QuotaCheckFailed(name, error)
+    return None
 
 
 def _check_above(ledger: Ledger, account: Account, request: Amounts) -> AncestorInsufficient | None:

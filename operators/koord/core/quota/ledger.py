@@ -5,15 +5,17 @@ above; a rollback takes back everything since a checkpoint. Whether a charge is 
 in ``admission``, not here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, TypeAlias
 
 from koord.core.quota.model import Charge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 from koord.core.units import Amounts
 
 Checkpoint = NewType("Checkpoint", int)
+Check: TypeAlias = Callable[[Charge], str]
+"""A check of somebody else's: what it has against a charge, empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,15 @@ class Ledger:
     Quotas without account have no limit and are not counted.
     """
 
-    def __init__(self, solutions: Iterable[Solution], rules: QuotaRules) -> None:
+    def __init__(
+        self,
+        solutions: Iterable[Solution],
+        rules: QuotaRules,
+        checks: Mapping[str, Check] | None = None,
+    ) -> None:
         self.rules = rules
+        self.checks = checks or {}
+        """Checks of others by name, after our own of the quota itself."""
         self._solutions = {
             name: solution
             for solution in solutions

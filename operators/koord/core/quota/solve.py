@@ -109,13 +109,21 @@ class Solution:
     @cached_property
     def fixed_used_with_children(self) -> Mapping[QuotaName, Amounts]:
         """The part of it that must not be evicted, of those that have any."""
+        return self._sum_up(lambda usage: usage.fixed_used)
+
+    @cached_property
+    def fixed_demand_with_children(self) -> Mapping[QuotaName, Amounts]:
+        """What each quota asks with all below it that must not be evicted; not capped by max."""
+        return self._sum_up(lambda usage: usage.fixed_demand)
+
+    def _sum_up(self, pick: Pick) -> Mapping[QuotaName, Amounts]:
         tree = self.snapshot.tree
         total: dict[QuotaName, dict[str, int]] = {}
         for name, usage in self.snapshot.usage.items():
-            spec = tree.spec(name)
-            if spec is None or not usage.fixed_used:
+            spec, own = tree.spec(name), pick(usage)
+            if spec is None or not own:
                 continue
-            counted = {key: n for key, n in usage.fixed_used.items() if key in spec.max}
+            counted = {key: amount for key, amount in own.items() if key in spec.max}
             for above in tree.path(name):
                 total[above] = add_up((total.get(above, {}), counted))
         return total
