@@ -23,8 +23,8 @@ def quota(
     name: str,
     parent: str = ROOT,
     *,
-    min: int = 0,
-    max: int = 1 << 40,
+    min: int = 0,  # noqa: A002 - as the field is called
+    max: int = 1 << 40,  # noqa: A002
     key: str = "cpu",
     **more: Any,
 ) -> QuotaSpec:

@@ -86,7 +86,7 @@ def family() -> list[QuotaSpec]:
     ],
 )
 def test_e7_guarantees_shrink_in_proportion(
-    rules: QuotaRules, total: int, b_wants: int, scales: bool, expected: tuple[int, ...]
+    rules: QuotaRules, total: int, b_wants: int, scales, expected: tuple[int, ...]
 ) -> None:
     usage = {"a": 200_000, "b": b_wants, "c": 200_000}
     solution = settle(family(), total, usage, both(rules, scales_min=scales))

@@ -58,7 +58,7 @@ class Ledger:
             for name in solution.snapshot.tree.layout.names[1:]
         }
         self._accounts: dict[QuotaName, Account] = {}
-        self._log: list[tuple[dict[str, int], str, int]] = []
+        self._log: list[tuple[dict[str, int], str, int | None]] = []
 
     def names(self) -> list[QuotaName]:
         """Return all quotas that have an account, sorted."""
@@ -86,8 +86,11 @@ class Ledger:
     def rollback(self, mark: Checkpoint) -> None:
         """Take back every charge since ``mark``."""
         while len(self._log) > mark:
-            amounts, key, amount = self._log.pop()
-            amounts[key] -= amount
+            amounts, key, before = self._log.pop()
+            if before is None:
+                del amounts[key]
+            else:
+                amounts[key] = before
 
     def charge(self, charge: Charge) -> None:
         """Count what is asked of a quota as used, there and in all quotas above."""
@@ -102,8 +105,8 @@ class Ledger:
 
     def _count(self, amounts: dict[str, int], more: Amounts) -> None:
         for key, amount in more.items():
+            self._log.append((amounts, key, amounts.get(key)))
             amounts[key] = amounts.get(key, 0) + amount
-            self._log.append((amounts, key, amount))
 
 
 def mask(request: Amounts, account: Account) -> dict[str, int]:
