@@ -56,6 +56,13 @@ def test_who_is_over_what_by_how_much() -> None:
     specs = [quota("a", min=2), quota("b", min=5)]
     ledger = make_ledger(specs, 10, {"a": wants(9, 9), "b": 5})
     (over,) = find_overuse(ledger)
-    assert over == Overuse("a", "cpu", used=9, entitled=5, guaranteed=2)
-    assert (over.over, over.is_rounding) == (4, False)
+    assert over == Overuse("a", "cpu", used=9, entitled=5)
+    assert over.over == 4
     assert find_overuse(make_ledger(specs, 10, {"a": wants(9, 5), "b": 5})) == ()
+
+
+def test_within_its_guarantee_nobody_is_over_though_it_asks_for_less() -> None:
+    specs = [quota("p", min=5), quota("c", "p", max=2)]
+    ledger = make_ledger(specs, 10, {"c": wants(4, 4)})
+    assert ledger.account("p").share == {"cpu": 2}
+    assert find_overuse(ledger) == (Overuse("c", "cpu", used=4, entitled=2),)

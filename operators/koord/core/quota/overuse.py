@@ -1,42 +1,38 @@
 """Who uses more than it is entitled to now, of what, and by how much.
 
-Being over is no fault: idle capacity was lent, and its owner wants it back, or a share fell. It
-says from whom something may be taken, not that anything should be.
+A quota is entitled to its fair share, and to its guarantee (as scaled) even where it does not ask
+for all of it. Being over is no fault: idle capacity was lent, and its owner wants it back, or a
+share fell. It says from whom something may be taken, not that anything should be: dividing in whole
+units is not monotone, so a share may fall by some units although there is more to share out.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
 
-ROUNDING: Final = 2
-"""Units that a share may lose although there is more to share out: dividing in whole units is not
-monotone. Nothing is ever taken back for that."""
-
 
 @dataclass(frozen=True, slots=True)
 class Overuse:
-    """A quota that uses more of a resource than its fair share.
-
-    ``guaranteed`` is its min after scaling: it is never asked to go below.
-    """
+    """A quota that uses more of a resource than it is entitled to."""
 
     quota: QuotaName
     resource: str
     used: int
     entitled: int
-    guaranteed: int
 
     @property
     def over(self) -> int:
         """By how much."""
         return self.used - self.entitled
 
-    @property
-    def is_rounding(self) -> bool:
-        """Whether so little is over that a change elsewhere may explain it."""
-        return self.over <= ROUNDING
+
+def find_entitlement(ledger: Ledger, name: QuotaName) -> dict[str, int]:
+    """Return what nobody may take from a quota, of the resources that its max names."""
+    minimum = ledger.solution(name).minimum(name)
+    return {
+        key: max(share, minimum.get(key, 0)) for key, share in ledger.account(name).share.items()
+    }
 
 
 def find_overuse(ledger: Ledger) -> tuple[Overuse, ...]:
@@ -44,10 +40,11 @@ def find_overuse(ledger: Ledger) -> tuple[Overuse, ...]:
     found = []
     for name in ledger.names():
         account = ledger.account(name)
-        minimum = None
-        for key, entitled in sorted(account.share.items()):
-            used = account.used.get(key, 0)
-            if used > entitled:
-                minimum = minimum or ledger.solution(name).minimum(name)
-                found.append(Overuse(name, key, used, entitled, minimum.get(key, 0)))
+        if any(used > account.share.get(key, used) for key, used in account.used.items()):
+            entitled = find_entitlement(ledger, name)
+            found += [
+                Overuse(name, key, account.used.get(key, 0), most)
+                for key, most in sorted(entitled.items())
+                if account.used.get(key, 0) > most
+            ]
     return tuple(found)
