@@ -44,24 +44,24 @@ def test_a_unit_of_several_quotas_is_charged_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "usage", "asked", "code", "topo", "short"),
+    ("total", "usage", "code", "topo", "short"),
     [
         pytest.param(
-            12, {"a": wants(12, 3), "b": wants(12)}, 4, ReasonCode.INSUFFICIENT_ENTITLEMENT,
+            12, {"a": wants(12, 3), "b": wants(12)}, ReasonCode.INSUFFICIENT_ENTITLEMENT,
             ("a",), QuotaShortage("cpu", 6, 3, 4), id="share",
         ),
         pytest.param(
-            100, {"a": wants(20, 12)}, 4, ReasonCode.INSUFFICIENT_MAX,
+            100, {"a": wants(20, 12)}, ReasonCode.INSUFFICIENT_MAX,
             ("a",), QuotaShortage("cpu", 15, 12, 4), id="max",
         ),
         pytest.param(
-            100, {"a": wants(15, 5), "b": wants(4, 14)}, 2, ReasonCode.ANCESTOR_INSUFFICIENT,
+            100, {"a": wants(15, 5), "b": wants(4, 14)}, ReasonCode.ANCESTOR_INSUFFICIENT,
             ("org", "a"), QuotaShortage("cpu", 19, 19, 2), id="above",
         ),
     ],
 )  # fmt: skip
-def test_a_refusal_says_who_and_how_much(total, usage, asked, code, topo, short) -> None:
-    refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", asked)])
+def test_a_refusal_says_who_and_how_much(total, usage, code, topo, short) -> None:
+    refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", short.asked)])
     assert (refusal.code, refusal.topo, refusal.shortages) == (code, topo, (short,))
 
 

@@ -39,7 +39,10 @@ KNOWN = (PARENT, CHILD, OTHER)
             quota("q", strict_keys=("x",)), {"x": 3},
             (QuotaFault.STRICT_KEY_NOT_IN_MAX, "x", 0, 3),
         ),
-        (quota("q", max=2, strict_keys=("cpu",)), {"cpu": 3}, (QuotaFault.MAX_BELOW_USED, "cpu", 2, 3)),
+        (
+            quota("q", max=2, strict_keys=("cpu",)), {"cpu": 3},
+            (QuotaFault.MAX_BELOW_USED, "cpu", 2, 3),
+        ),
         (quota("q", max=3, strict_keys=("cpu", "x")), {"cpu": 3}, None),
         (quota("q", max=0), {"cpu": 3}, None),
     ],

@@ -60,58 +60,69 @@ def solve_plainly(
     specs: Sequence[QuotaSpec], total: int, usage: Mapping[str, Usage], rules: QuotaRules
 ) -> dict[str, int]:
     """Compute shares step by step as the rules are written, one quota at a time."""
-    children = {
-        name: sorted((one for one in specs if one.parent == name), key=lambda one: one.name)
-        for name in (ROOT, *(spec.name for spec in specs))
-    }
-
-    def limited(spec: QuotaSpec) -> int:
-        asked = own(spec.name) + sum(limited(child) for child in children[spec.name])
-        if not spec.lends:
-            asked = max(asked, spec.min[KEY])
-        return min(asked, spec.max[KEY])
-
-    def own(name: str) -> int:
-        return usage[name].demand.get(KEY, 0) if name in usage else 0
-
     found: dict[str, int] = {}
 
     def share_out(name: str, amount: int) -> None:
-        level = children[name]
-        sum_of_min = sum(one.min[KEY] for one in level)
-        floor = {one.name: one.min[KEY] for one in level}
-        if rules.scales_min and amount < sum_of_min:
-            floor = {
-                one.name: max(0, amount) * one.min[KEY] // sum_of_min if amount > 0 else 0
-                for one in level
-            }
-        has = {}
-        for one in level:
-            want = limited(one)
-            borrows_or_keeps = want > floor[one.name] or not one.lends
-            has[one.name] = floor[one.name] if borrows_or_keeps else want
-        left = amount - sum(has.values())
-        if rules.serves_own_pods_first and name != ROOT:
-            left -= own(name)
-        hungry = [one for one in level if has[one.name] < limited(one)]
-        while left > 0 and sum(one.share_weight()[KEY] for one in hungry) > 0:
-            whole = sum(one.share_weight()[KEY] for one in hungry)
-            give = {one.name: one.share_weight()[KEY] * left // whole for one in hungry}
-            by_rest = sorted(
-                (one for one in hungry if one.share_weight()[KEY] > 0),
-                key=lambda one: (-(one.share_weight()[KEY] * left % whole), one.name),
-            )
-            for one in by_rest[: left - sum(give.values())]:
-                give[one.name] += 1
-            left = 0
-            for one in hungry:
-                has[one.name] += give[one.name]
-                left += max(0, has[one.name] - limited(one))
-                has[one.name] = min(has[one.name], limited(one))
-            hungry = [one for one in hungry if has[one.name] < limited(one)]
+        level = children_of(specs, name)
+        own = demand_of(usage, name) if rules.serves_own_pods_first and name != ROOT else 0
+        wants = {one.name: limited(specs, usage, one) for one in level}
+        has = start_level(level, amount, wants, scales=rules.scales_min)
+        share_rest(level, amount - own - sum(has.values()), wants, has)
         found.update(has)
         for one in level:
             share_out(one.name, has[one.name])
 
     share_out(ROOT, total)
     return found
+
+
+def children_of(specs: Sequence[QuotaSpec], name: str) -> list[QuotaSpec]:
+    return sorted((one for one in specs if one.parent == name), key=lambda one: one.name)
+
+
+def demand_of(usage: Mapping[str, Usage], name: str) -> int:
+    return usage[name].demand.get(KEY, 0) if name in usage else 0
+
+
+def limited(specs: Sequence[QuotaSpec], usage: Mapping[str, Usage], spec: QuotaSpec) -> int:
+    below = sum(limited(specs, usage, child) for child in children_of(specs, spec.name))
+    asked = demand_of(usage, spec.name) + below
+    if not spec.lends:
+        asked = max(asked, spec.min[KEY])
+    return min(asked, spec.max[KEY])
+
+
+def start_level(
+    level: Sequence[QuotaSpec], amount: int, wants: Mapping[str, int], *, scales: bool
+) -> dict[str, int]:
+    sum_of_min = sum(one.min[KEY] for one in level)
+    has = {}
+    for one in level:
+        floor = one.min[KEY]
+        if scales and amount < sum_of_min:
+            floor = amount * floor // sum_of_min if amount > 0 else 0
+        want = wants[one.name]
+        has[one.name] = want if want <= floor and one.lends else floor
+    return has
+
+
+def share_rest(
+    level: Sequence[QuotaSpec], left: int, wants: Mapping[str, int], has: dict[str, int]
+) -> None:
+    weight = {one.name: one.share_weight()[KEY] for one in level}
+    hungry = [name for name in wants if has[name] < wants[name]]
+    while left > 0 and sum(weight[name] for name in hungry) > 0:
+        whole = sum(weight[name] for name in hungry)
+        give = {name: weight[name] * left // whole for name in hungry}
+        by_rest = sorted(
+            (name for name in hungry if weight[name] > 0),
+            key=lambda name, left=left, whole=whole: (-(weight[name] * left % whole), name),
+        )
+        for name in by_rest[: left - sum(give.values())]:
+            give[name] += 1
+        left = 0
+        for name in hungry:
+            has[name] += give[name]
+            left += max(0, has[name] - wants[name])
+            has[name] = min(has[name], wants[name])
+        hungry = [name for name in hungry if has[name] < wants[name]]

@@ -1,4 +1,4 @@
-"""When a refused unit is worth another try: as soon as what blocked it has more room, not before."""
+"""When a refused unit is worth another try: once what blocked it has more room, not before."""
 
 from koord.core.quota.ledger import Ledger
 from koord.core.reasons import NonPreemptibleOverMin, QuotaExceeded
