@@ -69,7 +69,9 @@ def solving(quotas: int, keys: tuple[str, ...]) -> Iterator[tuple[str, Callable[
         return solve(replace(snapshot, usage={**usage, leaf.name: changed}), solution)
 
     def change_total() -> object:
-        return solve(replace(snapshot, total=_plus(total, next(serial))), solution)
+        more = 64 * next(serial)
+        grown = {key: amount + more * UNITS.get(key, 1) for key, amount in total.items()}
+        return solve(replace(snapshot, total=grown), solution)
 
     def change_max() -> object:
         changed = replace(leaf, max=_plus(leaf.max, next(serial)))

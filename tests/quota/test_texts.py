@@ -25,30 +25,40 @@ SHORT = "8 nvidia.com/gpu, uses 6 and is asked for 4 more"
 EXPECTED = [
     (
         r.InsufficientEntitlement(("team",), *NUMBERS),
-        f"quota team is entitled to {SHORT}; it gets more when other quotas want less or nodes are "
-        f"added (Insufficient quotas, quotaName: team, {DETAILS})",
+        (
+            f"quota team is entitled to {SHORT}; it gets more when other quotas want less or nodes "
+            f"are added (Insufficient quotas, quotaName: team, {DETAILS})"
+        ),
     ),
     (
         r.InsufficientMax(("team",), *NUMBERS),
-        f"quota team may use {SHORT}; raise its max or wait for its own pods to end "
-        f"(Insufficient quotas, quotaName: team, {DETAILS})",
+        (
+            f"quota team may use {SHORT}; raise its max or wait for its own pods to end "
+            f"(Insufficient quotas, quotaName: team, {DETAILS})"
+        ),
     ),
     (
         r.AncestorInsufficient(("org", "team"), *NUMBERS),
-        f"quota org, above team, may use {SHORT} "
-        f"(Insufficient quotas, quotaNameTopo: [org team], {DETAILS})",
+        (
+            f"quota org, above team, may use {SHORT} "
+            f"(Insufficient quotas, quotaNameTopo: [org team], {DETAILS})"
+        ),
     ),
     (
         r.NonPreemptibleOverMin(("team",), *NUMBERS),
-        f"pods of quota team that must not be evicted may use {SHORT}, its min (Insufficient "
-        "non-preemptible quotas, quotaName: team, min: cpu:1500m,nvidia.com/gpu:8, "
-        "nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, "
-        "exceedDimensions: [nvidia.com/gpu])",
+        (
+            f"pods of quota team that must not be evicted may use {SHORT}, its min (Insufficient "
+            "non-preemptible quotas, quotaName: team, min: cpu:1500m,nvidia.com/gpu:8, "
+            "nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, "
+            "exceedDimensions: [nvidia.com/gpu])"
+        ),
     ),
     (
         r.QuotaIsParent("org"),
-        "quota org is a parent and takes no pods; label the pods with one of the quotas below it "
-        "(pod can not be linked to a parentQuotaGroup,quota:org)",
+        (
+            "quota org is a parent and takes no pods; label the pods with one of the quotas below "
+            "it (pod can not be linked to a parentQuotaGroup,quota:org)"
+        ),
     ),
     (
         r.QuotaNotInForce(InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "team", other="org")),

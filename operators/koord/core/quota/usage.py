@@ -4,12 +4,12 @@ Pods are counted by quota, shape and state, so that thousands of equal pods are 
 is known by its uid: a new one of the same name is another pod.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from koord.core.pods import PodShape
+from koord.core.quota.capacity import add_up
 from koord.core.quota.devices import count_devices
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
 
@@ -30,16 +30,33 @@ class PodUse:
     is_fixed: bool = False
 
 
-_Kind: TypeAlias = tuple[PodShape, bool, bool, bool]
+_State: TypeAlias = tuple[bool, bool, bool]
+"""Whether pods are used, ready, fixed."""
+_Kind: TypeAlias = tuple[PodShape, _State]
+
+
+class _Counted:
+    """What each shape counts as; worked out once for each."""
+
+    def __init__(self, rules: QuotaRules) -> None:
+        self._rules = rules
+        self._known: dict[PodShape, tuple[tuple[str, int], ...]] = {}
+
+    def of(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
+        known = self._known.get(shape)
+        if known is None:
+            known = tuple(count_devices(dict(shape.requests), self._rules).items())
+            self._known[shape] = known
+        return known
 
 
 class UsageBook:
     """Quota -> what its own pods ask and use. The same pods give the same sums in any order."""
 
     def __init__(self, rules: QuotaRules, pods: Iterable[PodUse] = ()) -> None:
-        self._rules = rules
+        self._counted = _Counted(rules)
         self._pods: dict[str, PodUse] = {}
-        self._counts: dict[QuotaName, Counter[_Kind]] = {}
+        self._counts: dict[QuotaName, dict[_Kind, int]] = {}
         self._usage: dict[QuotaName, Usage] = {}
         self._stale: set[QuotaName] = set()
         for pod in pods:
@@ -72,7 +89,7 @@ class UsageBook:
             for quota in self._stale:
                 counts = self._counts.get(quota)
                 if counts:
-                    usage[quota] = _add_up(counts, self._rules)
+                    usage[quota] = _add_up(counts, self._counted)
                 else:
                     usage.pop(quota, None)
                     self._counts.pop(quota, None)
@@ -85,9 +102,9 @@ class UsageBook:
         return self.usage().get(quota, NO_USAGE)
 
     def _count(self, pod: PodUse, by: int) -> None:
-        kind = (pod.shape, pod.is_used, pod.is_ready, pod.is_fixed)
-        counts = self._counts.setdefault(pod.quota, Counter())
-        counts[kind] += by
+        kind = _kind_of(pod)
+        counts = self._counts.setdefault(pod.quota, {})
+        counts[kind] = counts.get(kind, 0) + by
         if not counts[kind]:
             del counts[kind]
         self._stale.add(pod.quota)
@@ -95,32 +112,45 @@ class UsageBook:
 
 def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage]:
     """Add up pods without keeping them."""
-    counts: dict[QuotaName, Counter[_Kind]] = {}
+    counts: dict[QuotaName, dict[_Kind, int]] = {}
     for pod in pods:
         mine = counts.get(pod.quota)
         if mine is None:
-            mine = counts[pod.quota] = Counter()
-        mine[pod.shape, pod.is_used, pod.is_ready, pod.is_fixed] += 1
-    return {quota: _add_up(mine, rules) for quota, mine in counts.items()}
+            mine = counts[pod.quota] = {}
+        kind = (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed))
+        mine[kind] = mine.get(kind, 0) + 1
+    counted = _Counted(rules)
+    return {quota: _add_up(mine, counted) for quota, mine in counts.items()}
 
 
-def _add_up(counts: Counter[_Kind], rules: QuotaRules) -> Usage:
-    submitted: Counter[str] = Counter()
-    demand: Counter[str] = Counter()
-    used: Counter[str] = Counter()
-    fixed_demand: Counter[str] = Counter()
-    fixed_used: Counter[str] = Counter()
-    for (shape, is_used, is_ready, is_fixed), count in counts.items():
-        sums = [submitted]
-        if is_used or is_ready:
-            sums += [demand, fixed_demand] if is_fixed else [demand]
-        if is_used:
-            sums += [used, fixed_used] if is_fixed else [used]
-        for key, amount in count_devices(dict(shape.requests), rules).items():
-            for total in sums:
-                total[key] += amount * count
-    return Usage(*map(_clamp, (submitted, demand, used, fixed_demand, fixed_used)))
+def _kind_of(pod: PodUse) -> _Kind:
+    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed))
 
 
-def _clamp(amounts: Counter[str]) -> dict[str, int]:
-    return {key: max(0, amount) for key, amount in sorted(amounts.items())}
+def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
+    by_state: dict[_State, dict[str, int]] = {}
+    for (shape, state), count in counts.items():
+        total = by_state.get(state)
+        if total is None:
+            total = by_state[state] = {}
+        for key, amount in counted.of(shape):
+            total[key] = total.get(key, 0) + amount * count
+    return Usage(
+        submitted=_join(by_state, lambda _: True),
+        demand=_join(by_state, _is_demand),
+        used=_join(by_state, lambda state: state[0]),
+        fixed_demand=_join(by_state, lambda state: state[2] and _is_demand(state)),
+        fixed_used=_join(by_state, lambda state: state[2] and state[0]),
+    )
+
+
+def _is_demand(state: _State) -> bool:
+    is_used, is_ready, _ = state
+    return is_used or is_ready
+
+
+def _join(
+    by_state: Mapping[_State, Mapping[str, int]], is_counted: Callable[[_State], bool]
+) -> dict[str, int]:
+    total = add_up(amounts for state, amounts in by_state.items() if is_counted(state))
+    return {key: max(0, amount) for key, amount in sorted(total.items())}
