@@ -6,6 +6,8 @@ BIN := .venv/bin
 # What needs no cluster to be tested, and so has its coverage reported.
 PURE := */koord/core/*,*/koord/api/*
 export UV_PYTHON_DOWNLOADS := never
+# Compiling takes some seconds once, and saves them at the first start of every command.
+export UV_COMPILE_BYTECODE := 1
 # The certificates that git, pip and go use here: they know a company's own authority, too.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
-from koord.kube import client as module
-from koord.kube.client import Client, Media
+from koord.kube import pool
+from koord.kube.client import Client
 from koord.kube.config import Access, Credentials, find_credentials
 from koord.kube.discovery import served_resources
 from koord.kube.errors import (
@@ -26,6 +26,7 @@ from koord.kube.errors import (
     Unauthorized,
     error_of_answer,
 )
+from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient, retry
 from koord.sandbox import Sandbox
 
@@ -124,7 +125,7 @@ async def test_a_reply_that_was_lost(proxy: FaultProxy, through: Client) -> None
 async def test_a_server_that_does_not_answer(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(pool, "REQUEST_SECONDS", 0.2)
     proxy.plan(is_method("GET"), Do.DELAY, seconds=2)
     async with Client(proxy.credentials) as client:
         with pytest.raises(ConnectionLost) as raised:

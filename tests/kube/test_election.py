@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from koord.kube.client import UNACKNOWLEDGED_SECONDS
 from koord.kube.election import (
     DEADLINE_SECONDS,
     LEASE_SECONDS,
@@ -19,6 +18,7 @@ from koord.kube.election import (
     LeaseSpec,
     Move,
 )
+from koord.kube.http1 import UNACKNOWLEDGED_SECONDS
 
 ME, OTHER = "me", "other"
 

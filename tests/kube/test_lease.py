@@ -11,12 +11,13 @@ import pytest
 from tests.kube.conftest import until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.election import DEADLINE_SECONDS, LEASE_SECONDS
 from koord.kube.errors import NotFound
 from koord.kube.fence import Fence, LeadershipLost, read_clock
 from koord.kube.lease import Elector
+from koord.kube.request import Media
 from koord.sandbox import Sandbox
 
 POD = "/api/v1/namespaces/default/pods/none"
@@ -309,16 +310,18 @@ async def test_the_fence_is_asked_when_the_connection_is_there(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting for a connection may take long: a check before is worth nothing."""
-    monkeypatch.setattr("koord.kube.client.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("koord.kube.pool.MAX_CONNECTIONS", 1)
+    proxy.plan(is_method("GET"), Do.DELAY, seconds=0.5)
     fence = Fence()
     fence.open_until(read_clock() + 60.0)
     async with fenced(proxy, fence) as client:
-        async with client.watch("/api/v1/namespaces", {}, silence=30.0) as read_some:
-            await read_some()
-            write = asyncio.create_task(client.delete(POD))
-            await asyncio.sleep(0.1)
-            assert not write.done()
-            fence.close()
+        read = asyncio.create_task(client.list("/api/v1/namespaces"))
+        await asyncio.sleep(0.1)
+        write = asyncio.create_task(client.delete(POD))
+        await asyncio.sleep(0.1)
+        assert not write.done()
+        fence.close()
+        await read
         with pytest.raises(LeadershipLost):
             await write
     assert [seen.method for seen in proxy.seen] == ["GET"]

@@ -11,10 +11,11 @@ from tests.kube.conftest import until
 from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
 
 from koord.kube import reflector as module
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
 from koord.kube.reflector import Reflector, Source
+from koord.kube.request import Media
 from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode

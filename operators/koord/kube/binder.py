@@ -17,11 +17,12 @@ from typing_extensions import override
 
 from koord.api.keys import own
 from koord.core.plan import Assignment, Placement
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
 from koord.kube.plannote import encode_annotations
 from koord.kube.releasepatch import make_release_patch
+from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.translate.affinity import parse_affinity
 from koord.kube.translate.pods import PodForm, make_form

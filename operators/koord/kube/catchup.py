@@ -16,8 +16,9 @@ import msgspec
 from koord.api.keys import own
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.errors import KubeError
+from koord.kube.request import Media
 from koord.kube.retry import Backoff
 from koord.kube.wire import ObjectMeta
 

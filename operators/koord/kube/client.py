@@ -1,16 +1,16 @@
 """The one HTTP client: bytes in, bytes out, typed errors.
 
 It is thin because it carries every pod that is placed: no generated models, no environment lookups
-per request, no compression. It knows paths and media types of the API, but no resource. Callers
-choose what to retry; the only thing repeated here is a request refused with 401, once, after the
-credentials were renewed.
+per request, no compression. Requests go over connections of our own (``pool``); aiohttp carries
+watches, and everything where a proxy stands between. Paths and media types of the API are known, no
+resource. Callers choose what to retry; what is repeated here is a request refused with 401, once,
+after the credentials were renewed.
 """
 
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
@@ -23,6 +23,16 @@ from yarl import URL
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ConnectionLost, Garbled, Unauthorized, error_of_answer
 from koord.kube.fence import Fence
+from koord.kube.http1 import set_user_timeout
+from koord.kube.pool import (
+    CONNECT_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    MAX_CONNECTIONS,
+    REQUEST_SECONDS,
+    Origin,
+    Pool,
+)
+from koord.kube.request import Media, Request, RequestWriter
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ClientRequest
@@ -31,28 +41,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_CONNECTIONS: Final = 128
-REQUEST_SECONDS: Final = 30.0
-CONNECT_SECONDS: Final = 5.0
-KEEP_ALIVE_SECONDS: Final = 60.0
-"""Bursts come minutes apart; a TLS handshake costs more than the request that it is for."""
-UNACKNOWLEDGED_SECONDS: Final = 4.0
-"""What the other side's kernel has not acknowledged for so long is given up, also when this process
-has ended meanwhile: a write must not arrive when another process leads already."""
 READ_BUFFER: Final = 1 << 20
 """Bytes read ahead from a watch: many events arrive as one chunk when we are behind."""
 
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
-
-
-class Media(StrEnum):
-    """Content types of request bodies."""
-
-    JSON = "application/json"
-    JSON_PATCH = "application/json-patch+json"
-    MERGE_PATCH = "application/merge-patch+json"
-    STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-    APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class Client:
@@ -72,21 +64,24 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._fence = fence
-        self._user_agent = user_agent
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": str(Media.JSON),
+            "Accept-Encoding": "identity",
+        }
+        self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
+        self._writer = RequestWriter(Access(""), {})
+        self._pool = Pool(Origin("", None, ""))
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=_Connector(self._fence),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                "User-Agent": self._user_agent,
-                "Accept": Media.JSON,
-                "Accept-Encoding": "identity",
-            },
+            headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
             # Looking at the environment for every request doubles its cost.
-            trust_env=any(os.environ.get(name) for name in _PROXY_VARIABLES),
+            trust_env=self._is_proxied,
         )
         return self
 
@@ -96,6 +91,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._pool.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -155,13 +151,9 @@ class Client:
         params: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send one request and return the body of the answer."""
-        options: dict[str, Any] = {}
-        if body is not None:
-            options["data"] = body if isinstance(body, bytes) else _encode(body)
-            options["headers"] = {"Content-Type": str(media)}
-        answer = await self._open(method, _target(path, params), options)
-        with _connection_errors():
-            return await answer.read()
+        content = None if body is None else body if isinstance(body, bytes) else _encode(body)
+        request = Request(method, _target(path, params), content, media)
+        return await self._signed(lambda access: self._ask(access, request))
 
     @asynccontextmanager
     async def watch(
@@ -173,8 +165,8 @@ class Client:
         nothing arrives for ``silence`` seconds or the connection breaks.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
-        target = _target(path, {**params, "watch": "true"})
-        answer = await self._open("GET", target, {"timeout": timeout})
+        request = Request("GET", _target(path, {**params, "watch": "true"}))
+        answer = await self._signed(lambda access: self._open(access, request, timeout=timeout))
 
         async def read() -> bytes:
             with _connection_errors():
@@ -186,36 +178,59 @@ class Client:
             # The stream is endless: it cannot be drained, so its connection is given up.
             answer.close()
 
-    async def _open(
-        self, method: str, target: str, options: dict[str, Any]
-    ) -> aiohttp.ClientResponse:
-        """Send a request, twice if the credentials turn out to be stale."""
+    async def _signed(self, send: "Callable[[Access], Awaitable[T]]") -> T:
+        """Do something with our credentials, twice if they turn out to be stale."""
         access = await self._credentials.current()
         try:
-            return await self._send(access, method, target, options)
+            return await send(access)
         except Unauthorized:
-            access = await self._credentials.renew(access)
-            return await self._send(access, method, target, options)
+            return await send(await self._credentials.renew(access))
 
-    async def _send(
-        self, access: Access, method: str, target: str, options: dict[str, Any]
+    async def _ask(self, access: Access, request: Request) -> bytes:
+        """Return the body of a good answer, raise the error of another."""
+        if self._is_proxied or access.proxy:
+            answer = await self._open(access, request)
+            with _connection_errors():
+                return await answer.read()
+        if access is not self._writer.access:
+            self._change(access)
+        is_read = request.method == "GET"
+        permit = _permit if is_read or self._fence is None else self._fence.check
+        written = self._writer.write(request)
+        got = await self._pool.ask(written, permit, is_safe=is_read)
+        if got.status < 300:
+            return got.body
+        raise error_of_answer(got.status, got.body, got.retry_after)
+
+    def _change(self, access: Access) -> None:
+        """Write requests for another access, to another server if need be."""
+        self._writer = RequestWriter(access, self._headers)
+        origin = Origin(access.server, access.tls, access.server_name)
+        if origin != self._pool.origin:
+            self._pool.retire()
+            self._pool = Pool(origin)
+
+    async def _open(
+        self, access: Access, request: Request, **options: Any
     ) -> aiohttp.ClientResponse:
-        """Return the answer if it is a good one, raise its error otherwise."""
+        """Return the answer as it begins, if it is a good one; raise its error otherwise."""
         if self._session is None:
             raise RuntimeError("the client is not open")
-        headers = dict(options.get("headers", ()))
+        headers = {"Content-Type": str(request.media)} if request.content is not None else {}
         if access.authorization:
             headers["Authorization"] = access.authorization
         with _connection_errors():
             answer = await self._session.request(
-                method,
-                URL(access.server + target, encoded=True),
+                request.method,
+                URL(access.server + request.target, encoded=True),
+                data=request.content,
+                headers=headers,
                 ssl=access.tls or True,
                 server_hostname=access.server_name or None,
                 proxy=access.proxy or None,
                 read_bufsize=READ_BUFFER,
                 allow_redirects=False,
-                **{**options, "headers": headers},
+                **options,
             )
             if answer.status < 300:
                 return answer
@@ -251,9 +266,12 @@ class _Connector(aiohttp.TCPConnector):
 def _make_socket(address: "AddrInfoType") -> socket.socket:
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
-    milliseconds = int(UNACKNOWLEDGED_SECONDS * 1000)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    set_user_timeout(made)
     return made
+
+
+def _permit() -> None:
+    """Let it pass."""
 
 
 def _encode(body: Any) -> bytes:

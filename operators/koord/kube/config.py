@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -115,9 +116,9 @@ def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         token = (directory / "token").read_text(encoding="utf-8").strip()
-        tls = _trust(str(directory / "ca.crt"))
+        tls = _trust_only((directory / "ca.crt").read_text(encoding="ascii"))
         namespace = (directory / "namespace").read_text(encoding="utf-8").strip()
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, ValueError) as error:
         raise ConfigError(f"the pod's service account is not usable: {error}") from error
     host = f"[{host}]" if ":" in host else host
     return Access(
@@ -194,8 +195,19 @@ def _make_tls(settings: "Configuration | PlainConfig") -> ssl.SSLContext | None:
     return context
 
 
+@lru_cache(maxsize=1)
+def _trust_only(authorities: str) -> ssl.SSLContext:
+    """Return the same context for the same authorities: its connections can be used on."""
+    if not authorities.strip():
+        raise ValueError("there is no certificate authority in it")  # else the system's would do
+    return _relax(ssl.create_default_context(cadata=authorities))
+
+
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file)
+    return _relax(ssl.create_default_context(cafile=ca_file))
+
+
+def _relax(context: ssl.SSLContext) -> ssl.SSLContext:
     # Cluster CAs often lack the key identifiers that strict checking (Python 3.13) asks for.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
+from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.statement import Statement, is_said, render
 

@@ -1,0 +1,194 @@
+"""Open connections to one server, handed out for a request each.
+
+A TLS handshake costs more than the request that it is for, on both sides. So connections are kept
+for bursts that come minutes apart, and only a few are opened at a time: meanwhile others become
+free, and there are soon as many as the server's pace needs. What is asked over them, and whether to
+ask again, is for others to know.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from koord.kube.errors import ConnectionLost
+from koord.kube.http1 import Answer, Broken, Connection
+
+MAX_CONNECTIONS: Final = 128
+MAX_OPENING: Final = 4
+REQUEST_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 5.0
+KEEP_ALIVE_SECONDS: Final = 60.0
+_SWEEP_SECONDS: Final = 1.0
+_HAPPY_EYEBALLS_SECONDS: Final = 0.25
+
+
+class Origin(NamedTuple):
+    """Where to connect to; connections of one origin serve each other's requests."""
+
+    server: str
+    tls: ssl.SSLContext | None
+    server_name: str
+
+
+class Pool:
+    """Connections to one origin; once :meth:`retire` was called, none is kept."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self._is_retired = False
+        self._idle: list[Connection] = []
+        """The one used last is at the end, and is used next: the others may then grow old."""
+        self._busy: set[Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def ask(self, request: bytes, permit: Callable[[], None], *, is_safe: bool) -> Answer:
+        """Send a request and return the answer.
+
+        ``permit`` is called when nothing can hold the request up any more, and may raise. What
+        ``is_safe`` to send twice is sent again if the server had hung up on an idle connection.
+        Raises ConnectionLost.
+        """
+        while True:
+            connection = self._take_idle() or await self._wait()
+            was_used = connection.is_used
+            try:
+                return await self._exchange(connection, request, permit)
+            except Broken as error:
+                if error.began or not (was_used and is_safe):
+                    raise ConnectionLost(f"connection lost: {error}", sent=True) from error
+
+    def retire(self) -> None:
+        """Keep nothing open that nobody waits for."""
+        self._is_retired = True
+        for connection in self._idle:
+            connection.abort("not needed any more")
+        self._idle.clear()
+
+    async def close(self) -> None:
+        """Hang up on everything."""
+        self.retire()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for connection in list(self._busy):
+            connection.abort("the client was closed")
+        self._refuse("the client was closed")
+
+    async def _exchange(
+        self, connection: Connection, request: bytes, permit: Callable[[], None]
+    ) -> Answer:
+        now = asyncio.get_running_loop().time()
+        self._busy.add(connection)
+        self._keep_sweeping()
+        try:
+            permit()
+            return await connection.ask(request, now + REQUEST_SECONDS)
+        except asyncio.CancelledError:
+            # Its answer would be taken for that to the next request.
+            connection.abort("given up")
+            raise
+        finally:
+            self._busy.discard(connection)
+            self._hand_on(connection)
+
+    def _hand_on(self, connection: Connection) -> None:
+        """Give a connection to who waits longest, or keep it."""
+        if not connection.is_idle:
+            self._open_more()
+            return
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(connection)
+                return
+        if self._is_retired:
+            connection.abort("not needed any more")
+            return
+        connection.deadline = asyncio.get_running_loop().time() + KEEP_ALIVE_SECONDS
+        self._idle.append(connection)
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_idle:
+                return connection
+        return None
+
+    async def _wait(self) -> Connection:
+        """Wait for a connection: one that becomes free, or a new one."""
+        waiting: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._open_more()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._hand_on(waiting.result())
+            raise
+
+    def _open_more(self) -> None:
+        """Open a connection for who waits, unless enough are being opened."""
+        wanted = min(len(self._waiting), MAX_OPENING)
+        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle)
+        for _ in range(min(wanted, room) - len(self._opening)):
+            task = asyncio.get_running_loop().create_task(self._open())
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self) -> None:
+        """Open a connection for who waits longest."""
+        try:
+            connection = await _connect(self.origin)
+        except (OSError, TimeoutError, ValueError) as error:
+            # The others would not get any further: they wait for the same server.
+            why = str(error) or type(error).__name__
+            self._refuse(f"cannot connect to {self.origin.server}: {why}")
+        else:
+            self._hand_on(connection)
+
+    def _refuse(self, why: str) -> None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(ConnectionLost(why, sent=False))
+
+    def _keep_sweeping(self) -> None:
+        if self._sweeping is None:
+            loop = asyncio.get_running_loop()
+            self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Give up what is overdue. One timer for all costs less than one for each request."""
+        self._sweeping = None
+        now = asyncio.get_running_loop().time()
+        for connection in [one for one in self._busy if one.deadline <= now]:
+            connection.abort(f"no answer for {REQUEST_SECONDS:.0f} s")
+        for connection in [one for one in self._idle if one.deadline <= now]:
+            connection.abort("unused")
+        self._idle = [one for one in self._idle if one.is_idle]
+        if self._idle or self._busy:
+            self._keep_sweeping()
+
+
+async def _connect(origin: Origin) -> Connection:
+    """Open one connection. Raises OSError, TimeoutError, ValueError."""
+    address = urlsplit(origin.server)
+    is_tls = address.scheme == "https"
+    async with asyncio.timeout(CONNECT_SECONDS):
+        _, connection = await asyncio.get_running_loop().create_connection(
+            Connection,
+            address.hostname or "",
+            address.port or (443 if is_tls else 80),
+            ssl=(origin.tls or True) if is_tls else None,
+            server_hostname=(origin.server_name or address.hostname) if is_tls else None,
+            happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
+        )
+    return connection

@@ -1,0 +1,68 @@
+"""What the API server says of a pod can be newer than what the watch has shown of it so far."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from tests.builders import make_node, make_pod
+
+from koord.controllers.placement import PlacementController
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Assignment, Placement
+from koord.core.state import ClusterState
+from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome
+
+
+@dataclass
+class LateBinder:
+    """Finds every pod gone, or bound by somebody else."""
+
+    answer: Outcome
+    asked: int = 0
+    bound: list[str] = field(default_factory=list)
+
+    async def release(self, _assignment: Assignment, _placement: Placement) -> Outcome:
+        self.asked += 1
+        return self.answer
+
+    async def bind(self, assignment: Assignment, _placement: Placement) -> Outcome:
+        self.bound.append(assignment.pod.name)
+        return Done()
+
+
+class Nobody:
+    """Takes every report, and does nothing with it."""
+
+    def __getattr__(self, _name: str):
+        return lambda *_arguments, **_options: None
+
+
+@pytest.mark.parametrize("answer", [Gone(), BoundElsewhere("other")], ids=["gone", "elsewhere"])
+async def test_a_pod_that_is_lost_is_left_alone_until_there_is_news(answer: Outcome) -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").build())
+    pod = make_pod("p").build()
+    state.upsert_pod(pod)
+    binder = LateBinder(answer)
+    controller = PlacementController(
+        state=state,
+        binder=binder,
+        scoring=Scoring(),
+        observer=Nobody(),
+        reporter=Nobody(),
+        is_synced=lambda: True,
+        clock=asyncio.get_running_loop().time,
+        wall_clock=lambda: 100.0,
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        await asyncio.sleep(0.2)
+        assert binder.asked == 1
+        assert controller.reason_for(pod) is None
+        state.remove_pod(pod.uid)
+        state.upsert_pod(make_pod("p").uid("another").handling(pod.handling).build())
+        binder.answer = Done()
+        controller.wake()
+        await asyncio.sleep(0.1)
+        assert binder.bound == ["p"]
+        controller.stop()

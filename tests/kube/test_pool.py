@@ -1,0 +1,227 @@
+"""Requests over our own connections, to a server that says what it is told to say."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from koord.kube import pool
+from koord.kube.client import Client
+from koord.kube.config import Access, Credentials
+from koord.kube.errors import ApiError, ConnectionLost, Garbled, TooManyRequests
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+HANG_UP = b""
+LAST = b"!"
+
+
+@dataclass
+class Script:
+    """Answers requests in turn; an empty answer hangs up, one with ``LAST`` at its end after it."""
+
+    answers: list[bytes]
+    heads: list[str] = field(default_factory=list)
+    connections: int = 0
+    port: int = 0
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        while head := await _read_head(reader):
+            self.heads.append(head)
+            answer = self.answers.pop(0)
+            if answer == HANG_UP:
+                break
+            writer.write(answer.removesuffix(LAST))
+            if answer.endswith(LAST):
+                break
+        writer.close()
+
+
+async def _read_head(reader: asyncio.StreamReader) -> str:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    except asyncio.IncompleteReadError:
+        return ""
+    for line in head.splitlines():
+        if line.startswith("Content-Length: "):
+            await reader.readexactly(int(line.split()[1]))
+    return head
+
+
+@asynccontextmanager
+async def scripted(*answers: bytes, path: str = "") -> AsyncIterator[tuple[Script, Client]]:
+    """Yield a server that gives these answers, and a client of it."""
+    script = Script(list(answers))
+    server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
+    script.port = server.sockets[0].getsockname()[1]
+    access = Access(f"http://127.0.0.1:{script.port}{path}", authorization="Bearer secret")
+    async with Client(Credentials(lambda: access)) as client:
+        yield script, client
+    for writer in script.writers:
+        writer.close()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (OK, b"{}"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n1\r\n \r\n0\r\n\r\n",
+            b"{} ",
+        ),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+    ids=["length", "chunked", "none"],
+)
+async def test_answers_over_one_connection(answer: bytes, body: bytes) -> None:
+    async with scripted(answer, answer) as (script, client):
+        assert [await client.list("/a"), await client.post("/b", {})] == [body, body]
+    assert script.connections == 1
+    assert [head.split()[:2] for head in script.heads] == [["GET", "/a"], ["POST", "/b"]]
+    assert all("Authorization: Bearer secret\r\n" in head for head in script.heads)
+
+
+async def test_a_server_behind_a_path() -> None:
+    async with scripted(OK, path="/clusters/one") as (script, client):
+        await client.list("/api/v1/nodes", {"limit": "5"})
+    assert script.heads[0].startswith("GET /clusters/one/api/v1/nodes?limit=5 HTTP/1.1\r\n")
+
+
+async def test_a_connection_that_the_server_closes_with_its_answer_is_not_used_again() -> None:
+    closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with scripted(closing, OK) as (script, client):
+        await client.list("/a")
+        await client.list("/b")
+    assert script.connections == 2
+
+
+async def test_an_error_tells_when_to_come_again() -> None:
+    answer = b"HTTP/1.1 429 Too Many\r\nretry-after: 7\r\nContent-Length: 0\r\n\r\n"
+    async with scripted(answer) as (_, client):
+        with pytest.raises(TooManyRequests) as raised:
+            await client.list("/a")
+    assert raised.value.retry_after == 7.0
+
+
+async def test_a_read_is_repeated_if_an_idle_connection_was_dead() -> None:
+    async with scripted(OK, HANG_UP, OK) as (script, client):
+        await client.list("/a")
+        assert await client.list("/b") == b"{}"
+    assert script.connections == 2
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda client: client.post("/b", {}), lambda client: client.put("/b", {})],
+    ids=["post", "put"],
+)
+async def test_a_write_is_not_repeated(ask: Callable[[Client], object]) -> None:
+    async with scripted(OK, HANG_UP, OK) as (script, client):
+        await client.list("/a")
+        with pytest.raises(ConnectionLost) as raised:
+            await ask(client)  # type: ignore[misc]
+    assert raised.value.sent
+    assert len(script.heads) == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}" + LAST],
+    ids=["garbage", "cut"],
+)
+async def test_what_is_no_answer_costs_one_request(answer: bytes) -> None:
+    async with scripted(answer, OK) as (_, client):
+        with pytest.raises(ConnectionLost):
+            await client.list("/a")
+        assert await client.list("/c") == b"{}"
+
+
+async def test_a_second_answer_is_nobodys() -> None:
+    async with scripted(OK + OK.replace(b"{}", b"[]"), OK) as (script, client):
+        assert [await client.list("/a"), await client.list("/b")] == [b"{}", b"{}"]
+    assert script.connections == 2
+
+
+async def test_a_cancelled_request_takes_its_connection_along() -> None:
+    async with scripted(b"HTTP/1.1 200 OK\r\n", OK) as (script, client):
+        given_up = asyncio.create_task(client.list("/a"))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert await client.list("/b") == b"{}"
+    assert script.connections == 2
+
+
+async def test_idle_connections_are_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    async with scripted(OK, OK) as (script, client):
+        await client.list("/a")
+        await asyncio.sleep(0.1)
+        await client.list("/b")
+    assert script.connections == 2
+
+
+async def test_another_server_gets_none_of_the_connections() -> None:
+    async with scripted(OK) as (one, _), scripted(OK) as (two, _):
+        accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
+        async with Client(Credentials(lambda: accesses.pop(0))) as client:
+            await client.list("/a")
+            await client.list("/b")
+    assert [len(one.heads), len(two.heads)] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["a b", "a\r\nX: y", "ä", "a\x00"])
+async def test_names_cannot_break_out_of_the_request(name: str) -> None:
+    async with scripted(OK) as (script, client):
+        with pytest.raises(Garbled, match="not the path"):
+            await client.list(f"/api/v1/namespaces/{name}")
+    assert not script.heads
+
+
+async def test_a_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(OK) as (script, _):
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{script.port}")
+        access = Access("http://cluster.example:6443")
+        async with Client(Credentials(lambda: access)) as client:
+            await client.post("/a", {})
+    assert script.heads[0].startswith("POST http://cluster.example:6443/a HTTP/1.1\r\n")
+
+
+async def test_an_error_page_of_somebody_else() -> None:
+    page = b"<html>bad gateway"
+    answer = b"HTTP/1.1 404 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
+    async with scripted(answer) as (_, client):
+        with pytest.raises(ApiError, match="bad gateway"):
+            await client.list("/a")
+
+
+async def test_few_connections_are_opened_where_few_are_needed() -> None:
+    async with scripted(*[OK] * 200) as (script, client):
+        await asyncio.gather(*(client.list("/a") for _ in range(200)))
+    assert script.connections < 50
+
+
+async def test_all_who_wait_hear_that_there_is_no_server() -> None:
+    async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
+        answers = await asyncio.gather(
+            *(client.list("/a") for _ in range(20)), return_exceptions=True
+        )
+    assert all(isinstance(answer, ConnectionLost) and not answer.sent for answer in answers)
+
+
+async def test_who_gives_up_waiting_leaves_the_connection_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    async with scripted(OK, OK, OK) as (script, client):
+        first, second, third = (asyncio.create_task(client.list("/a")) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert await first == await third == b"{}"
+    assert (script.connections, len(script.heads)) == (1, 2)

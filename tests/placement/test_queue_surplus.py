@@ -1,0 +1,34 @@
+"""The surplus of a gang waits for room while the gang itself is being committed."""
+
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.queue import Queue
+from koord.core.state import ClusterState
+
+
+def test_room_for_the_surplus_does_not_bring_back_what_is_being_committed() -> None:
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    for at in range(2):
+        state.upsert_node(make_node(f"n{at}").gpu(8).build())
+    state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    for at in range(3):
+        state.upsert_pod(make_pod(f"g-{at}").gang("default/g").gpu(8).created(at).build())
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, 100)
+    outcome = plan(state.snapshot(), [unit], Scoring())
+    (placement,), (refusal,) = outcome.placements, outcome.refusals
+    queue.refuse(unit, refusal)
+    queue.begin(unit)
+    for assignment in placement.assignments:
+        state.assume(assignment.pod.uid, assignment.node)
+
+    state.upsert_node(make_node("n2").gpu(8).build())
+    queue.absorb(feed.drain(), state)
+    assert queue.take(0.0, 100) == []
+
+    queue.end(unit)
+    queue.absorb(feed.drain(), state)
+    assert [pod.name for unit in queue.take(0.0, 100) for pod in unit.pods] == ["g-2"]
