@@ -165,7 +165,9 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        outcome = plan_safely(self.state.snapshot(), tuple(units.values()), self.scoring)
+        snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))
+        outcome = plan_safely(snapshot, tuple(units.values()), self.scoring)
+        self.state.note_served(snapshot)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

@@ -117,7 +117,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
 
 
 def _first_refusal(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
-    outcome = plan(state.snapshot(), units, scoring)
+    outcome = plan(state.snapshot(lambda: units), units, scoring)
     if outcome.refusals:
         return outcome.refusals[0].reason
     assignments = [one for placement in outcome.placements for one in placement.assignments]

@@ -126,6 +126,10 @@ class Pod:
     is_gated: bool = False
     is_unschedulable: bool = False
     """Was left to kube-scheduler to bind, which has found no way to."""
+    quota: str = ""
+    """The quota that the pod names by label."""
+    is_fixed: bool = False
+    """Must never be evicted (label ``preemptible: "false"``)."""
     kept_on: str = ""
     """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
     wait_reason: str = field(default="", compare=False)

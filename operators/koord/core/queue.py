@@ -15,7 +15,7 @@ from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import Ints
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.reasons import QUOTA_REASONS, Reason, WaitingForForeignGate
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -53,6 +53,8 @@ class Queue:
         self._penalties: dict[str, _Penalty] = {}
         self._committing: set[UnitKey] = set()
         self._look_again: set[str] = set()
+        self._quotas_seen: tuple[object, ...] = ()
+        """What quotas allowed when units that wait for them were last looked at."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -68,6 +70,7 @@ class Queue:
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.freed and self.blocked:
             self._wake(state.snapshot(), changes.freed)
+        self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
         """Take due units in order, at least one, together up to about ``most_pods`` pods."""
@@ -161,11 +164,33 @@ class Queue:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return (unit_of(pod),) if pod.is_plannable else None
 
+    def pending(self, *taken: Unit) -> list[Unit]:
+        """Return all units that wait, in order, with those that were taken for this cycle."""
+        asleep = (blocked.unit for blocked in self.blocked.values())
+        return sorted((*self._ready.values(), *asleep, *taken), key=_order_of)
+
+    def _wake_by_quota(self, state: ClusterState) -> None:
+        """Wake what a quota has refused that now has more room; nothing else can help it."""
+        refused = {
+            key: one for key, one in self.blocked.items() if isinstance(one.reason, QUOTA_REASONS)
+        }
+        if not refused:
+            return
+        gate = state.quota_gate(self.pending)
+        if gate is not None and state.quotas.version == self._quotas_seen:
+            return
+        self._quotas_seen = state.quotas.version
+        for key, blocked in refused.items():
+            if gate is None or gate.is_relieved(blocked.unit, blocked.reason):
+                self._ready[key] = self.blocked.pop(key).unit
+
     def _wake(self, snapshot: Snapshot, freed: set[str]) -> None:
         row_of = snapshot.table.row_of
         rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
         helped: dict[PodShape, bool] = {}
         for key, blocked in list(self.blocked.items()):
+            if isinstance(blocked.reason, QUOTA_REASONS):
+                continue
             if any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]

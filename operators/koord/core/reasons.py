@@ -6,7 +6,7 @@ condition, the event, the metric and ``koord explain`` unchanged. Text is made i
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from koord.core.gang.model import BadValue, DeprecatedKey, GangKey
 from koord.core.quota.fault import InvalidQuota
@@ -342,6 +342,10 @@ class QuotaNotInForce:
 
     code: ClassVar = ReasonCode.QUOTA_NOT_IN_FORCE
     problem: InvalidQuota
+
+
+QUOTA_REASONS: Final = (QuotaExceeded, QuotaCheckFailed, QuotaIsParent, QuotaNotInForce)
+"""Why quotas keep a unit from starting: only a change of quotas or of their use can help it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,22 @@ assigned but whose binding has not been seen counts as being on its node (*assum
 confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.placement.ports import HostPorts
+from koord.core.placement.quotas import QuotaGate, QuotaKeeper
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import NodeTable
+from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
+from koord.core.quota.book import QuotaKey
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import QuotaSpec
+from koord.core.units import Amounts
 
 
 @dataclass(slots=True)
@@ -73,6 +80,8 @@ class ClusterState:
         self._on_node: dict[str, dict[str, PodShape]] = {}
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
+        self.quotas = QuotaKeeper()
+        self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._changes = Changes()
         self._feeds: list[Feed] = []
@@ -91,17 +100,59 @@ class ClusterState:
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
 
-    def snapshot(self) -> Snapshot:
-        """Return the cluster as it is now, for a planner to try things on."""
-        return Snapshot(self.table, self._ports)
+    def snapshot(self, pending: Callable[[], Iterable[Unit]] = tuple) -> Snapshot:
+        """Return the cluster as it is now, for a planner to try things on.
+
+        ``pending`` returns the complete units that wait, in order: they share out what is left
+        over of quotas.
+        """
+        snapshot = Snapshot(self.table, self._ports)
+        snapshot.quotas = self.quota_gate(pending)
+        return snapshot
+
+    def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaGate | None:
+        """Return what quotas allow now; None without any quota."""
+        quotas = self.quotas
+        if not quotas.is_in_use:
+            return None
+        if self._quota_feed is None:
+            self._quota_feed = self.feed()
+        changes = self._quota_feed.drain()
+        if quotas.settle():
+            everything = self._everything()
+            changes.gangs |= everything.gangs
+            changes.singles |= everything.singles
+        quotas.count_gangs(changes.gangs, self.book)
+        for uid in changes.singles:
+            pod = self.pods.get(uid)
+            if pod is None:
+                quotas.usage.remove(uid)
+            elif pod.gang is None:
+                quotas.count_pod(pod)
+        ledger = Ledger(quotas.solve(self._used_on), quotas.rules)
+        return QuotaGate(quotas, ledger, pending)
+
+    def note_served(self, snapshot: Snapshot) -> None:
+        """Remember which quotas a plan has given leftovers to: others have their turn first."""
+        if snapshot.quotas is not None:
+            self.quotas.served |= snapshot.quotas.served
+
+    def _used_on(self, node: str) -> Amounts:
+        row = self.table.row_of[node]
+        return {
+            key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
+        }
 
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
         feed = Feed(self)
-        singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
-        feed.note(Changes(set(self.table.row_of), set(self.book.keys()), singles))
+        feed.note(self._everything())
         self._feeds.append(feed)
         return feed
+
+    def _everything(self) -> Changes:
+        singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
+        return Changes(set(self.table.row_of), set(self.book.keys()), singles)
 
     @property
     def is_followed(self) -> bool:
@@ -153,6 +204,7 @@ class ClusterState:
         before = None if row is None else self.table.nodes[row]
         if before == node:
             return
+        self.quotas.upsert_node(node)
         row = self.table.upsert(node)
         if before is None:
             residents = self._on_node.get(node.name, {})
@@ -166,6 +218,7 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
+        self.quotas.remove_node(name)
         row = self.table.remove(name)
         if row is not None:
             self._ports.clear(row)
@@ -178,6 +231,14 @@ class ClusterState:
     def remove_pod_group(self, key: GangKey) -> None:
         """Forget a PodGroup that is gone."""
         self.book.remove_pod_group(key)
+
+    def upsert_quota(self, quota: QuotaSpec) -> None:
+        """Take in an ElasticQuota as observed."""
+        self.quotas.book.upsert(quota)
+
+    def remove_quota(self, key: QuotaKey) -> None:
+        """Forget an ElasticQuota that is gone."""
+        self.quotas.book.remove(key)
 
     def assume(self, uid: str, node: str) -> None:
         """Count a waiting pod as being on ``node`` from now on."""

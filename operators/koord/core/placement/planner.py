@@ -13,6 +13,7 @@ from dataclasses import replace
 from hashlib import blake2s
 
 from koord.core.placement.fill import fill
+from koord.core.placement.quotas import Admitted
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import explain_shortage
 from koord.core.placement.snapshot import Checkpoint, Snapshot
@@ -27,12 +28,21 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
     refusals: list[Refusal] = []
     attempt = _Attempt(snapshot, scoring)
     for unit in units:
-        outcome = attempt.decide(unit)
+        admitted = snapshot.quotas.admit(unit) if snapshot.quotas else Admitted(unit)
+        if isinstance(admitted, Refusal):
+            refusals.append(admitted)
+            continue
+        outcome = attempt.decide(admitted.unit)
+        if snapshot.quotas:
+            snapshot.quotas.finish(admitted, outcome)
         if isinstance(outcome, Refusal):
-            refusals.append(outcome)
+            refusals.append(replace(outcome, pods=unit.pods))
             continue
         placements.append(outcome)
-        left_over = _left_over(unit, outcome, snapshot)
+        left_over = _left_over(admitted.unit, outcome, snapshot)
+        if admitted.reason is not None:
+            rest = left_over.pods if left_over else ()
+            left_over = Refusal(unit.key, (*rest, *admitted.left), admitted.reason)
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))

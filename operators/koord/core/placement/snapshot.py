@@ -6,7 +6,7 @@ answers which nodes take a shape, and how many pods of it. It does not choose.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from koord.core.placement.ports import HostPorts
 from koord.core.placement.table import Ints, Mask, NodeTable, RequestVector
 from koord.core.pods import PodShape
 from koord.core.reasons import NodeRefusal
+
+if TYPE_CHECKING:
+    from koord.core.placement.quotas import QuotaGate
 
 Checkpoint: TypeAlias = int
 
@@ -34,6 +37,8 @@ class Snapshot:
     def __init__(self, table: NodeTable, ports: HostPorts) -> None:
         self.table = table
         self.used: Ints = table.used.copy()
+        self.quotas: QuotaGate | None = None
+        """What quotas say; None where there are none."""
         self.version = 0
         self._ports = ports
         self._ports_are_ours = False

@@ -34,6 +34,13 @@ class QuotaBook:
         self._claims: dict[QuotaName, set[QuotaKey]] = {}
         self._trees: dict[TreeId, QuotaTree] = {}
         self._is_dirty = False
+        self.bindings = 0
+        """Grows whenever pods may belong to another quota than before."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is any object but the built-in quotas'."""
+        return bool(self._written)
 
     def upsert(self, spec: QuotaSpec, last_valid: QuotaSpec | None = None) -> None:
         """Take in an object as written, and what its status remembers of what was valid."""
@@ -44,6 +51,7 @@ class QuotaBook:
         if self._written.get(key) == spec:
             return
         self._written[key] = spec
+        self.bindings += 1
         self._claims.setdefault(spec.name, set()).add(key)
         if last_valid is not None:
             self._last_valid[key] = last_valid
@@ -57,6 +65,7 @@ class QuotaBook:
             if name in self.built_in and key_of(self.built_in[name]) == key:
                 del self.built_in[name]
             return
+        self.bindings += 1
         self._claims[spec.name].discard(key)
         self._last_valid.pop(key, None)
         self.problems.pop(key, None)
@@ -130,6 +139,8 @@ class QuotaBook:
         return fault
 
     def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
+        if before is None or before.namespaces != spec.namespaces:
+            self.bindings += 1
         self.registry.put(spec)
         tree = self._trees.get(spec.tree_id)
         if before is not None and before.tree_id != spec.tree_id:
@@ -142,6 +153,7 @@ class QuotaBook:
     def _drop(self, name: QuotaName) -> None:
         spec = self.registry.get(name)
         if spec is not None:
+            self.bindings += 1
             self.registry.drop(name)
             self._trees.pop(spec.tree_id, None)
 

@@ -7,13 +7,14 @@ in ``admission``, not here.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NewType, TypeAlias
+from typing import Final, NewType, TypeAlias
 
 from koord.core.quota.model import Charge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 from koord.core.units import Amounts
 
 Checkpoint = NewType("Checkpoint", int)
+NOTHING_CHARGED: Final = Checkpoint(0)
 Check: TypeAlias = Callable[[Charge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""
 

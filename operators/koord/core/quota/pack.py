@@ -17,6 +17,7 @@ what must not be evicted, hold as ever; what a quota that does not lend is entit
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 from koord.core.quota.admission import Balance, check_fixed, find_refusal, try_charge
 from koord.core.quota.ledger import Account, Ledger, mask
@@ -76,17 +77,25 @@ def pack(
 def _heads(ledger: Ledger, pending: Iterable[PendingUnit]) -> list[PendingUnit]:
     """Charge what fits, and return the first unit of each quota that its share keeps waiting."""
     heads: dict[QuotaName, PendingUnit] = {}
+    hopeless: set[tuple[QuotaName, tuple[tuple[str, int], ...]]] = set()
     for unit in pending:
+        if len(unit.charges) != 1:
+            try_charge(ledger, unit.charges)
+            continue
+        charge = unit.charges[0]
+        question = (charge.quota, tuple(charge.request.items()))
+        if question in hopeless:
+            continue  # less is left than when the same was refused
         refusal = try_charge(ledger, unit.charges)
-        is_share = isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient))
-        if is_share and len(unit.charges) == 1:
-            heads.setdefault(unit.charges[0].quota, unit)
+        if isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient)):
+            heads.setdefault(charge.quota, unit)
+            hopeless.add(question)
     return list(heads.values())
 
 
 def _turn(
     ledger: Ledger, unit: PendingUnit, served: Mapping[QuotaName, float]
-) -> tuple[float, Fraction, QuotaName]:
+) -> tuple[float, float, Fraction, QuotaName]:
     charge = unit.charges[0]
     account = ledger.account(charge.quota)
     lacking = max(
@@ -97,7 +106,8 @@ def _turn(
         ),
         default=Fraction(0),
     )
-    return (max(unit.since, served.get(charge.quota, unit.since)), lacking, charge.quota)
+    last = served.get(charge.quota, -inf)
+    return (max(unit.since, last), last, lacking, charge.quota)
 
 
 class _Leftovers:
