@@ -10,9 +10,9 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from koord.core.explain import Standing, explain_pod
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
+from koord.core.queue import Queue
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import QuotaSpec
-from koord.core.queue import Queue
 from koord.core.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,

@@ -1,8 +1,8 @@
 """Reads the cluster once, with the rights of whoever asks, into a ``ClusterState``.
 
-Pods, nodes and PodGroups are listed side by side and go through the decoding and translation of the
-operators. What must not be read is no error here but a *gap*; what it leaves open is for others to
-say.
+Pods, nodes, PodGroups and ElasticQuotas are listed side by side and go through the decoding and
+translation of the operators. What must not be read is no error here but a *gap*; what it leaves
+open is for others to say.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from koord.kube.errors import (
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import node_source, pod_group_source, pod_source, quota_source
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import Condition, WireNode, WirePod, WirePodGroup
+from koord.kube.wire import Condition, WireElasticQuota, WireNode, WirePod, WirePodGroup
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -112,6 +112,10 @@ class Reading:
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+QUOTAS: Final = "elasticquotas.scheduling.sigs.k8s.io"
+
+_OPTIONAL: Final = (WirePodGroup, WireElasticQuota)
+"""Kinds without which a cluster is whole."""
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -146,6 +150,7 @@ async def read_cluster(client: Client, target: Target) -> Reading:
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
+            of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(reader.reject)))
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
@@ -155,6 +160,8 @@ async def read_cluster(client: Client, target: Target) -> Reading:
         state.upsert_node(node)
     for pod_group in of_groups.result():
         state.upsert_pod_group(pod_group)
+    for quota in of_quotas.result():
+        state.upsert_quota(quota)
     for pod in of_pods.result():
         state.upsert_pod(pod)
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
@@ -182,7 +189,7 @@ class _Reader:
             except Forbidden:
                 continue
             except NotFound:
-                if source.wire is not WirePodGroup:
+                if source.wire not in _OPTIONAL:
                     raise
                 self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []

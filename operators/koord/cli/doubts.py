@@ -7,22 +7,25 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent, Kind, Reading, Target
+from koord.cli.cluster import NODES, POD_GROUPS, PODS, QUOTAS, Extent, Kind, Reading, Target
 from koord.core import reasons as r
 from koord.core.gang.model import GangKey
 
 MAX_SUGGESTIONS: Final = 3
 
-_NODES_MATTER: Final = (r.InsufficientNodes, r.Planned, r.PinnedNodeUnfit)
+_NODES_MATTER: Final = (r.InsufficientNodes, r.Planned, r.PinnedNodeUnfit, *r.QUOTA_REASONS)
 _SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
 _ROLE: Final = "the ClusterRole koord-user has it"
 
 
 def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r.Reason | None:
     """Return a reason as far as it rests on what was read."""
-    if isinstance(reason, _NODES_MATTER) and are_nodes_unknown(reading):
-        return None
-    if isinstance(reason, _SETTINGS_MATTER) and are_settings_unknown(reading):
+    unknown = (
+        (are_nodes_unknown, _NODES_MATTER),
+        (are_quotas_unknown, r.QUOTA_REASONS),
+        (are_settings_unknown, _SETTINGS_MATTER),
+    )
+    if any(is_unknown(reading) and isinstance(reason, kinds) for is_unknown, kinds in unknown):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
         return reason
@@ -48,6 +51,11 @@ def are_nodes_unknown(reading: Reading) -> bool:
 def are_settings_unknown(reading: Reading) -> bool:
     """Whether a gang without settings may have some."""
     return reading.extent_of(POD_GROUPS) is Extent.NOTHING
+
+
+def are_quotas_unknown(reading: Reading) -> bool:
+    """Whether nothing can be said about what quotas allow: a part of a tree is none."""
+    return reading.extent_of(QUOTAS) in {Extent.NAMESPACE, Extent.NOTHING}
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
@@ -87,6 +95,8 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
             yield "the cluster knows no PodGroups: kubectl apply --server-side -f crds/"
         case _:
             pass
+    if are_quotas_unknown(reading):
+        yield f"you may not list all {QUOTAS} ({_ROLE}): what quotas allow is not known"
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))
         count = len(reading.rejected)

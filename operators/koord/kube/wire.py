@@ -162,6 +162,20 @@ class WirePodGroup(Struct, gc=False):
     status: Raw = Raw()
 
 
+class ElasticQuotaSpec(Struct, gc=False):
+    """``spec`` of an ElasticQuota; the amounts stay raw."""
+
+    min: Raw = Raw()
+    max: Raw = Raw()
+
+
+class WireElasticQuota(Struct, gc=False):
+    """An ElasticQuota."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+
+
 class ListMeta(Struct, rename="camel", gc=False):
     """``metadata`` of a list; ``continue_`` is the token of the next page."""
 

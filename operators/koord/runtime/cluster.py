@@ -11,10 +11,12 @@ from typing import Any, Final
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
+from koord.core.quota.book import key_of
+from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector
-from koord.kube.sources import node_source, pod_group_source, pod_source
+from koord.kube.sources import node_source, pod_group_source, pod_source, quota_source
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
+QUOTAS: Final = "elasticquotas"
 
 
 class ClusterReader:
@@ -70,6 +73,8 @@ class ClusterReader:
             return Reflector(self._client, source, self._take_pods)
         if kind == NODES:
             return Reflector(self._client, node_source(reject), self._take_nodes)
+        if kind == QUOTAS:
+            return Reflector(self._client, quota_source(reject), self._take_quotas)
         groups = pod_group_source(self._pod_groups, reject)
         return Reflector(self._client, groups, self._take_pod_groups)
 
@@ -104,6 +109,14 @@ class ClusterReader:
                 self.state.remove_pod_group(change.value.key)
             else:
                 self.state.upsert_pod_group(change.value)
+        self._tell()
+
+    def _take_quotas(self, changes: list[Change[QuotaSpec]]) -> None:
+        for change in changes:
+            if isinstance(change, Deleted):
+                self.state.remove_quota(key_of(change.value))
+            else:
+                self.state.upsert_quota(change.value)
         self._tell()
 
     def _tell(self) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.api.elasticquota import ElasticQuota
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
@@ -26,7 +27,7 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
-from koord.runtime.cluster import NODES, POD_GROUPS, PODS, ClusterReader
+from koord.runtime.cluster import NODES, POD_GROUPS, PODS, QUOTAS, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -42,14 +43,16 @@ OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
     if PLACEMENT in operators:
-        return PODS, NODES, POD_GROUPS
+        return PODS, NODES, POD_GROUPS, QUOTAS
     return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
     """Return the custom resources that must be installed for these operators."""
     names = [one.names for name, one in RESOURCE_OF_OPERATOR.items() if name in operators]
-    return [PodGroup.names, *names] if kinds_of(operators) else names
+    kinds = kinds_of(operators)
+    read = [one.names for one in (PodGroup, ElasticQuota) if one.names.plural in kinds]
+    return [*read, *(one for one in names if one not in read)]
 
 
 class Parts:
