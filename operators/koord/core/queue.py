@@ -53,7 +53,7 @@ class Queue:
         self._penalties: dict[str, _Penalty] = {}
         self._committing: set[UnitKey] = set()
         self._look_again: set[str] = set()
-        self._quotas_seen: tuple[object, ...] = ()
+        self._quotas_seen = (0, 0)
         """What quotas allowed when units that wait for them were last looked at."""
 
     def __len__(self) -> int:

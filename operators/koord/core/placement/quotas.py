@@ -7,6 +7,7 @@ place for, or refused. Without any ElasticQuota nothing is kept and everything i
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.quorum import find_quorum
@@ -16,7 +17,7 @@ from koord.core.pods import Handling, Pod, PodShape
 from koord.core.quota.admission import try_charge
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
-from koord.core.quota.capacity import add_up, is_closed, shared_out, tree_totals
+from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
 from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
 from koord.core.quota.model import (
@@ -42,6 +43,9 @@ from koord.core.reasons import (
 )
 from koord.core.units import Amounts
 
+MOST_REMEMBERED: Final = 1024
+"""Units that are remembered beyond twice those that wait."""
+
 
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
@@ -54,11 +58,15 @@ class QuotaKeeper:
         """Quota -> when it was given leftovers last; see ``pack``."""
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
+        self._closed: list[Node] = []
+        self.charges: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
+        """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
         """Gang -> uids of its pods that are counted."""
         self._names: dict[tuple[str, str], QuotaName] = {}
         self._bindings = -1
         self._solutions: dict[TreeId, Solution] = {}
+        self._solved = 0
 
     @property
     def is_in_use(self) -> bool:
@@ -66,9 +74,9 @@ class QuotaKeeper:
         return self.book.has_any
 
     @property
-    def version(self) -> tuple[object, ...]:
-        """What was computed last; another one may let units through that were refused."""
-        return (self.book.bindings, *map(id, self._solutions.values()))
+    def version(self) -> tuple[int, int]:
+        """Grows with everything that may let units through that were refused."""
+        return (self.book.bindings, self._solved)
 
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
@@ -100,6 +108,7 @@ class QuotaKeeper:
             return False
         self._bindings = self.book.bindings
         self._names.clear()
+        self.charges.clear()
         return True
 
     def count_gangs(self, gangs: Iterable[str], book: GangBook) -> None:
@@ -144,12 +153,15 @@ class QuotaKeeper:
         outside = add_up(one.used for name, one in usage.items() if name not in registry.specs)
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], outside)
         trees = self.book.trees()
+        before = self._solutions
         self._solutions = {
             tree_id: self._solve_tree(
                 tree_id, Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
             )
             for tree_id, tree in trees.items()
         }
+        if any(before.get(tree_id) is not one for tree_id, one in self._solutions.items()):
+            self._solved += 1
         return list(self._solutions.values())
 
     def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot) -> Solution:
@@ -160,12 +172,15 @@ class QuotaKeeper:
 
     def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
         """Return what all nodes offer. One that takes no pods offers what runs on it already."""
-        live = [node for node in self._nodes.values() if not node.is_terminating]
-        closed = [node for node in live if self.rules.counts_open_nodes_only and is_closed(node)]
         if self._open is None:
-            names = {node.name for node in closed}
-            self._open = add_up(node.allocatable for node in live if node.name not in names)
-        return add_up((self._open, *(_held(node, used_on(node.name)) for node in closed)))
+            counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
+            self._open = add_up(node.allocatable for node in counted)
+            self._closed = [
+                node
+                for node in self._nodes.values()
+                if is_closed(node) and not node.is_terminating and not is_counted(node, self.rules)
+            ]
+        return add_up((self._open, *(_held(node, used_on(node.name)) for node in self._closed)))
 
 
 def _held(node: Node, used: Amounts) -> dict[str, int]:
@@ -235,7 +250,10 @@ class QuotaGate:
     def is_relieved(self, unit: Unit, reason: Reason) -> bool:
         """Whether a unit that quotas refused is worth another try."""
         if isinstance(reason, QuotaExceeded):
-            return has_more_room(reason, self._ledger) or unit.key in self._pack().granted
+            may_pack = isinstance(reason, (InsufficientEntitlement, AncestorInsufficient))
+            return has_more_room(reason, self._ledger) or (
+                may_pack and unit.key in self._pack().granted
+            )
         return self._find_obstacle(_required(unit) or unit.pods) != reason
 
     def _charge_required(
@@ -277,14 +295,21 @@ class QuotaGate:
 
     def _pack(self) -> Packing:
         if self._packing is None:
-            pending = [self._as_pending(unit) for unit in self._pending()]
+            units = list(self._pending())
+            if len(self._keeper.charges) > 2 * len(units) + MOST_REMEMBERED:
+                self._keeper.charges.clear()
+            pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
             self._packing = pack(self._ledger, pending, self._keeper.served)
         return self._packing
 
     def _as_pending(self, unit: Unit) -> PendingUnit:
-        pods = _required(unit) or unit.pods[:1]
-        return PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
+        known = self._keeper.charges.get(unit.key)
+        if known is None or known[0] is not unit:
+            pods = _required(unit) or unit.pods[:1]
+            pending = PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
+            known = self._keeper.charges[unit.key] = (unit, pending)
+        return known[1]
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[Charge]:
         """Return what pods ask of each quota; those that were released are counted already."""

@@ -80,6 +80,10 @@ class Ledger:
         """Return the account of a quota, if it has one."""
         return self.account(name) if name in self._solutions else None
 
+    def used_by(self, names: Iterable[QuotaName], key: str) -> int:
+        """Return what quotas use of a resource, together."""
+        return sum(self.account(name).used.get(key, 0) for name in names)
+
     def checkpoint(self) -> Checkpoint:
         """Return where the ledger stands now."""
         return Checkpoint(len(self._log))

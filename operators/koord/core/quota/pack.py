@@ -59,7 +59,7 @@ def pack(
     if not ledger.rules.packs_leftovers or not ledger.rules.limits_by_share:
         return Packing()
     mark = ledger.checkpoint()
-    blocked = _heads(ledger, pending)
+    blocked = [unit for unit in _heads(ledger, pending) if _is_any_left(ledger, unit)]
     if not blocked:
         ledger.rollback(mark)
         return Packing()
@@ -91,6 +91,18 @@ def _heads(ledger: Ledger, pending: Iterable[PendingUnit]) -> list[PendingUnit]:
             heads.setdefault(charge.quota, unit)
             hopeless.add(question)
     return list(heads.values())
+
+
+def _is_any_left(ledger: Ledger, unit: PendingUnit) -> bool:
+    """Whether a tree as a whole has as much left as a unit asks: in a full cluster none has."""
+    charge = unit.charges[0]
+    solution = ledger.solution(charge.quota)
+    top = solution.snapshot.tree.children(ROOT)
+    return all(
+        asked <= solution.snapshot.total.get(key, 0) - ledger.used_by(top, key)
+        for key, asked in mask(charge.request, ledger.account(charge.quota)).items()
+        if asked > 0
+    )
 
 
 def _turn(
