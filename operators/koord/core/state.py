@@ -12,7 +12,8 @@ from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.placement.ports import HostPorts
-from koord.core.placement.quotas import QuotaGate, QuotaKeeper
+from koord.core.placement.quota_gate import QuotaGate
+from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.table import NodeTable
 from koord.core.plan import Unit
@@ -112,9 +113,13 @@ class ClusterState:
 
     def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaGate | None:
         """Return what quotas allow now; None without any quota."""
-        quotas = self.quotas
-        if not quotas.is_in_use:
+        if not self.quotas.is_in_use:
             return None
+        return QuotaGate(self.quotas, self.open_ledger(), pending)
+
+    def open_ledger(self) -> Ledger:
+        """Return what every quota may use and uses now."""
+        quotas = self.quotas
         if self._quota_feed is None:
             self._quota_feed = self.feed()
         changes = self._quota_feed.drain()
@@ -129,8 +134,7 @@ class ClusterState:
                 quotas.usage.remove(uid)
             elif pod.gang is None:
                 quotas.count_pod(pod)
-        ledger = Ledger(quotas.solve(self._used_on), quotas.rules)
-        return QuotaGate(quotas, ledger, pending)
+        return Ledger(quotas.solve(self._used_on), quotas.rules)
 
     def note_served(self, snapshot: Snapshot) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""

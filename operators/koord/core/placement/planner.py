@@ -13,7 +13,7 @@ from dataclasses import replace
 from hashlib import blake2s
 
 from koord.core.placement.fill import fill
-from koord.core.placement.quotas import Admitted
+from koord.core.placement.quota_gate import Admitted
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import explain_shortage
 from koord.core.placement.snapshot import Checkpoint, Snapshot

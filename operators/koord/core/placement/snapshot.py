@@ -16,7 +16,7 @@ from koord.core.pods import PodShape
 from koord.core.reasons import NodeRefusal
 
 if TYPE_CHECKING:
-    from koord.core.placement.quotas import QuotaGate
+    from koord.core.placement.quota_gate import QuotaGate
 
 Checkpoint: TypeAlias = int
 
