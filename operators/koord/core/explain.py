@@ -15,7 +15,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import NodeOffer, offers
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.queue import unit_of
+from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 
@@ -117,7 +117,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
 
 
 def _first_refusal(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
-    outcome = plan(state.snapshot(lambda: units), units, scoring)
+    outcome = plan(state.snapshot(lambda: find_pending(state)), units, scoring)
     if outcome.refusals:
         return outcome.refusals[0].reason
     assignments = [one for placement in outcome.placements for one in placement.assignments]

@@ -206,6 +206,13 @@ def _is_helped(pod: Pod, snapshot: Snapshot, rows: Ints, helped: dict[PodShape, 
     return helped[pod.shape]
 
 
+def find_pending(state: ClusterState) -> list[Unit]:
+    """Return all units that wait in a state, in order, as a queue would make them anew."""
+    queue = Queue()
+    queue.absorb(state.everything(), state)
+    return queue.pending()
+
+
 def unit_of(pod: Pod) -> Unit:
     """Return the unit that a pod outside any gang is."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)

@@ -15,7 +15,7 @@ from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.queue import unit_of
+from koord.core.queue import find_pending, unit_of
 from koord.core.quota.book import key_of
 from koord.core.quota.fault import InvalidQuota
 from koord.core.quota.model import ROOT, QuotaName, TreeId, Usage
@@ -151,7 +151,7 @@ def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator
 
 
 def _first_reason(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
-    outcome = plan(state.snapshot(lambda: units), units, scoring)
+    outcome = plan(state.snapshot(lambda: find_pending(state)), units, scoring)
     if outcome.refusals:
         return outcome.refusals[0].reason
     placed = [one for placement in outcome.placements for one in placement.assignments]

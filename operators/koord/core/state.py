@@ -124,7 +124,7 @@ class ClusterState:
             self._quota_feed = self.feed()
         changes = self._quota_feed.drain()
         if quotas.settle():
-            everything = self._everything()
+            everything = self.everything()
             changes.gangs |= everything.gangs
             changes.singles |= everything.singles
         quotas.count_gangs(changes.gangs, self.book)
@@ -150,11 +150,12 @@ class ClusterState:
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
         feed = Feed(self)
-        feed.note(self._everything())
+        feed.note(self.everything())
         self._feeds.append(feed)
         return feed
 
-    def _everything(self) -> Changes:
+    def everything(self) -> Changes:
+        """Return what a reader sees that has seen nothing yet."""
         singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
         return Changes(set(self.table.row_of), set(self.book.keys()), singles)
 
