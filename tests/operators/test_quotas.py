@@ -51,6 +51,12 @@ class Quotas:
     def set_max(self, short: str, most: int) -> None:
         self._client.patch(f"{self._path}/{self.name(short)}", {"spec": {"max": {GPU: most}}})
 
+    def get(self, short: str) -> dict[str, Any]:
+        return self._client.get(f"{self._path}/{self.name(short)}")
+
+    def status(self, short: str) -> dict[str, Any]:
+        return self.get(short).get("status", {})
+
     def label(self, short: str) -> dict[str, str]:
         return {f"{PREFIX}name": self.name(short)}
 
@@ -66,6 +72,10 @@ def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster)
     assert not cluster.bound()
     quotas.set_max("team", 24)
     cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.wait_for(lambda: quotas.status("team").get("used") == {GPU: "24"}, "it is told")
+    assert quotas.status("team")["runtime"] == {GPU: "24"}
+    assert cluster.condition(quotas.get("team"), "Borrowing")[:2] == ("True", "Borrowing")
+    assert cluster.condition(quotas.get("team"), "Accepted")[0] == "True"
 
 
 def test_what_a_quota_has_no_room_for_goes_on_when_its_pods_end(cluster: Cluster) -> None:
@@ -87,5 +97,9 @@ def test_pods_of_a_quota_that_cannot_be_used_wait_for_it(cluster: Cluster) -> No
     cluster.add_nodes(1)
     cluster.pod("a", labels=quotas.label("team"))
     cluster.wait_for(lambda: cluster.pod_reason("a") == "QuotaNotInForce", "it says so")
+    cluster.wait_for(lambda: "conditions" in quotas.status("team"), "the quota says so, too")
+    cluster.wait_for(
+        lambda: cluster.condition(quotas.get("team"), "Ready")[1] == "ParentNotFound", "and why"
+    )
     quotas.create("org", 0, 8, {"is-parent": "true"})
     cluster.wait_bound("a")

@@ -33,6 +33,7 @@ from koord.kube.sources import node_source, pod_group_source, pod_source, quota_
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.wire import Condition, WireElasticQuota, WireNode, WirePod, WirePodGroup
 
 PAGE_SIZE: Final = 2500
@@ -143,14 +144,14 @@ def path_in(path: str, namespace: str) -> str:
 async def read_cluster(client: Client, target: Target) -> Reading:
     """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
     reader = _Reader(client, target)
-    pods, groups = PodTranslator(), PodGroupTranslator()
+    pods, groups, quotas = PodTranslator(), PodGroupTranslator(), QuotaTranslator()
     try:
         async with asyncio.TaskGroup() as tasks:
             of_nodes = tasks.create_task(reader.read(NODES, node_source(reader.reject)))
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
-            of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(reader.reject)))
+            of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(quotas, reader.reject)))
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from koord.core import reasons as r
+from koord.core.quota.conditions import Finding, QuotaCondition
 from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.units import format_amount
 
@@ -24,10 +25,9 @@ def insufficient_entitlement(reason: r.InsufficientEntitlement) -> str:
 
 def insufficient_max(reason: r.InsufficientMax) -> str:
     """Say that max would be exceeded."""
-    return (
-        f"quota {reason.quota} may use {_short(reason)}; raise its max or wait for its own pods "
-        f"to end ({_insufficient(reason)})"
-    )
+    is_too_large = any(one.asked > one.limit for one in reason.shortages)
+    way_out = "raise its max" if is_too_large else "raise its max or wait for its own pods to end"
+    return f"quota {reason.quota} may use {_short(reason)}; {way_out} ({_insufficient(reason)})"
 
 
 def ancestor_insufficient(reason: r.AncestorInsufficient) -> str:
@@ -95,6 +95,15 @@ def write_fault(problem: InvalidQuota) -> str:
     )
 
 
+def write_finding(finding: Finding) -> str:
+    """Write a condition of a quota."""
+    if finding.problem is not None:
+        return write_fault(finding.problem)
+    amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in finding.amounts)
+    holds, absent = _FINDINGS[finding.kind]
+    return holds.format(amounts=amounts) if finding.holds else absent
+
+
 def _amount(problem: InvalidQuota, amount: int) -> str:
     return format_amount(problem.key, amount)
 
@@ -139,6 +148,28 @@ TEXTS: Final[Mapping[type[r.Reason], Callable[[Any], str]]] = {
     r.QuotaNotInForce: quota_not_in_force,
     r.SubmissionExceeded: submission_exceeded,
 }
+
+_FINDINGS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
+    QuotaCondition.READY: ("the quota is in force", "the quota is not in force"),
+    QuotaCondition.CONFIG_INVALID: ("", "what is written is in force"),
+    QuotaCondition.BORROWING: (
+        "uses {amounts} beyond what it is guaranteed",
+        "uses no more than it is guaranteed",
+    ),
+    QuotaCondition.LENDING: (
+        "does not ask for {amounts} of what it is guaranteed; others may use that meanwhile",
+        "asks for all that it is guaranteed, or lends nothing",
+    ),
+    QuotaCondition.OVER_ENTITLEMENT: (
+        "uses {amounts} more than it is entitled to now",
+        "uses no more than it is entitled to",
+    ),
+    QuotaCondition.MIN_SCALED: (
+        "is guaranteed {amounts} less than its min: there is less than is guaranteed in all",
+        "is guaranteed its min",
+    ),
+}
+"""What is said of a condition that holds, and of one that does not."""
 
 _FAULTS: Final[Mapping[QuotaFault, str]] = {
     QuotaFault.ALREADY_EXISTS: "another ElasticQuota is called {quota}; names are unique in the "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
+from koord.core.quota.model import QuotaSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,11 @@ def ref_of_pod_group(pod_group: PodGroup) -> ObjectRef:
     namespace, _, name = pod_group.key.partition("/")
     version = "scheduling.sigs.k8s.io/v1alpha1"
     return ObjectRef(version, "PodGroup", "podgroups", name, pod_group.uid, namespace)
+
+
+def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
+    """Return the reference of an ElasticQuota."""
+    version = "scheduling.sigs.k8s.io/v1alpha1"
+    return ObjectRef(
+        version, "ElasticQuota", "elasticquotas", quota.name, quota.uid, quota.namespace
+    )

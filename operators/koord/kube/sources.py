@@ -11,7 +11,7 @@ from koord.kube.reflector import Source
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.quotas import translate_quota
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.wire import WireElasticQuota, WireNode, WirePod, WirePodGroup
 
 PODS_PATH: Final = "/api/v1/pods"
@@ -40,6 +40,8 @@ def pod_group_source(
     return Source(POD_GROUPS_PATH, WirePodGroup, translator.translate, translator.forget, reject)
 
 
-def quota_source(reject: Reject) -> Source[WireElasticQuota, QuotaSpec]:
+def quota_source(
+    translator: QuotaTranslator, reject: Reject
+) -> Source[WireElasticQuota, QuotaSpec]:
     """Every ElasticQuota."""
-    return Source(QUOTAS_PATH, WireElasticQuota, translate_quota, reject=reject)
+    return Source(QUOTAS_PATH, WireElasticQuota, translator.translate, translator.forget, reject)

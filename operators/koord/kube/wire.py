@@ -170,10 +170,11 @@ class ElasticQuotaSpec(Struct, gc=False):
 
 
 class WireElasticQuota(Struct, gc=False):
-    """An ElasticQuota."""
+    """An ElasticQuota; its status stays raw until someone compares it."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+    status: Raw = Raw()
 
 
 class ListMeta(Struct, rename="camel", gc=False):

@@ -20,6 +20,7 @@ from koord.kube.sources import node_source, pod_group_source, pod_source, quota_
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class ClusterReader:
         client: Client,
         pods: PodTranslator,
         pod_groups: PodGroupTranslator,
+        quotas: QuotaTranslator,
         kinds: Sequence[str],
     ) -> None:
         self.state = ClusterState()
@@ -47,6 +49,7 @@ class ClusterReader:
         self._client = client
         self._pods = pods
         self._pod_groups = pod_groups
+        self._quotas = quotas
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind: self._make_reflector(kind) for kind in kinds
         }
@@ -74,7 +77,7 @@ class ClusterReader:
         if kind == NODES:
             return Reflector(self._client, node_source(reject), self._take_nodes)
         if kind == QUOTAS:
-            return Reflector(self._client, quota_source(reject), self._take_quotas)
+            return Reflector(self._client, quota_source(self._quotas, reject), self._take_quotas)
         groups = pod_group_source(self._pod_groups, reject)
         return Reflector(self._client, groups, self._take_pod_groups)
 

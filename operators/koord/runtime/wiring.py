@@ -16,9 +16,15 @@ from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
 from koord.controllers.accepted import RESOURCE_OF_OPERATOR, AcceptedController
-from koord.controllers.announce import AcceptedAnnouncer, PlacementAnnouncer, PodGroupAnnouncer
+from koord.controllers.announce import (
+    AcceptedAnnouncer,
+    PlacementAnnouncer,
+    PodGroupAnnouncer,
+    QuotaAnnouncer,
+)
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
@@ -27,6 +33,7 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.runtime.cluster import NODES, POD_GROUPS, PODS, QUOTAS, ClusterReader
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
@@ -37,12 +44,13 @@ if TYPE_CHECKING:
 
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
+QUOTA: Final = "elasticquota"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 
 
 def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
-    if PLACEMENT in operators:
+    if {PLACEMENT, QUOTA} & set(operators):
         return PODS, NODES, POD_GROUPS, QUOTAS
     return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
 
@@ -81,9 +89,14 @@ class Parts:
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
-        self.reader = ClusterReader(client, self._pods, self._groups, kinds_of(operators))
+        self._quotas = QuotaTranslator()
+        self.reader = ClusterReader(
+            client, self._pods, self._groups, self._quotas, kinds_of(operators)
+        )
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
+        if QUOTA in operators:
+            self._make_quota_status()
         self._accepted = [
             self._make_accepted(name) for name in RESOURCE_OF_OPERATOR if name in operators
         ]
@@ -167,6 +180,18 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         return controller
+
+    def _make_quota_status(self) -> None:
+        writer = self._make_writer(
+            QUOTAS, applied_by("koord-quota"), lambda ref: self._quotas.status_of(ref.uid)
+        )
+        controller = QuotaStatusController(
+            state=self.reader.state,
+            sink=QuotaAnnouncer(writer),
+            is_synced=lambda: not self.reader.unsynced(),
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
 
     def _make_accepted(self, name: str) -> AcceptedController:
         seen: dict[str, Mapping[str, Any]] = {}

@@ -6,7 +6,7 @@ the objects alone, not on the order in which they were seen. Of objects that con
 the older one wins. A quota that never was valid is not in force; its pods wait, and say why.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from koord.core.quota.defaults import fill_in
@@ -48,9 +48,10 @@ class QuotaBook:
             self.built_in[spec.name] = spec
             return
         key = key_of(spec)
-        if self._written.get(key) == spec:
-            return
+        before = self._written.get(key)
         self._written[key] = spec
+        if before == spec:
+            return
         self.bindings += 1
         self._claims.setdefault(spec.name, set()).add(key)
         if last_valid is not None:
@@ -73,6 +74,16 @@ class QuotaBook:
         if in_force is not None and key_of(in_force) == key:
             self._drop(spec.name)
         self._is_dirty = True
+
+    @property
+    def written(self) -> Mapping[QuotaKey, QuotaSpec]:
+        """All objects as written, but those of built-in quotas."""
+        return self._written
+
+    def in_force(self, key: QuotaKey) -> QuotaSpec | None:
+        """Return what is in force of an object."""
+        spec = self.registry.get(key.rpartition("/")[2])
+        return spec if spec is not None and key_of(spec) == key else None
 
     def is_written(self, name: QuotaName) -> bool:
         """Whether any object claims a name, in force or not."""

@@ -56,6 +56,7 @@ class QuotaSpec:
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+    generation: int = field(default=0, compare=False)
 
     def share_weight(self) -> Amounts:
         """Return the weights in force: ``max`` where none is written or all are zero."""

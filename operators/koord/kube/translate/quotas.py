@@ -6,7 +6,7 @@ what follows from it.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +31,29 @@ _OLD_NAMES: Final = {
     "koordinator.sh/batch-memory": "kubernetes.io/batch-memory",
 }
 _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
+
+
+class QuotaTranslator:
+    """Translates ElasticQuotas, and keeps what stands in their status for those who write it."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, bytes] = {}
+
+    def status_of(self, uid: str) -> dict[str, Any] | None:
+        """Return the status that was last seen on an object; None if there is no such object."""
+        raw = self._statuses.get(uid)
+        if raw is None:
+            return None
+        return (msgspec.json.decode(raw) or {}) if raw else {}
+
+    def forget(self, quota: QuotaSpec) -> None:
+        """Drop what is remembered of an object that is gone."""
+        self._statuses.pop(quota.uid, None)
+
+    def translate(self, wire: WireElasticQuota) -> QuotaSpec:
+        """Return the core's view of an ElasticQuota."""
+        self._statuses[wire.metadata.uid] = bytes(wire.status)
+        return translate_quota(wire)
 
 
 def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
@@ -59,6 +82,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
         unreadable=tuple(unreadable),
+        generation=meta.generation,
     )
 
 
