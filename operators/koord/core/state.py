@@ -123,10 +123,13 @@ class ClusterState:
         if self._quota_feed is None:
             self._quota_feed = self.feed()
         changes = self._quota_feed.drain()
-        if quotas.settle():
-            everything = self.everything()
-            changes.gangs |= everything.gangs
-            changes.singles |= everything.singles
+        moved = quotas.settle()
+        for one in self.pods.values() if moved else ():
+            if (one.quota, one.namespace) in moved:
+                if one.gang is None:
+                    changes.singles.add(one.uid)
+                else:
+                    changes.gangs.add(one.gang.key)
         quotas.count_gangs(changes.gangs, self.book)
         for uid in changes.singles:
             pod = self.pods.get(uid)

@@ -5,7 +5,7 @@ ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate`
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.quorum import find_quorum
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from koord.core.quota.pack import PendingUnit
 
 
+Claim: TypeAlias = tuple[str, str]
+"""What decides on the quota of a pod: its label, and its namespace."""
+
+
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
@@ -49,7 +53,7 @@ class QuotaKeeper:
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
         """Gang -> uids of its pods that are counted."""
-        self._names: dict[tuple[str, str], QuotaName] = {}
+        self._names: dict[Claim, QuotaName] = {}
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
         """Tree -> what was computed last."""
@@ -77,26 +81,29 @@ class QuotaKeeper:
 
     def quota_of(self, pod: Pod) -> QuotaName:
         """Return the quota that a pod counts for; the default quota if it is under none."""
-        key = (pod.quota, pod.namespace)
-        name = self._names.get(key)
+        claim = (pod.quota, pod.namespace)
+        name = self._names.get(claim)
         if name is None:
-            found = find_quota(
-                pod.quota, pod.namespace, self.book.registry, self.rules, self.book.is_written
-            )
-            name = self._names[key] = found[0] if found else DEFAULT
+            name = self._names[claim] = self._resolve(claim)
         return name
 
-    def settle(self) -> bool:
-        """Bring quotas into force; return whether pods may belong to others than before."""
+    def _resolve(self, claim: Claim) -> QuotaName:
+        book = self.book
+        found = find_quota(*claim, book.registry, self.rules, book.is_written)
+        return found[0] if found else DEFAULT
+
+    def settle(self) -> frozenset[Claim]:
+        """Bring quotas into force; return the claims of pods that now lead to another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
         self.book.settle(Facts(labels=usage.keys(), used=used))
         if self.book.bindings == self._bindings:
-            return False
+            return frozenset()
         self._bindings = self.book.bindings
-        self._names.clear()
+        before = self._names
+        self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
-        return True
+        return frozenset(claim for claim in before if before[claim] != self._names[claim])
 
     def count_gangs(self, gangs: Iterable[str], book: GangBook) -> None:
         """Count the pods of gangs anew: no demand before the gang and its group are whole."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from koord.core.quota.defaults import fill_in
-from koord.core.quota.fault import InvalidQuota
+from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota
 from koord.core.quota.hierarchy import check_create, check_update
 from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
 from koord.core.quota.registry import NO_FACTS, Facts, Registry
@@ -103,13 +103,16 @@ class QuotaBook:
 
     def settle(self, facts: Facts = NO_FACTS) -> None:
         """Bring into force whatever is valid now."""
-        if not self._is_dirty and not self.problems:
+        if not self._is_dirty and not self._waits_for_facts():
             return
         self._is_dirty = False
         self.problems = {}
         self._drop_orphans()
         while self._try_all(self._pending(), facts) or self._restore_all(facts):
             pass
+
+    def _waits_for_facts(self) -> bool:
+        return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
 
     def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
         """Return what is written and not in force, oldest first."""

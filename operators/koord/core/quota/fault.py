@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from koord.core.quota.model import QuotaName
 
@@ -38,6 +39,17 @@ class QuotaFault(StrEnum):
     GUARANTEE_UNSATISFIABLE = "GuaranteeUnsatisfiable"
     HAS_CHILD_QUOTAS = "HasChildQuotas"
     HAS_PODS = "HasPods"
+
+
+DEPENDS_ON_PODS: Final = frozenset(
+    {
+        QuotaFault.STRICT_KEY_NOT_IN_MAX,
+        QuotaFault.MAX_BELOW_USED,
+        QuotaFault.IS_PARENT_HAS_PODS,
+        QuotaFault.GUARANTEE_UNSATISFIABLE,
+    }
+)
+"""What may clear up without anybody touching a quota."""
 
 
 @dataclass(frozen=True, slots=True)
