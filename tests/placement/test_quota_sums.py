@@ -77,7 +77,10 @@ class World:
             state.upsert_pod(pod)
         for key, minimum in self.groups.items():
             state.upsert_pod_group(make_pod_group(key, min_member=minimum).build())
-        for spec in {**self.quotas, **kept.quotas.book.registry.specs}.values():
+        for spec in kept.quotas.book.registry.specs.values():
+            state.upsert_quota(spec)
+        state.quotas.book.settle()
+        for spec in self.quotas.values():
             state.upsert_quota(spec)
         return state
 
