@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.conditions import find_conditions
-from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.overuse import find_overuse
 from koord.core.quota.status import Summary, summarise
@@ -50,6 +49,8 @@ class QuotaStatusController:
     state: ClusterState
     sink: QuotaSink
     is_synced: Callable[[], bool]
+    summaries: tuple[Summary, ...] = ()
+    """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -60,7 +61,7 @@ class QuotaStatusController:
     async def run(self) -> None:
         """Observe until cancelled."""
         while True:
-            if self.is_synced() and self.state.quotas.is_in_use:
+            if self.is_synced():
                 self.look()
             await self._woken.wait()
             await asyncio.sleep(PAUSE_SECONDS)
@@ -72,9 +73,11 @@ class QuotaStatusController:
         over: dict[QuotaName, dict[str, int]] = {}
         for one in find_overuse(ledger):
             over.setdefault(one.quota, {})[one.resource] = one.over
+        self.summaries = tuple(summarise(ledger, name) for name in ledger.names())
+        summaries = {summary.name: summary for summary in self.summaries}
         written = self.state.quotas.book.written
         for key, quota in written.items():
-            statement = self._make(ledger, key, quota, over.get(quota.name, {}))
+            statement = self._make(key, quota, summaries, over.get(quota.name, {}))
             said = (quota.uid, quota.generation, *statement)
             if self._said.get(key) != said:
                 self._said[key] = said
@@ -83,11 +86,15 @@ class QuotaStatusController:
             del self._said[key]
 
     def _make(
-        self, ledger: Ledger, key: QuotaKey, quota: QuotaSpec, over: Amounts
+        self,
+        key: QuotaKey,
+        quota: QuotaSpec,
+        summaries: Mapping[QuotaName, Summary],
+        over: Amounts,
     ) -> tuple[Mapping[str, Any], tuple[Condition, ...]]:
         book = self.state.quotas.book
         in_force = book.in_force(key)
-        summary = summarise(ledger, quota.name) if in_force else None
+        summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and in_force.lends
         findings = find_conditions(summary, over, book.problems.get(key), lends=lends)
         conditions = tuple(

@@ -192,6 +192,7 @@ class Parts:
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
+        self.metrics.watch_quotas(lambda: controller.summaries)
 
     def _make_accepted(self, name: str) -> AcceptedController:
         seen: dict[str, Mapping[str, Any]] = {}
