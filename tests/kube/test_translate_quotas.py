@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from koord.api.keys import quota as keys
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import ROOT, QuotaSpec
-from koord.kube.translate.quotas import translate_quota
+from koord.kube.translate.keptquota import encode_kept
+from koord.kube.translate.quotas import QuotaTranslator, translate_quota
 from koord.kube.wire import WireElasticQuota
 
 GI = 1 << 30
@@ -142,3 +144,51 @@ def test_what_cannot_be_read_is_said() -> None:
 def test_an_amount_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="lots"):
         make(max={"cpu": "lots"})
+
+
+FULL = {
+    "labels": {
+        "parent": "p",
+        "is-parent": "true",
+        "allow-lent-resource": "false",
+        "tree-id": "t",
+        "is-root": "true",
+        "ignore-default-tree": "true",
+        "allow-force-update": "true",
+    },
+    "annotations": {
+        "shared-weight": '{"cpu":"1500m"}',
+        "total-resource": '{"memory":"3Gi"}',
+        "admission": '{"cpu":"2"}',
+        "namespaces": '["a","b"]',
+        "max-strict-check-resource-keys": '["cpu"]',
+    },
+}
+
+
+@pytest.mark.parametrize("given", [FULL, {}], ids=["full", "empty"])
+def test_what_is_kept_is_what_was_in_force(given: dict[str, Any]) -> None:
+    spec = make(**given, min={"cpu": "1500m"}, max={"cpu": "2", "memory": "7"})
+    wire = WireElasticQuota(
+        status=msgspec.Raw(msgspec.json.encode({"lastValidSpec": encode_kept(spec)}))
+    )
+    wire.metadata.name, wire.metadata.namespace = "q", "ns"
+    kept = QuotaTranslator().translate(wire).last_valid
+    assert kept is not None
+    assert replace(kept, weight=kept.weight or None) == spec
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"lastValidSpec": 7}',
+        b"{",
+        b'{"lastValidSpec": {"max": {"cpu": "x"}}}',
+    ],
+)
+def test_a_status_that_keeps_nothing(status: bytes) -> None:
+    wire = WireElasticQuota(status=msgspec.Raw(status))
+    assert QuotaTranslator().translate(wire).last_valid is None

@@ -102,7 +102,7 @@ def test_of_two_objects_of_one_name_the_older_is_in_force() -> None:
 def test_what_was_valid_before_a_restart_is_in_force_after_it() -> None:
     broken = quota("a", "org", min=30, max=20, namespace="q", created=2.0)
     book = QuotaBook()
-    book.upsert(broken, last_valid=A)
+    book.upsert(replace(broken, last_valid=A))
     book.upsert(ORG)
     book.settle()
     assert book.registry.specs["a"].min == {"cpu": 6}

@@ -95,3 +95,15 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     controller.look()
     assert sink.count == 3
     assert sink.said["t"][0] == {"runtime": {GPU: "0"}}
+
+
+def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    controller.look()
+    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
+    controller.look()
+    fields, conditions = sink.said["t"]
+    assert fields["lastValidSpec"]["max"] == {GPU: "8"}
+    assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]

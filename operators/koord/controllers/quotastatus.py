@@ -19,6 +19,7 @@ from koord.core.quotatexts import write_finding
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.statement import Condition
+from koord.kube.translate.keptquota import encode_kept
 
 PAUSE_SECONDS: Final = 1.0
 """Between one look and the next, however much changes."""
@@ -101,10 +102,13 @@ class QuotaStatusController:
             Condition(one.kind, one.holds, one.reason, write_finding(one), quota.generation)
             for one in findings
         )
-        return _make_fields(summary), conditions
+        fields = _make_fields(summary)
+        if in_force is not None and key in book.problems:
+            fields["lastValidSpec"] = encode_kept(in_force)
+        return fields, conditions
 
 
-def _make_fields(summary: Summary | None) -> Mapping[str, Any]:
+def _make_fields(summary: Summary | None) -> dict[str, Any]:
     if summary is None:
         return {}
     return {

@@ -42,8 +42,8 @@ class QuotaBook:
         """Whether there is any object but the built-in quotas'."""
         return bool(self._written)
 
-    def upsert(self, spec: QuotaSpec, last_valid: QuotaSpec | None = None) -> None:
-        """Take in an object as written, and what its status remembers of what was valid."""
+    def upsert(self, spec: QuotaSpec) -> None:
+        """Take in an object as written."""
         if spec.name in BUILT_IN:
             self.built_in[spec.name] = spec
             return
@@ -54,8 +54,8 @@ class QuotaBook:
             return
         self.bindings += 1
         self._claims.setdefault(spec.name, set()).add(key)
-        if last_valid is not None:
-            self._last_valid[key] = last_valid
+        if spec.last_valid is not None:
+            self._last_valid[key] = spec.last_valid
         self._is_dirty = True
 
     def remove(self, key: QuotaKey) -> None:

@@ -57,6 +57,8 @@ class QuotaSpec:
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
     generation: int = field(default=0, compare=False)
+    last_valid: "QuotaSpec | None" = field(default=None, compare=False)
+    """What the object's status remembers of settings that were in force, if these are not."""
 
     def share_weight(self) -> Amounts:
         """Return the weights in force: ``max`` where none is written or all are zero."""

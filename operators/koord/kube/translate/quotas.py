@@ -5,6 +5,7 @@ what follows from it.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ from koord.api.parse import Invalid
 from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.units import CPU, Amounts
-from koord.kube.wire import WireElasticQuota
+from koord.kube.translate.keptquota import decode_kept
+from koord.kube.wire import ObjectMeta, WireElasticQuota
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _OLD_NAMES: Final = {
@@ -51,9 +53,17 @@ class QuotaTranslator:
         self._statuses.pop(quota.uid, None)
 
     def translate(self, wire: WireElasticQuota) -> QuotaSpec:
-        """Return the core's view of an ElasticQuota."""
-        self._statuses[wire.metadata.uid] = bytes(wire.status)
-        return translate_quota(wire)
+        """Return the core's view of an ElasticQuota, and of what its status keeps."""
+        status = self._statuses[wire.metadata.uid] = bytes(wire.status)
+        return replace(translate_quota(wire), last_valid=_translate_kept(wire.metadata, status))
+
+
+def _translate_kept(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
+    kept = decode_kept(meta, status)
+    try:
+        return None if kept is None else translate_quota(kept)
+    except ValueError:
+        return None  # whoever may write a status has written nonsense: as if there were none
 
 
 def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
