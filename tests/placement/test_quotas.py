@@ -283,6 +283,16 @@ class TestLeftovers:
         assert cluster.step() == ["h-0", "h-1"]
 
 
+def test_a_tree_of_its_own_has_its_own_capacity() -> None:
+    root = team("pool", minimum=8, is_parent=True, tree_id="t", is_tree_root=True, total={GPU: 8})
+    cluster = Cluster(4, root, team("in-pool", "pool"), team("t"))
+    names = {f"in-pool-{at}": "in-pool" for at in range(2)} | {f"t-{at}": "t" for at in range(4)}
+    cluster.add(*(worker(name, quota).build() for name, quota in names.items()))
+    assert sorted(cluster.step()) == ["in-pool-0", "t-0", "t-1", "t-2"]
+    short = {one.pods[0].name: one.reason.shortages[0] for one in cluster.queue.blocked.values()}
+    assert (short["in-pool-1"].limit, short["t-3"].limit) == (8, 24)
+
+
 def test_explain_says_what_the_planner_says() -> None:
     cluster = Cluster(4, team("t", most=8))
     cluster.add(*(worker(name, "t").build() for name in ("a", "b")))
