@@ -1,13 +1,14 @@
 """A unit that the planner cannot digest is refused alone."""
 
 import pytest
-from tests.builders import make_node, make_pod
+from tests.builders import GPU, make_node, make_pod
 
 from koord.controllers import bulkhead
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
+from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InternalError
 from koord.core.state import ClusterState
 
@@ -17,7 +18,11 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
 ) -> None:
     state = ClusterState()
     state.upsert_node(make_node("n").gpu(8).build())
-    units = [unit_of(make_pod(name).gpu(4).build()) for name in ("a", "bad", "b")]
+    state.upsert_quota(QuotaSpec("team", max={GPU: 8}))
+    pods = [make_pod(name).gpu(4).quota("team").build() for name in ("a", "bad", "b")]
+    for pod in pods:
+        state.upsert_pod(pod)
+    units = [unit_of(pod) for pod in pods]
 
     def fail_on_bad(snapshot: object, asked: tuple[Unit, ...], scoring: Scoring) -> Plan:
         for unit in asked:

@@ -6,7 +6,7 @@ is refused instead, and says so.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> Plan:
     """Plan units; if that fails, plan them one at a time and refuse those that fail."""
-    mark = snapshot.checkpoint()
+    undo = _mark(snapshot)
     try:
         return plan(snapshot, units, scoring)
     except Exception:
-        snapshot.rollback(mark)
+        undo()
         log.exception("planning failed; every unit is now planned on its own")
     placements: list[Placement] = []
     refusals: list[Refusal] = []
@@ -35,11 +35,24 @@ def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> 
 
 
 def _plan_one(snapshot: Snapshot, unit: Unit, scoring: Scoring) -> Plan:
-    mark = snapshot.checkpoint()
+    undo = _mark(snapshot)
     try:
         return plan(snapshot, (unit,), scoring)
     except Exception as error:
-        snapshot.rollback(mark)
+        undo()
         log.exception("a unit cannot be planned", extra={"unit": unit.key})
         refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))
+
+
+def _mark(snapshot: Snapshot) -> Callable[[], None]:
+    """Return what takes back all that is done to a snapshot from now on."""
+    mark, quotas = snapshot.checkpoint(), snapshot.quotas
+    charged = quotas.checkpoint() if quotas else None
+
+    def undo() -> None:
+        snapshot.rollback(mark)
+        if quotas and charged is not None:
+            quotas.rollback(charged)
+
+    return undo

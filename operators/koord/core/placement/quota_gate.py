@@ -63,6 +63,14 @@ class QuotaGate:
         self._newest = 0.0
         self._charges: dict[tuple[QuotaName, PodShape, bool], Charge] = {}
 
+    def checkpoint(self) -> Checkpoint:
+        """Return a mark to roll back to."""
+        return self._ledger.checkpoint()
+
+    def rollback(self, mark: Checkpoint) -> None:
+        """Take back every charge since ``mark``."""
+        self._ledger.rollback(mark)
+
     def admit(self, unit: Unit) -> Admitted | Refusal:
         """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
         mark = self._ledger.checkpoint()
