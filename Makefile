@@ -11,7 +11,7 @@ export UV_COMPILE_BYTECODE := 1
 # The certificates that git, pip and go use here: they know a company's own authority, too.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format crds clean
+.PHONY: help demo test check soak bench format crds clean
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -27,6 +27,9 @@ check: .venv/ready ## what is known without a cluster: style, types, layers, gen
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
 	@$(BIN)/coverage run -m pytest -m "not sandbox and not slow" && $(BIN)/coverage report --include="$(PURE)"
+
+soak: .venv/ready ## thousands of crashes and a million random operations in a model of a cluster (ARGS="--seed 7")
+	@$(BIN)/python -m tests.model.soak $(ARGS)
 
 bench: .venv/ready ## how fast pods are placed, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

@@ -7,8 +7,17 @@ ours (gated, our scheduler name), a healthy node with nothing taken. Knows no ru
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from koord.core.constraints import (
+    AffinityTerm,
+    ClaimUse,
+    PodConstraints,
+    PodSelector,
+    Profile,
+    SpreadConstraint,
+    WeightedTerm,
+)
 from koord.core.gang.model import (
     DEFAULT_WAIT_SECONDS,
     GangClaim,
@@ -30,9 +39,7 @@ from koord.core.pods import (
     RecordedPlan,
     Toleration,
 )
-
-if TYPE_CHECKING:
-    from koord.core.selectors import SelectorTerm
+from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 GPU = "nvidia.com/gpu"
 
@@ -42,6 +49,17 @@ _SHAPES: dict[PodShape, PodShape] = {}
 def intern_shape(shape: PodShape) -> PodShape:
     """Return the one object that stands for equal shapes, as the decoder of pods does."""
     return _SHAPES.setdefault(shape, shape)
+
+
+def select_labels(**labels: str) -> tuple[Requirement, ...]:
+    """Make the selector of objects that have all these labels."""
+    return tuple(Requirement(k, Operator.IN, (v,)) for k, v in sorted(labels.items()))
+
+
+def select_pods(*namespaces: str, by_labels: LabelSelector = None, **labels: str) -> PodSelector:
+    """Select pods with these labels in some namespaces, or in those that ``by_labels`` selects."""
+    named = namespaces or (() if by_labels is not None else ("default",))
+    return PodSelector(select_labels(**labels), named, by_labels)
 
 
 def make_gang_spec(  # every setting of a gang, by name
@@ -76,6 +94,8 @@ class PodBuilder:
         namespace = namespace or "default"
         self._requests: dict[str, int] = {"pods": 1}
         self._shape = PodShape(requests=())
+        self._labels: dict[str, str] = {}
+        self._constraints = PodConstraints()
         self._pod = Pod(
             uid=f"uid-{namespace}-{bare}",
             namespace=namespace,
@@ -162,9 +182,17 @@ class PodBuilder:
         """Stand behind the gates of others, besides ours."""
         return self._set(foreign_gates=gates, handling=Handling.FOREIGN_GATE, is_gated=True)
 
-    def released(self, node: str, plan_id: str, group: str = "", member_count: int = 1) -> Self:
+    def released(
+        self, node: str, plan_id: str, group: str = "", member_count: int = 1, strength: int = 0
+    ) -> Self:
         """Be past the commit point: gate off, plan recorded, not yet bound."""
-        recorded = RecordedPlan(node=node, plan_id=plan_id, group=group, member_count=member_count)
+        recorded = RecordedPlan(
+            node=node,
+            plan_id=plan_id,
+            group=group,
+            member_count=member_count,
+            strength=strength,
+        )
         return self._set(recorded=recorded, is_gated=False, handling=Handling.BIND)
 
     def pinned(self) -> Self:
@@ -197,12 +225,58 @@ class PodBuilder:
         ports = (*self._shape.host_ports, HostPort(port=port, protocol=protocol))
         return self._set_shape(host_ports=ports)
 
+    def labels(self, **labels: str) -> Self:
+        self._labels |= labels
+        return self
+
+    def _constrain(self, **fields: object) -> Self:
+        self._constraints = replace(self._constraints, **fields)  # type: ignore[arg-type]
+        return self
+
+    def near(self, pods: PodSelector, key: str = "zone") -> Self:
+        """Require pods within one value of a node label."""
+        terms = (*self._constraints.affinity, AffinityTerm(pods, key))
+        return self._constrain(affinity=terms)
+
+    def apart(self, pods: PodSelector, key: str = "zone") -> Self:
+        """Require that there be no such pods within one value of a node label."""
+        terms = (*self._constraints.anti_affinity, AffinityTerm(pods, key))
+        return self._constrain(anti_affinity=terms)
+
+    def prefers(self, weight: int, pods: PodSelector, key: str = "zone") -> Self:
+        """Like (or with a negative weight dislike) pods within one value of a node label."""
+        terms = (*self._constraints.preferred, WeightedTerm(AffinityTerm(pods, key), weight))
+        return self._constrain(preferred=terms)
+
+    def spread(self, pods: PodSelector, key: str = "zone", skew: int = 1, **more: object) -> Self:
+        one = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
+        return self._constrain(spread=(*self._constraints.spread, one))
+
+    def even(self, pods: PodSelector, key: str = "zone", skew: int = 1, **more: object) -> Self:
+        """Spread, but rather go anywhere than nowhere."""
+        one = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
+        return self._constrain(even=(*self._constraints.even, one))
+
+    def likes_nodes(self, weight: int, term: SelectorTerm) -> Self:
+        return self._set_shape(preferences=(*self._shape.preferences, (weight, term)))
+
+    def claims(self, *names: str, own: bool = False) -> Self:
+        """Use volume claims of its namespace."""
+        namespace = self._pod.namespace
+        uses = tuple(ClaimUse(f"{namespace}/{name}", at, own) for at, name in enumerate(names))
+        return self._set(claims=uses)
+
     def needs_kube_scheduler(self, *fields: str) -> Self:
         return self._set_shape(needs_kube_scheduler=fields)
 
     def build(self) -> Pod:
-        shape = replace(self._shape, requests=tuple(sorted(self._requests.items())))
-        return replace(self._pod, shape=intern_shape(shape))
+        shape = replace(
+            self._shape,
+            requests=tuple(sorted(self._requests.items())),
+            constraints=None if self._constraints == PodConstraints() else self._constraints,
+        )
+        profile = Profile(self._pod.namespace, self._labels)
+        return replace(self._pod, shape=intern_shape(shape), profile=profile)
 
 
 def make_pod(name: str) -> PodBuilder:

@@ -1,5 +1,7 @@
 """The parts of the benchmark that no cluster is needed for."""
 
+from dataclasses import replace
+
 import pytest
 from benchmarks.measure import Measurement, percentile
 from benchmarks.objects import PLAN_ID, make_annotations, make_binding, make_release
@@ -8,6 +10,7 @@ from benchmarks.runner import Choice
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
 from benchmarks.wire import Chunks, body_of, is_complete
 
+from koord.core.gang.model import GangClaim, GangSource
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, PodShape
 from koord.kube.plannote import encode_annotations
@@ -51,13 +54,13 @@ def test_an_answer_is_complete_with_its_last_byte(answer, body):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_ceiling_writes_what_the_operators_write(size):
-    pods = [
-        Pod(f"uid-{at}", "bench", f"pod-7-{at}", PodShape(()), handling=Handling.RELEASE_AND_BIND)
-        for at in range(size)
-    ]
     group = "bench/gang-7" if size > 1 else ""
+    pod = Pod("", "bench", "", PodShape(()), handling=Handling.RELEASE_AND_BIND)
+    gang = GangClaim(group, GangSource.POD_GROUP) if group else None
+    pods = [replace(pod, uid=f"uid-{at}", name=f"pod-7-{at}", gang=gang) for at in range(size)]
     assignments = tuple(Assignment(pod, "node-1") for pod in pods)
-    placement = Placement("unit", PLAN_ID, group, assignments)
+    strengths = {group: size} if group else {}
+    placement = Placement("unit", PLAN_ID, group, assignments, strengths=strengths)
 
     written = encode_annotations(assignments[0], placement)
     ours = make_annotations("node-1", "gang-7" if size > 1 else "", size)

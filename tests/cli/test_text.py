@@ -5,7 +5,7 @@ import re
 
 import pytest
 from rich.console import Console
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_reading
 
 from koord.api.keys import own
@@ -188,6 +188,16 @@ def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
     assert "nvidia.com/gpu 8 asked, 7 free" in text
     assert "not selected; nvidia.com/gpu 8 asked, 2 free" in text
     assert "taint {team: b}" in text
+
+
+def test_the_pod_that_keeps_others_away_is_named_for_each_node_and_counted_below() -> None:
+    names = [f"n{at:02}" for at in range(BEST_NODES + 2)]
+    apart = make_pod("w-0").apart(select_pods(app="w"), "kubernetes.io/hostname").build()
+    there = [make_pod(f"on-{name}").labels(app="w").running(name).build() for name in names]
+    nodes = [make_node(name).build() for name in names]
+    text = show(ask_pod(make_reading(*nodes, *there, apart)))
+    assert "anti-affinity {default/on-n00 on kubernetes.io/hostname=n00}" in text
+    assert "… and 2 more nodes: 2 node(s) didn't match pod anti-affinity rules" in text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,24 +20,29 @@ from koord.kube.outcomes import Done, Outcome
 class Writer:
     """Takes every write, and shows its effect in the state as a watch would.
 
-    ``answers`` holds other outcomes, by the name of the pod.
+    ``answers`` holds other outcomes, by the name of the pod. With ``is_late`` the watch is: it
+    shows nothing.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self.answers: dict[str, Outcome] = {}
+        self.is_late = False
         self.bound: dict[str, str] = {}
+        self.writes: Counter[str] = Counter()
         self._state = state
 
     async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
-        if isinstance(answer, Done) and pod is not None:
+        if isinstance(answer, Done) and pod is not None and not self.is_late:
             plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
         return answer
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
+        self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
         if isinstance(answer, Done) and pod is not None:
             self.bound[pod.name] = assignment.node
@@ -52,9 +58,13 @@ class Observer:
 
 
 class Reporter:
-    """Says nothing."""
+    """Says nothing; notes the gangs that it is to look at."""
 
-    def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+    def __init__(self, noted: set[GangKey]) -> None:
+        self._noted = noted
+
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
+        self._noted |= gangs
 
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
@@ -66,12 +76,13 @@ class Scene:
         self.state = ClusterState()
         self.writer = Writer(self.state)
         self.is_synced = True
+        self.noted: set[GangKey] = set()
         self.operator = PlacementController(
             state=self.state,
             binder=self.writer,  # type: ignore[arg-type]
             scoring=Scoring(),
             observer=Observer(),
-            reporter=Reporter(),
+            reporter=Reporter(self.noted),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,
@@ -104,3 +115,11 @@ class Scene:
     async def settle(self) -> None:
         """Let the operator do what it has to do."""
         await asyncio.sleep(0.05)
+
+    async def eventually(self, is_true: Callable[[], bool]) -> bool:
+        """Wait for something that takes its time; tell whether it came."""
+        for _ in range(200):
+            if is_true():
+                return True
+            await self.settle()
+        return False

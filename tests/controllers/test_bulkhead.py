@@ -4,8 +4,10 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 
 from koord.controllers import bulkhead
+from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
+from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
 from koord.core.quota.model import QuotaSpec
@@ -37,3 +39,19 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
     assert placed == ["a", "b"]
     (refusal,) = outcome.refusals
     assert refusal.reason == InternalError("ZeroDivisionError")
+
+
+class BrokenHolds(HoldBook):
+    """Fails at whatever is to be planned, half-way."""
+
+    def plan(self, snapshot: Snapshot, *_: object) -> Plan:
+        snapshot.place(make_pod("x").gpu(8).build().shape, 0)
+        raise ZeroDivisionError
+
+
+def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").gpu(8).build())
+    units = [unit_of(make_pod("p").gpu(8).build())]
+    outcome = bulkhead.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
+    assert len(outcome.placements) == 1

@@ -1,9 +1,12 @@
 """The operator that plans: when it plans, and what it says of pods that wait."""
 
+from dataclasses import replace
+
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
-from koord.kube.outcomes import Done, Refused
+from koord.core.pods import Handling, RecordedPlan
+from koord.kube.outcomes import Done, Gone, Refused
 
 
 def make_scene(gpus: int = 8) -> Scene:
@@ -38,6 +41,36 @@ async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
         await scene.settle()
         assert set(scene.writer.bound) == {"g-0"}
         assert scene.reason("g-1") == "WaitingForForeignGate"
+
+
+async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() -> None:
+    scene = make_scene()
+    scene.writer.answers["p"] = Gone()
+    async with scene.running():
+        scene.add(make_pod("p").gpu(1).build())
+        await scene.settle()
+        assert scene.writer.writes == {"p": 1}
+
+
+async def test_a_place_for_which_a_pod_was_released_is_kept_before_the_watch_shows_it() -> None:
+    scene = make_scene(gpus=2)
+    scene.writer.answers["g-1"] = Gone()
+    scene.writer.is_late = True
+    scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
+    members = [make_pod(f"g-{i}").gang("default/g").gpu(1) for i in (0, 1)]
+    pinned = [pod.handling(Handling.RELEASE_PINNED).build() for pod in members]
+    async with scene.running():
+        scene.add(*pinned)
+        await scene.settle()
+        assert scene.writer.writes == {"g-0": 1, "g-1": 1}
+        scene.add(make_pod("large").gpu(2).build(), make_pod("small").gpu(1).build())
+        await scene.settle()
+        assert set(scene.writer.bound) == {"small"}
+        released = replace(pinned[0], is_gated=False, pinned=True)
+        scene.add(replace(released, recorded=RecordedPlan("n0", "p", "default/g", 2)))
+        await scene.settle()
+        assert not scene.state.assumed.keys() & {pinned[0].uid}
+        assert set(scene.writer.bound) == {"small"}
 
 
 async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None:

@@ -5,10 +5,17 @@ from dataclasses import dataclass, field
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.attempts import Attempts
+from koord.controllers.commit import Commit
 from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
 from koord.core.gang.model import GangKey, PodGroup
+from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
-from koord.core.reasons import BindFailed, InsufficientNodes, MissingMembers, Reason
+from koord.core.reasons import (
+    BindFailed,
+    InsufficientNodes,
+    MissingMembers,
+    Reason,
+)
 from koord.core.state import ClusterState
 
 G = "default/g"
@@ -39,8 +46,11 @@ class Announcements:
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         assert pod_group.key == G
-        assert not note
-        self.events.append(str(reason.code))
+        if not note:
+            self.events.append(str(reason.code))
+
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
+        self.events.append(f"{pod.name}: {reason.code}")
 
 
 class Waiting:
@@ -137,3 +147,59 @@ def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
     waiting.hear(MissingMembers(()))
     assert not waiting.said.gangs
     assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
+
+
+def test_a_reason_that_is_not_known_yet_is_asked_for_again() -> None:
+    waiting = Waiting()
+    waiting.hear(None)
+    waiting.reason = no_room(0)
+    waiting.now += 2.0
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.pods == [("g-0", "InsufficientNodes"), ("g-1", "InsufficientNodes")]
+
+
+def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.state.assume("uid-default-g-0", "n0")
+    waiting.hear(no_room(0))
+    bound = make_pod("g-0").gang(G).released("n0", "p", G, 2).running("n0").build()
+    waiting.state.upsert_pod(bound)
+    waiting.hear(no_room(0))
+    assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
+def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
+    """What was said may not be written yet, and would come after the binding."""
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    unit = Unit(G, (Demand(G, tuple(waiting.state.pods.values()), 2),), G)
+    waiting.reports.placed(unit, Commit(bound={"uid-default-g-0"}))
+    assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
+def test_one_member_speaks_for_a_gang_without_pod_group() -> None:
+    pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
+    waiting = Waiting(*(pod.build() for pod in reversed(pods)))
+    waiting.reports.note({"default/x"}, set())
+    for _ in range(2):
+        waiting.reason, waiting.now = MissingMembers(()), waiting.now + 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["x-0: MissingMembers"]
+
+
+def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> None:
+    waiting = Waiting()
+    pod = make_pod("p").build()
+    waiting.state.upsert_pod(pod)
+    for fit in (0, 1, 1):
+        waiting.reason, waiting.now = no_room(fit), waiting.now + 20
+        waiting.reports.note(set(), {pod.uid})
+        waiting.now += 5
+        waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes"]
+    waiting.state.upsert_pod(make_pod("p").bound("n0").build())
+    waiting.reports.note(set(), {pod.uid})
+    waiting.now += 5
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]

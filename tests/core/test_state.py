@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
 
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.state import ClusterState
@@ -54,6 +54,7 @@ class StateMachine(RuleBasedStateMachine):
         self.feed = self.state.feed()
         self.observed: dict[str, Pod] = {}
         self.assumed: dict[str, str] = {}
+        self.fading: set[str] = set()
 
     @rule(pod=pods_drawn())
     def observe(self, pod: Pod) -> None:
@@ -63,9 +64,15 @@ class StateMachine(RuleBasedStateMachine):
         self.assumed = {
             uid: node
             for uid, node in self.assumed.items()
-            if uid in self.observed and not (uid == pod.uid and (pod.node or not pod.is_alive))
+            if uid in self.observed and not (uid == pod.uid and self.is_over(pod))
         }
+        self.fading &= self.assumed.keys()
         self.state.upsert_pod(pod)
+
+    def is_over(self, pod: Pod) -> bool:
+        """Whether what a pod shows ends an assumption."""
+        fades = pod.uid in self.fading and not pod.is_gated
+        return bool(pod.node) or not pod.is_alive or fades
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
@@ -73,6 +80,7 @@ class StateMachine(RuleBasedStateMachine):
             uid = data.draw(st.sampled_from(sorted(self.observed)))
             del self.observed[uid]
             self.assumed.pop(uid, None)
+            self.fading.discard(uid)
             self.state.remove_pod(uid)
 
     @rule(data=st.data(), node=nodes_drawn)
@@ -81,6 +89,7 @@ class StateMachine(RuleBasedStateMachine):
         if waiting:
             uid = data.draw(st.sampled_from(waiting))
             self.assumed[uid] = node
+            self.fading.discard(uid)
             self.state.assume(uid, node)
 
     @rule(data=st.data())
@@ -88,7 +97,19 @@ class StateMachine(RuleBasedStateMachine):
         if self.assumed:
             uid = data.draw(st.sampled_from(sorted(self.assumed)))
             del self.assumed[uid]
+            self.fading.discard(uid)
             self.state.forget(uid)
+
+    @rule(data=st.data())
+    def forget_once_released(self, data: st.DataObject) -> None:
+        if self.assumed:
+            uid = data.draw(st.sampled_from(sorted(self.assumed)))
+            if self.observed[uid].is_gated:
+                self.fading.add(uid)
+            else:
+                del self.assumed[uid]
+                self.fading.discard(uid)
+            self.state.forget_once_released(uid)
 
     @rule(name=nodes_drawn, gpus=st.integers(0, 4))
     def add_node(self, name: str, gpus: int) -> None:
@@ -202,3 +223,20 @@ def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
     state.remove_pod("uid-default-giant")
     assert state.snapshot().room(shape)[row] == 5
     assert feed.drain().freed == {"n"}
+
+
+def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
+    web = select_pods(app="web")
+    near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
+    daemon = make_pod("daemon").labels(app="web").kept_on("n")
+    state = ClusterState()
+    state.upsert_pod(daemon.build())
+    state.upsert_node(make_node("n").label("kubernetes.io/hostname", "n").build())
+    assert not room_for(state, near)
+    state.upsert_pod(daemon.running("n").build())
+    assert room_for(state, near)
+
+
+def room_for(state: ClusterState, pod: Pod) -> bool:
+    snapshot = state.snapshot()
+    return bool(snapshot.room(snapshot.shape_of(pod)).any())

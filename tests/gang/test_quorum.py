@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,8 +35,10 @@ WITH_RUNNING = MatchPolicy.WAITING_AND_RUNNING
 A, B, C = "default/a", "default/b", "default/c"
 
 
-def make_book(pods: Iterable[Pod] = (), pod_groups: Iterable[PodGroup] = ()) -> GangBook:
-    book = GangBook()
+def make_book(
+    pods: Iterable[Pod] = (), pod_groups: Iterable[PodGroup] = (), *, compat: bool = False
+) -> GangBook:
+    book = GangBook(compat=compat)
     for pod_group in pod_groups:
         book.upsert_pod_group(pod_group)
     for pod in pods:
@@ -74,23 +77,24 @@ def stand(policy: MatchPolicy, *, waiting: int, bound: int = 0) -> Standing:
 )
 def test_permit_by_policy(standing: Standing, satisfied: str, permit: Permit) -> None:
     for compat in (False, True):
-        answer = permit_member(standing, [standing], satisfied=satisfied == "before", compat=compat)
+        one = replace(standing, is_satisfied=satisfied == "before")
+        answer = permit_member(one, [one], compat=compat)
         assert answer is permit
 
 
 def test_permit_counts_members_that_others_bound_except_upstream() -> None:
     standing = stand(ONCE, waiting=2, bound=1)
-    assert permit_member(standing, [standing], satisfied=False) is Permit.GO
-    assert permit_member(standing, [standing], satisfied=False, compat=True) is Permit.WAIT
+    assert permit_member(standing, [standing]) is Permit.GO
+    assert permit_member(standing, [standing], compat=True) is Permit.WAIT
 
 
 def test_permit_asks_every_gang_of_the_group() -> None:
     enough = Standing(min_member=2, policy=ONCE, waiting=2, bound=0)
     short = Standing(min_member=2, policy=ONCE, waiting=1, bound=0)
-    assert permit_member(enough, [enough, short], satisfied=False) is Permit.WAIT
-    assert permit_member(enough, [enough, enough], satisfied=False) is Permit.GO
-    assert permit_member(enough, [enough, None], satisfied=False) is Permit.WAIT
-    assert permit_member(None, [], satisfied=False) is Permit.UNKNOWN_GANG
+    assert permit_member(enough, [enough, short]) is Permit.WAIT
+    assert permit_member(enough, [enough, enough]) is Permit.GO
+    assert permit_member(enough, [enough, None]) is Permit.WAIT
+    assert permit_member(None, []) is Permit.UNKNOWN_GANG
 
 
 def test_a_gang_below_its_minimum_waits() -> None:
@@ -153,7 +157,8 @@ def test_members_placed_by_others_count_once_bound() -> None:
     (unit,) = ready(book).units
     assert (unit.required, unit.is_repair) == (3, False), "all or nothing, and no head start"
     assert not is_satisfied(book, A)
-    assert is_satisfied(book, A, compat=True)
+    upstream = make_book([launcher.build()], [make_pod_group(A, 4).build()], compat=True)
+    assert is_satisfied(upstream, A)
 
 
 def test_a_member_left_to_another_scheduler_with_its_node_has_a_place() -> None:
@@ -218,6 +223,18 @@ def test_waiting_and_running_counts_survivors() -> None:
     book.upsert_pod(make_pod("new-1").gang(A).build())
     (unit,) = ready(book).units
     assert (unit.key, unit.required, unit.is_repair) == (A, 2, True)
+
+
+def test_only_waiting_gang_whose_start_was_cut_off_is_finished() -> None:
+    """Released members are of one start with those of the same plan that got their nodes."""
+    groups = [make_pod_group(gang, 2).match_policy(ONLY_WAITING).group(A, B) for gang in (A, B)]
+    rest = [make_pod(name).gang(B).released("n1", "plan-1", f"{A},{B}", 4) for name in ("y", "z")]
+    pods = [make_started("w").build(), make_started("x").build(), *(one.build() for one in rest)]
+    verdict = demands(make_book(pods, [group.build() for group in groups]), B)
+    assert isinstance(verdict, Ready)
+    (unit,) = verdict.units
+    assert [pod.name for pod in unit.pods] == ["y", "z"]
+    assert unit.required == 2
 
 
 def test_only_waiting_needs_the_whole_gang_again() -> None:
@@ -286,9 +303,55 @@ def test_groups_are_closed_over_mutual_listings() -> None:
 
 def test_a_started_group_does_not_wait_for_a_sibling_that_is_gone() -> None:
     groups = [make_pod_group(A, 2).group(A, B).build()]
-    book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], groups)
-    assert len(ready(book).units) == 1
-    assert demands(book, A, compat=True) == MissingGang(A, (B,))
+    pods = [make_started("a-0").build(), *make_pods("new", 1, A)]
+    assert len(ready(make_book(pods, groups)).units) == 1
+    assert demands(make_book(pods, groups, compat=True), A) == MissingGang(A, (B,))
+
+
+def test_a_gang_added_to_a_started_group_gathers_and_holds_up_nobody() -> None:
+    groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
+    pods = [make_started("a-0").build(), *make_pods("a-new", 1, A), *make_pods("b", 1, B)]
+    book = make_book(pods, groups)
+    (repair,) = ready(book, A).units
+    assert (repair.key, repair.is_repair) == ("uid-default-a-new-0", True)
+    assert demands(book, B) == MissingMembers((GangCount(B, 1, 2),))
+    book.upsert_pod(make_pod("b-1").gang(B).build())
+    (added,) = ready(book, B).units
+    assert (added.key, added.group, added.required, added.is_repair) == (B, B, 2, False)
+    assert repair.group == A, "who is released now says nothing of a gang that has not started"
+    assert ready(book, A).units == (repair,)
+    upstream = make_book(pods, groups, compat=True)
+    assert len(ready(upstream, B).units) == 2, "there its members start one by one"
+
+
+def test_a_gang_of_a_started_group_that_lost_all_is_repaired() -> None:
+    groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
+    started = make_pod("a-0").gang(A).released("n1", "plan-1", f"{A},{B}", 3).running("n1").build()
+    book = make_book([started, *make_pods("b-new", 2, B)], groups)
+    assert [(unit.required, unit.is_repair) for unit in ready(book, B).units] == [(1, True)] * 2
+
+
+def test_a_minimum_raised_after_the_start_makes_no_repair() -> None:
+    def survivor(name: str, strength: int) -> Pod:
+        return make_pod(name).gang(A).released("n1", "p", A, 2, strength).running("n1").build()
+
+    pods = [survivor("a-0", 2), survivor("a-1", 2), *make_pods("new", 2, A)]
+    book = make_book(pods, [make_pod_group(A, 4).build()])
+    assert [unit.is_repair for unit in ready(book).units] == [False, False]
+    book.remove_pod("uid-default-a-1")
+    assert [unit.is_repair for unit in ready(book).units] == [True, True], "one of two is lost"
+    book.upsert_pod(survivor("a-2", 3))
+    assert [unit.is_repair for unit in ready(book).units] == [True, True], "it had three of four"
+    book.upsert_pod(survivor("a-3", 3))
+    assert [unit.is_repair for unit in ready(book).units] == [False, False]
+
+
+def test_a_unit_says_how_strong_each_gang_is_with_it() -> None:
+    pods = [make_started("a-0").build(), *make_pods("new", 2, A)]
+    (first, _) = ready(make_book(pods, [make_pod_group(A, 3).build()])).units
+    assert first.strengths_with({"uid-default-new-0"}) == {A: 2}
+    (whole,) = ready(make_book(make_pods("a", 3, A), [make_pod_group(A, 2).build()])).units
+    assert whole.strengths_with({pod.uid for pod in whole.pods}) == {A: 2}
 
 
 def test_foreign_gates_hold_the_gang_until_enough_are_free() -> None:

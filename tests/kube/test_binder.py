@@ -207,6 +207,16 @@ async def test_what_was_added_meanwhile_is_not_overwritten(pods: Pods, binder: B
     assert terms == [{"matchExpressions": [ZONE], "matchFields": [PIN]}]
 
 
+async def test_a_pod_that_somebody_else_let_go_is_left_to_its_scheduler(
+    pods: Pods, binder: Binder
+) -> None:
+    pod = await pods.create(schedulerName="nobody")
+    body = {"spec": {"schedulingGates": None}}
+    await pods.client.patch(f"{pods.path}/{pod.name}", body, "application/merge-patch+json")
+    assert await binder.release(*only(place((pod, NODE)))) == Gone()
+    assert "annotations" not in (await pods.read(pod))["metadata"]
+
+
 async def test_a_pod_never_seen_is_read_first(pods: Pods, client: Client) -> None:
     pod = await pods.create(meta={"annotations": {"mine": "stays"}})
     assert await Binder(client, lambda _: None).release(*only(place((pod, NODE)))) == Done()

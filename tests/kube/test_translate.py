@@ -5,17 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, own
+from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangMode, GangSource, Phase
 from koord.core.nodes import Taint
 from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.core.units import AMOUNT_LIMIT
 from koord.kube.translate.amounts import parse_amount
-from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireNode, WirePod, WirePodGroup
+from koord.kube.wire import WireNativePodGroup, WireNode, WirePod, WirePodGroup
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GATE = {"name": own.PLACEMENT_GATE}
@@ -167,7 +169,7 @@ ON_N1 = {
         }
     }
 }
-SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+WITH_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +178,13 @@ SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSched
         ({}, "Unschedulable", True),
         ({}, "SchedulingGated", False),
         ({"nodeName": "n1"}, "Unschedulable", False),
-        ({"topologySpreadConstraints": []}, "Unschedulable", False),
+        ({"volumes": []}, "Unschedulable", False),
     ],
 )
 def test_a_released_pod_that_kube_scheduler_cannot_bind(
     translator: PodTranslator, spec: dict[str, Any], reason: str, *, expected: bool
 ) -> None:
-    left = {"affinity": ON_N1, "topologySpreadConstraints": SPREAD} | spec
+    left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
     status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
     plan = {own.PLAN: '{"node":"n1","plan":"p"}'}
     pod = translator.translate(wire(left, status, annotations=plan))
@@ -303,37 +305,14 @@ def test_where_a_pod_may_go(translator: PodTranslator) -> None:
     assert shape.host_ports == (HostPort(2), HostPort(53, "UDP", "::1"), HostPort(80))
 
 
-INTER = {REQUIRED: [{"topologyKey": "zone"}]}
 BEYOND = {
     "nothing": ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
-    "claims of volumes": (
-        {
-            "volumes": [
-                {"name": "a", "emptyDir": {}},
-                {"name": "b", "persistentVolumeClaim": {"claimName": "c"}},
-                {"name": "c", "ephemeral": {}},
-            ]
-        },
-        ("spec.volumes[1].persistentVolumeClaim", "spec.volumes[2].ephemeral"),
-    ),
+    "claims of volumes": ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ()),
     "claims of resources": ({"resourceClaims": [{"name": "gpu"}]}, ("spec.resourceClaims",)),
     "no claims": ({"resourceClaims": []}, ()),
-    "required affinity between pods": (
-        {"affinity": {"podAffinity": INTER, "podAntiAffinity": INTER}},
-        (f"spec.affinity.podAffinity.{REQUIRED}", f"spec.affinity.podAntiAffinity.{REQUIRED}"),
-    ),
-    "preferred affinity between pods": (
-        {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}},
-        (),
-    ),
-    "hard spread": (
-        {
-            "topologySpreadConstraints": [
-                {"whenUnsatisfiable": "ScheduleAnyway"},
-                {"whenUnsatisfiable": "DoNotSchedule"},
-            ]
-        },
-        ("spec.topologySpreadConstraints[1]",),
+    "disks that pods may not always share": (
+        {"volumes": [{"emptyDir": {}}, {"rbd": {"image": "i"}}, {"iscsi": {"iqn": "q"}}]},
+        ("spec.volumes[1].rbd", "spec.volumes[2].iscsi"),
     ),
 }
 
@@ -566,3 +545,59 @@ def test_what_makes_no_sense_is_an_error_of_that_object(
 ) -> None:
     with pytest.raises((ValueError, msgspec.MsgspecError)):
         translator.translate(wire(spec))
+
+
+NATIVE = {"schedulingGroup": {"podGroupName": "train"}}
+KUEUE = {"kueue.x-k8s.io/pod-group-name": "train"}
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+
+
+@pytest.mark.parametrize(
+    ("spec", "meta", "key"),
+    [
+        (NATIVE, {}, "ns/scheduling.k8s.io:train"),
+        ({}, {"labels": KUEUE}, "ns/kueue.x-k8s.io:train"),
+        (NATIVE, {"labels": KUEUE}, "ns/scheduling.k8s.io:train"),
+        (NATIVE, {"labels": {gang.POD_GROUP: "a"}}, "ns/a"),
+        ({}, {"labels": KUEUE, "annotations": {gang.NAME: "a"}}, "ns/a"),
+        ({"schedulingGroup": {}}, {}, None),
+    ],
+)
+def test_gangs_that_others_declare(
+    translator: PodTranslator, spec: dict[str, Any], meta: dict[str, Any], key: str | None
+) -> None:
+    pod = translator.translate(wire(spec, **meta))
+    assert (pod.gang.key if pod.gang is not None else None) == key
+
+
+def test_a_pod_group_of_kubernetes_own(translator: PodTranslator) -> None:
+    body = {
+        "metadata": {"name": "train", "namespace": "ns", "uid": "u"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    }
+    native = msgspec.json.decode(msgspec.json.encode(body), type=WireNativePodGroup)
+    group = translate_native(native, UPSTREAM_DEFAULTS)
+    pod = translator.translate(wire(NATIVE))
+    assert pod.gang is not None
+    assert group.key == pod.gang.key
+    assert (group.spec.min_member, group.spec.source) == (3, GangSource.NATIVE)
+    book = GangBook()
+    book.upsert_pod_group(group)
+    assert book.spec(group.key) == group.spec
+    assert book.pod_group(group.key) is None, "whoever writes a status does not see it"
+
+
+def test_pods_of_a_native_group_without_gang_policy_start_one_by_one() -> None:
+    native = WireNativePodGroup()
+    assert translate_native(native, UPSTREAM_DEFAULTS).spec.min_member == 0
+
+
+@pytest.mark.parametrize(("count", "minimum"), [("3", 3), ("x", None), (None, None)])
+def test_groups_of_kueue_need_all_of_their_pods(
+    translator: PodTranslator, count: str | None, minimum: int | None
+) -> None:
+    annotations = {} if count is None else {KUEUE_TOTAL: count}
+    claim = translator.translate(wire(labels=KUEUE, annotations=annotations)).gang
+    assert claim is not None
+    assert (claim.declared.min_member if claim.declared else None) == minimum
+    assert [bad.key for bad in claim.bad_values] == ([] if minimum else [KUEUE_TOTAL])

@@ -15,6 +15,7 @@ DEFAULT = "default-scheduler"
 REQUIRED = {
     "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a", "labelSelector": {}}]
 }
+SPREAD = [{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]
 RESTRICTED = {
     "securityContext": {
         "runAsNonRoot": True,
@@ -124,20 +125,10 @@ def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, True),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, False),
         ({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}, True),
-        ({"affinity": {"podAffinity": REQUIRED}}, True),
-        ({"affinity": {"podAntiAffinity": REQUIRED}}, True),
+        ({"affinity": {"podAffinity": REQUIRED}}, False),
+        ({"affinity": {"podAntiAffinity": REQUIRED}}, False),
         ({"affinity": {"nodeAffinity": {}}}, False),
-        *(
-            (
-                {
-                    "topologySpreadConstraints": [
-                        {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": how}
-                    ]
-                },
-                how == "DoNotSchedule",
-            )
-            for how in ("DoNotSchedule", "ScheduleAnyway")
-        ),
+        ({"topologySpreadConstraints": SPREAD}, False),
     ],
     ids=str,
 )

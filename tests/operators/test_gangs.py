@@ -109,20 +109,14 @@ def test_gated_gang_of_the_default_scheduler_is_pinned(cluster: Cluster) -> None
 
 def test_what_only_kube_scheduler_can_do_is_left_to_it_or_refused(cluster: Cluster) -> None:
     cluster.add_nodes(1)
-    spread = [
-        {
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"a": "b"}},
-        },
-    ]
-    cluster.pod("ours", gpus=1, topologySpreadConstraints=spread)
+    disk = {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:d", "lun": 0}
+    volumes = [{"name": "disk", "iscsi": disk}]
+    cluster.pod("ours", gpus=1, volumes=volumes)
     cluster.pod(
         "theirs",
         gpus=1,
         scheduler="default-scheduler",
-        topologySpreadConstraints=spread,
+        volumes=volumes,
     )
     cluster.wait_bound("theirs")
     bindings = {

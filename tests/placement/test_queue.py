@@ -1,9 +1,17 @@
 """The queue: order, sleep and wake-up, back-off, and holding a group while it is committed."""
 
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import (
+    PodBuilder,
+    make_node,
+    make_pod,
+    make_pod_group,
+    select_labels,
+    select_pods,
+)
 
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
+from koord.core.placement.volumes import Claim, Volume
 from koord.core.pods import Pod
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, Queue
 from koord.core.reasons import MissingMembers, ReasonCode
@@ -178,3 +186,101 @@ def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
     assert cluster.take() == []
     assert not cluster.queue.blocked
     assert list(cluster.queue.waiting) == ["default/g"]
+
+
+WEB = select_pods(app="web")
+
+
+def sleeper(*asked: PodBuilder) -> Cluster:
+    """Three nodes in two zones, and pods that have not been looked at yet."""
+    cluster = Cluster()
+    for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
+        cluster.state.upsert_node(make_node(name).label("zone", zone).pods(3).build())
+    for pod in asked:
+        cluster.state.upsert_pod(pod.build())
+    return cluster
+
+
+def refused(cluster: Cluster) -> None:
+    cluster.take()
+    assert cluster.decide() == []
+    assert cluster.take() == []
+
+
+def fill_up(cluster: Cluster, node: str, count: int) -> None:
+    for at in range(count):
+        cluster.state.upsert_pod(make_pod(f"full-{node}-{at}").running(node).build())
+
+
+def test_a_pod_that_arrives_wakes_those_that_want_to_be_near_it() -> None:
+    cluster = sleeper(make_pod("p").near(WEB))
+    refused(cluster)
+    cluster.state.upsert_pod(make_pod("x").labels(app="db").running("a1").build())
+    assert cluster.take() == []
+    cluster.state.upsert_pod(make_pod("w").labels(app="web").running("a1").build())
+    assert cluster.take() == ["p"]
+
+
+def test_a_pod_that_leaves_wakes_those_that_keep_away_from_all_of_its_domain() -> None:
+    cluster = sleeper(make_pod("p").apart(WEB))
+    for name, node in {"w": "a1", "v": "b1"}.items():
+        cluster.state.upsert_pod(make_pod(name).labels(app="web").running(node).build())
+    fill_up(cluster, "a1", 3)
+    refused(cluster)
+    cluster.state.remove_pod("uid-default-w")
+    assert cluster.take() == ["p"], "a1 is full, but a2 has room"
+
+
+def test_a_pod_that_repels_wakes_those_that_it_repelled_when_it_leaves() -> None:
+    cluster = sleeper(make_pod("p").labels(app="web"))
+    for at, node in enumerate(("a1", "b1")):
+        cluster.state.upsert_pod(make_pod(f"shy-{at}").apart(WEB).running(node).build())
+    fill_up(cluster, "a1", 3)
+    refused(cluster)
+    cluster.state.remove_pod("uid-default-shy-0")
+    assert cluster.take() == ["p"]
+
+
+def test_spread_is_asked_again_when_pods_arrive_and_when_domains_go() -> None:
+    def make() -> Cluster:
+        asked = make_pod("p").labels(app="web").spread(WEB, honors_affinity=False)
+        cluster = sleeper(asked.select("zone", "a"))
+        cluster.state.upsert_pod(make_pod("w").labels(app="web").running("a1").build())
+        refused(cluster)
+        return cluster
+
+    cluster = make()
+    cluster.state.upsert_pod(make_pod("v").labels(app="web").running("b1").build())
+    assert cluster.take() == ["p"]
+    cluster = make()
+    cluster.state.remove_node("b1")
+    assert cluster.take() == ["p"]
+
+
+def test_a_claim_wakes_its_pod_when_it_is_bound_and_no_other() -> None:
+    cluster = sleeper(make_pod("p").claims("data"))
+    refused(cluster)
+    cluster.state.upsert_claim(Claim("default/other", "v", is_bound=True))
+    assert cluster.take() == []
+    cluster.state.upsert_volume(Volume("v"))
+    cluster.state.upsert_claim(Claim("default/data", "v", is_bound=True))
+    assert cluster.take() == ["p"]
+
+
+def test_an_exclusive_claim_wakes_the_next_when_it_comes_free() -> None:
+    cluster = sleeper(make_pod("p").claims("data"))
+    cluster.state.upsert_volume(Volume("v"))
+    claim = Claim("default/data", "v", is_bound=True, is_exclusive=True)
+    cluster.state.upsert_claim(claim)
+    cluster.state.upsert_pod(make_pod("user").claims("data").running("a1").build())
+    refused(cluster)
+    cluster.state.remove_pod("uid-default-user")
+    assert cluster.take() == ["p"]
+
+
+def test_namespaces_wake_those_that_choose_them_when_their_labels_change() -> None:
+    cluster = sleeper(make_pod("p").near(select_pods(by_labels=select_labels(team="x"))))
+    cluster.state.upsert_pod(make_pod("other/w").running("a1").build())
+    refused(cluster)
+    cluster.state.upsert_namespace("other", {"team": "x"})
+    assert cluster.take() == ["p"]

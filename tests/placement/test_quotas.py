@@ -52,7 +52,7 @@ class Cluster:
         units = {unit.key: unit for unit in self.queue.take(0.0, 100)}
         snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))
         outcome = plan(snapshot, units.values(), Scoring())
-        self.state.note_served(snapshot)
+        self.state.note_served(snapshot, outcome)
         for refusal in outcome.refusals:
             self.queue.refuse(units[refusal.unit], refusal)
         placed = [one for placement in outcome.placements for one in placement.assignments]

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from koord.api.duration import parse_duration_seconds
+from koord.api.keys import foreign
 from koord.api.keys import gang as keys
 
 Texts = Mapping[str, str]
@@ -46,6 +47,8 @@ class NameSource(StrEnum):
     POD_GROUP_LABEL = "PodGroupLabel"
     LEGACY_LABEL = "LegacyLabel"
     ANNOTATION = "Annotation"
+    NATIVE = "Native"
+    KUEUE = "Kueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,11 @@ def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource]
     return None
 
 
+def make_foreign_name(group: str, name: str) -> str:
+    """Return the name of a gang that others declare: no name of ours can be equal to it."""
+    return f"{group}:{name}"
+
+
 def parse_min_available(labels: Texts, annotations: Texts) -> int | BadSetting:
     """Return the minimum of a gang without PodGroup.
 
@@ -145,11 +153,18 @@ def parse_pod_gang(
     labels: Texts,
     annotations: Texts,
     defaults: GangDefaults = UPSTREAM_DEFAULTS,
+    native: str = "",
 ) -> PodGang | None:
-    """Read everything that a pod says of its gang; None for a pod without one."""
+    """Read everything that a pod says of its gang; None for a pod without one.
+
+    ``native`` is the PodGroup of Kubernetes' own that it names. Koordinator's keys go before it,
+    and it goes before the label of Kueue.
+    """
     named = parse_gang_name(labels, annotations)
+    if named is None and native:
+        return PodGang(make_foreign_name(foreign.NATIVE_GROUP, native), NameSource.NATIVE)
     if named is None:
-        return None
+        return _parse_kueue(namespace, labels, annotations, defaults)
     name, source = named
     if source is NameSource.POD_GROUP_LABEL:
         return PodGang(name, source)
@@ -188,6 +203,21 @@ def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
         keys.BIND_GROUP_ID_DEPRECATED: group_id,
         keys.BIND_MEMBER_COUNT_DEPRECATED: count,
     }
+
+
+def _parse_kueue(
+    namespace: str, labels: Texts, annotations: Texts, defaults: GangDefaults
+) -> PodGang | None:
+    """Read a group of plain pods as Kueue knows it: all of them are needed."""
+    group = labels.get(foreign.KUEUE_NAME)
+    if not group:
+        return None
+    name = make_foreign_name(foreign.KUEUE, group)
+    total = _parse_min(foreign.KUEUE_TOTAL, annotations.get(foreign.KUEUE_TOTAL, ""))
+    if isinstance(total, BadSetting):
+        return PodGang(name, NameSource.KUEUE, None, (total,))
+    settings = _Reader(f"{namespace}/{name}", {}, defaults).settings(total, defaults.wait_seconds)
+    return PodGang(name, NameSource.KUEUE, settings)
 
 
 def _find_name_problem(name: str) -> str:

@@ -17,6 +17,7 @@ from koord.api.model import Model
 from koord.api.parse import Invalid, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
+from koord.api.slips import find_slips
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
         yield from found.problems
         return
     yield from find_problems(found.metadata.annotations, unknown_fields="forbid")
+    yield from _find_slips(found.metadata)
     if isinstance(found, PodGroup):
         meta, spec = found.metadata, found.spec
         _, bad = gang.parse_pod_group_settings(
@@ -74,7 +76,8 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
         meta = found.metadata
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
-        problems = (*in_json, *map(_make_problem, pod.bad if pod else ()))
+        bad = map(_make_problem, pod.bad if pod else ())
+        problems = (*in_json, *bad, *_find_slips(meta))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)
     spec = document.get("spec")
@@ -87,6 +90,12 @@ def _make_problem(bad: gang.BadSetting) -> Problem:
     where = "labels" if bad.key == LEGACY_MIN_AVAILABLE else "annotations"
     field = format_field(("metadata", where, bad.key))
     return Problem(field, bad.value, f"{bad.problem}; in force is {bad.in_force}")
+
+
+def _find_slips(meta: ObjectMeta) -> Iterator[Problem]:
+    for slip in find_slips(meta.labels, meta.annotations):
+        where = "labels" if slip.key in meta.labels else "annotations"
+        yield Problem(format_field(("metadata", where, slip.key)), "", slip.problem)
 
 
 def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:

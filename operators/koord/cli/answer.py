@@ -17,7 +17,7 @@ from koord.cli.doubts import (
 )
 from koord.cli.hints import find_hints
 from koord.cli.history import History, look_back
-from koord.core.advice import advise, find_closed
+from koord.core.advice import Closed, advise, find_closed
 from koord.core.explain import (
     ShapeOffers,
     Standing,
@@ -128,7 +128,10 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
-        advice=_advise_stranger(sighting) if is_stranger else _advise(state, reason),
+        advice=(
+            *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
+            *(_advise_stranger(sighting) if is_stranger else _advise(state, reason)),
+        ),
         add=_ADD if is_stranger or _has_strangers(reason) else "",
     )
 
@@ -164,7 +167,10 @@ def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
     first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
-    closed = () if first is None else find_closed(state.snapshot(), first.shape)
+    closed: tuple[Closed, ...] = ()
+    if first is not None:
+        snapshot = state.snapshot()
+        closed = find_closed(snapshot, snapshot.shape_of(first))
     return (*find_hints(state, reason), *advise(reason, closed))
 
 

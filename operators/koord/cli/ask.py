@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from koord.api.compat import Compat
 from koord.cli.answer import Answer, Missing, make_answer
 from koord.cli.cluster import (
     PODS,
@@ -44,6 +45,7 @@ class Question:
     name: str
     kubeconfig: str = ""
     context: str = ""
+    compat: Compat = Compat.NONE
 
 
 def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
@@ -116,7 +118,8 @@ async def _read(question: Question) -> tuple[Target, Reading]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
         namespace = question.namespace or access.namespace
         target = Target(question.kind, namespace, question.name)
-        return target, await read_cluster(client, target)
+        compat = question.compat is Compat.KOORDINATOR
+        return target, await read_cluster(client, target, compat=compat)
 
 
 def _answer(reading: Reading, target: Target, now: float) -> Answer:

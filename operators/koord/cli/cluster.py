@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from koord.api.slips import Slip, find_slips
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
@@ -23,18 +24,27 @@ from koord.kube.errors import (
     ConnectionLost,
     Forbidden,
     KubeError,
-    NotFound,
     ServerUnavailable,
     TooManyRequests,
 )
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import node_source, pod_group_source, pod_source, quota_source
+from koord.kube.sources import (
+    claim_source,
+    namespace_source,
+    native_pod_group_source,
+    node_source,
+    pod_group_source,
+    pod_source,
+    quota_source,
+    storage_class_source,
+    volume_source,
+)
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
-from koord.kube.wire import Condition, WireElasticQuota, WireNode, WirePod, WirePodGroup
+from koord.kube.wire import Condition, WireClaim, WirePod, WirePodGroup
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -90,6 +100,8 @@ class Sighting:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduler: str = ""
     owners: tuple[str, ...] = ()
+    slips: tuple[Slip, ...] = ()
+    """Keys that were probably meant to say something of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +126,12 @@ PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
 QUOTAS: Final = "elasticquotas.scheduling.sigs.k8s.io"
-
-_OPTIONAL: Final = (WirePodGroup, WireElasticQuota)
-"""Kinds without which a cluster is whole."""
+NAMESPACES: Final = "namespaces"
+CLAIMS: Final = "persistentvolumeclaims"
+VOLUMES: Final = "persistentvolumes"
+STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
+VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -141,8 +156,11 @@ def path_in(path: str, namespace: str) -> str:
     return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
-async def read_cluster(client: Client, target: Target) -> Reading:
-    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``."""
+async def read_cluster(client: Client, target: Target, *, compat: bool = False) -> Reading:
+    """Read everything that an answer about ``target`` depends on. Raises ``KubeError``.
+
+    ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
+    """
     reader = _Reader(client, target)
     pods, groups, quotas = PodTranslator(), PodGroupTranslator(), QuotaTranslator()
     try:
@@ -152,20 +170,43 @@ async def read_cluster(client: Client, target: Target) -> Reading:
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
             of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(quotas, reader.reject)))
+            of_native = tasks.create_task(
+                reader.read(
+                    NATIVE_POD_GROUPS, native_pod_group_source(groups.defaults, reader.reject)
+                )
+            )
             of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
+            of_spaces = tasks.create_task(reader.read(NAMESPACES, namespace_source(reader.reject)))
+            of_claims = tasks.create_task(reader.read(CLAIMS, claim_source(reader.reject)))
+            of_volumes = tasks.create_task(reader.read(VOLUMES, volume_source(reader.reject)))
+            of_classes = tasks.create_task(
+                reader.read(STORAGE_CLASSES, storage_class_source(reader.reject))
+            )
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
-    state = ClusterState()
+    state = ClusterState(compat=compat)
     for node in of_nodes.result():
         state.upsert_node(node)
-    for pod_group in of_groups.result():
+    for pod_group in (*of_groups.result(), *of_native.result()):
         state.upsert_pod_group(pod_group)
+    for namespace in of_spaces.result():
+        state.upsert_namespace(namespace.name, namespace.labels)
+    for claim in of_claims.result():
+        state.upsert_claim(claim)
+    for volume in of_volumes.result():
+        state.upsert_volume(volume)
+    for storage_class in of_classes.result():
+        state.upsert_storage_class(storage_class)
+    state.volumes.is_known = not any(gap.resource in VOLUME_KINDS for gap in reader.gaps)
     for quota in of_quotas.result():
         state.upsert_quota(quota)
     for pod in of_pods.result():
         state.upsert_pod(pod)
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
+
+
+_NAMESPACED: Final = (WirePod, WirePodGroup, WireClaim)
 
 
 class _Reader:
@@ -189,10 +230,9 @@ class _Reader:
                 found = await self._list(source, path)
             except Forbidden:
                 continue
-            except NotFound:
-                if source.wire not in _OPTIONAL:
-                    raise
-                self.gaps.append(Gap(resource, Extent.NOT_SERVED))
+            except source.absent_on:
+                if source.wire is WirePodGroup:
+                    self.gaps.append(Gap(resource, Extent.NOT_SERVED))
                 return []
             if extent is not None:
                 self.gaps.append(Gap(resource, extent))
@@ -202,7 +242,7 @@ class _Reader:
 
     def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
         yield None, source.path
-        if source.wire is not WireNode:
+        if source.wire in _NAMESPACED:
             yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:
@@ -241,7 +281,8 @@ def _see(wire: WirePod | WirePodGroup) -> Sighting:
     owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
-        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners)
+        slips = tuple(find_slips(wire.metadata.labels or (), wire.metadata.annotations or ()))
+        return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)
     except msgspec.DecodeError:

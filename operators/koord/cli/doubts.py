@@ -7,9 +7,21 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from koord.cli.cluster import NODES, POD_GROUPS, PODS, QUOTAS, Extent, Kind, Reading, Target
+from koord.cli.cluster import (
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUOTAS,
+    VOLUME_KINDS,
+    Extent,
+    Kind,
+    Reading,
+    Target,
+)
 from koord.core import reasons as r
 from koord.core.gang.model import GangKey
+from koord.core.pods import Pod
 
 MAX_SUGGESTIONS: Final = 3
 
@@ -101,3 +113,25 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
         key, problem = next(iter(sorted(reading.rejected.items())))
         count = len(reading.rejected)
         yield f"{count} objects that make no sense are left out; the first is {key}: {problem}"
+    yield from _warn_of_company(reading, target)
+
+
+def _warn_of_company(reading: Reading, target: Target) -> Iterator[str]:
+    """Say what is not known of namespaces and volumes, if that can matter here."""
+    pods = reading.state.pods.values()
+    if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
+        yield f"you may not list namespaces ({_ROLE}): affinity that chooses them is not known"
+    gaps = [kind for kind in VOLUME_KINDS if reading.extent_of(kind) is not None]
+    if gaps and any(pod.claims for pod in pods if _is_asked_about(pod, target)):
+        yield f"you may not list all {', '.join(gaps)} ({_ROLE}): volumes are left out"
+
+
+def _chooses_namespaces(pod: Pod) -> bool:
+    constraints = pod.shape.constraints
+    return constraints is not None and any(one.namespace_selector for one in constraints.selectors)
+
+
+def _is_asked_about(pod: Pod, target: Target) -> bool:
+    if target.kind is Kind.POD:
+        return pod.key == target.key
+    return pod.gang is not None and pod.gang.key == target.key

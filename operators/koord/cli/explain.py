@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from koord.api.compat import Compat
+
 _KINDS: Final = {
     "pod": "Pod",
     "pods": "Pod",
@@ -81,6 +83,9 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     context: Annotated[
         str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
     ] = "",
+    compat: Annotated[
+        Compat, typer.Option(help="Whose rules the operators follow where ours differ.")
+    ] = Compat.NONE,
 ) -> None:
     """Say why a pod or a PodGroup waits, and what would help.
 
@@ -101,7 +106,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
     kind, namespace, name = _parse_target(kind, namespace, name)
     ask(
-        Question(Kind(kind), namespace, name, kubeconfig, context),
+        Question(Kind(kind), namespace, name, kubeconfig, context, compat),
         as_json=output is Output.JSON,
         all_nodes=all_nodes,
     )

@@ -22,6 +22,14 @@ _CAUSES: Final = {
     NodeRefusal.TAINT: "taint",
     NodeRefusal.SELECTOR: "not selected",
     NodeRefusal.HOST_PORT: "host port taken",
+    NodeRefusal.VOLUME_IN_USE: "claim in use",
+    NodeRefusal.VOLUME_AFFINITY: "out of reach of a volume",
+    NodeRefusal.VOLUME_ZONE: "volume elsewhere",
+    NodeRefusal.SPREAD_LABEL: "spread",
+    NodeRefusal.SPREAD: "spread",
+    NodeRefusal.POD_AFFINITY: "affinity",
+    NodeRefusal.POD_ANTI_AFFINITY: "anti-affinity",
+    NodeRefusal.EXISTING_ANTI_AFFINITY: "anti-affinity of another pod",
 }
 
 
@@ -94,7 +102,7 @@ def _causes_of(offer: NodeOffer) -> Iterable[tuple[NodeRefusal, str, str]]:
         return []
     if offer.refusal is NodeRefusal.RESOURCE:
         return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
-    return [(offer.refusal, "", offer.detail)]
+    return [(offer.refusal, "", offer.detail if offer.refusal is NodeRefusal.TAINT else "")]
 
 
 def _describe_requests(offers: ShapeOffers) -> str:

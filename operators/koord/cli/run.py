@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from koord.api.compat import Compat
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
 from koord.kube.fence import LeadershipLost
@@ -41,6 +42,12 @@ def run(
         ),
     ] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    compat: Annotated[
+        Compat | None,
+        typer.Option(
+            help="Whose rules are in force where ours differ.", show_default="what is configured"
+        ),
+    ] = None,
 ) -> None:
     """Run the operators until SIGTERM or Ctrl-C.
 
@@ -58,6 +65,8 @@ def run(
         _fail(f"no operator is called {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
     try:
         settings = load_settings(config) if config else Settings()
+        if compat is not None:
+            settings = settings.model_copy(update={"compat": compat})
         credentials = find_credentials(kubeconfig, context)
     except (InvalidConfiguration, KubeError) as error:
         _fail(str(error))

@@ -90,6 +90,13 @@ class PlacementAnnouncer:
         text = note or render(reason)
         self.events.record(ref, kind, action=PLACING, reason=str(reason.code), note=text)
 
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
+        """Emit one event on a pod: a warning, unless it was placed."""
+        kind = EventType.NORMAL if isinstance(reason, Planned) else EventType.WARNING
+        text = render_for_pod(reason, pod.key)
+        ref = ref_of_pod(pod)
+        self.events.record(ref, kind, action=PLACING, reason=str(reason.code), note=text)
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroupAnnouncer:

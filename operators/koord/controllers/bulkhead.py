@@ -8,6 +8,7 @@ is refused instead, and says so.
 import logging
 from collections.abc import Callable, Sequence
 
+from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
@@ -17,13 +18,34 @@ from koord.core.reasons import InternalError
 log = logging.getLogger(__name__)
 
 
+def plan_keeping(
+    holds: HoldBook,
+    make_snapshot: Callable[[], Snapshot],
+    units: Sequence[Unit],
+    scoring: Scoring,
+    now: float,
+) -> Plan:
+    """Plan units and keep room as ``holds`` says; if that fails, plan as if nothing was kept."""
+    try:
+        return holds.plan(
+            make_snapshot(),
+            units,
+            lambda some, them: plan_safely(some, them, scoring),
+            scoring,
+            now,
+        )
+    except Exception:
+        log.exception("room cannot be kept; planning goes on without")
+        return plan_safely(make_snapshot(), units, scoring)
+
+
 def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> Plan:
     """Plan units; if that fails, plan them one at a time and refuse those that fail."""
-    undo = _mark(snapshot)
+    mark = snapshot.checkpoint()
     try:
         return plan(snapshot, units, scoring)
     except Exception:
-        undo()
+        snapshot.rollback(mark)
         log.exception("planning failed; every unit is now planned on its own")
     placements: list[Placement] = []
     refusals: list[Refusal] = []
@@ -35,24 +57,11 @@ def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> 
 
 
 def _plan_one(snapshot: Snapshot, unit: Unit, scoring: Scoring) -> Plan:
-    undo = _mark(snapshot)
+    mark = snapshot.checkpoint()
     try:
         return plan(snapshot, (unit,), scoring)
     except Exception as error:
-        undo()
+        snapshot.rollback(mark)
         log.exception("a unit cannot be planned", extra={"unit": unit.key})
         refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))
-
-
-def _mark(snapshot: Snapshot) -> Callable[[], None]:
-    """Return what takes back all that is done to a snapshot from now on."""
-    mark, quotas = snapshot.checkpoint(), snapshot.quotas
-    charged = quotas.checkpoint() if quotas else None
-
-    def undo() -> None:
-        snapshot.rollback(mark)
-        if quotas and charged is not None:
-            quotas.rollback(charged)
-
-    return undo

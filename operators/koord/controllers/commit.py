@@ -34,13 +34,17 @@ class CommitFailure:
 class Commit:
     """What became of the members of a placement, by pod uid.
 
-    ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` holds no
-    place any more; those of ``failures`` are among them.
+    ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` was not
+    bound and holds no place any more, unless it is among the ``pinned``, which were released for
+    one node only. Those of ``failures`` are among them, and those of ``outdated``, of which the
+    server knows more than our copy.
     """
 
     bound: set[str] = field(default_factory=set)
     left_to_others: set[str] = field(default_factory=set)
     not_bound: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)
+    outdated: set[str] = field(default_factory=set)
     failures: dict[str, CommitFailure] = field(default_factory=dict)
 
 
@@ -75,6 +79,7 @@ async def commit(
     release = _Step(binder.release, observer.count_release)
     await _run(release, gated, placement, result)
     members = [one for one in members if one.pod.uid not in result.not_bound]
+    result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
     if not _has_quorum(unit, members):
         result.not_bound |= {one.pod.uid for one in members}
         return result
@@ -118,6 +123,7 @@ def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
             return
         case Gone() | BoundElsewhere():
             result.not_bound.add(uid)
+            result.outdated.add(uid)
         case StillGated():
             result.not_bound.add(uid)
             result.failures[uid] = CommitFailure(409, "a scheduling gate is still on the pod")
@@ -128,7 +134,7 @@ def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
 
 def _is_left_to_others(member: Assignment) -> bool:
     pod = member.pod
-    return pod.handling is Handling.RELEASE_PINNED and bool(pod.shape.needs_kube_scheduler)
+    return pod.handling is Handling.RELEASE_PINNED and pod.may_need_kube_scheduler
 
 
 def _has_quorum(unit: Unit, members: Iterable[Assignment]) -> bool:

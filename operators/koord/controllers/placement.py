@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptBook, Attempts
-from koord.controllers.bulkhead import plan_safely
+from koord.controllers.bulkhead import plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
+from koord.core.holds import HoldBook
 from koord.core.placement.scoring import Scoring
+from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Queue
-from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
-from koord.core.state import ClusterState
+from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
+from koord.core.state import Changes, ClusterState
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -77,10 +79,13 @@ class PlacementController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
+    holds: HoldBook = field(default_factory=HoldBook)
     attempts: AttemptBook = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
     there is newer word of it."""
+    _kept: dict[GangKey, int] = field(default_factory=dict)
+    """What was kept for lost members in the cycle before."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
@@ -107,7 +112,7 @@ class PlacementController:
             while not self._stopped:
                 # 1. What changed makes units, and wakes those that it may help.
                 changes = feed.drain()
-                self.queue.absorb(changes, self.state)
+                self._absorb(changes)
                 self._drop_stale_failures()
                 self.attempts.drop_gone()
                 self.reporter.note(changes.gangs, changes.singles)
@@ -146,7 +151,7 @@ class PlacementController:
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
         if pod.gang is None:
             return (pod.uid,)
-        return (pod.uid, self.state.book.group(pod.gang.key).id, pod.gang.key)
+        return (pod.uid, *self.queue.units_of(pod.gang.key), pod.gang.key)
 
     @property
     def _is_full(self) -> bool:
@@ -165,9 +170,16 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))
-        outcome = plan_safely(snapshot, tuple(units.values()), self.scoring)
-        self.state.note_served(snapshot)
+        snapshots: list[Snapshot] = []
+
+        def make_snapshot() -> Snapshot:
+            snapshots.append(self.state.snapshot(lambda: self.queue.pending(*units.values())))
+            return snapshots[-1]
+
+        outcome = plan_keeping(
+            self.holds, make_snapshot, tuple(units.values()), self.scoring, began
+        )
+        self.state.note_served(snapshots[-1], outcome)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),
@@ -175,8 +187,27 @@ class PlacementController:
         )
         return outcome
 
+    def _absorb(self, changes: Changes) -> None:
+        """Make units, keep room for what was lost, wake those who wait for what is kept no more.
+
+        Room that a NonStrict gang keeps goes with the unit it was kept for.
+        """
+        now = self.clock()
+        changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
+        changes.freed |= self.holds.expire(now)
+        self.queue.absorb(changes, self.state)
+        freed = self.holds.drop(lambda key: not self.queue.knows(key))
+        if freed:
+            self.queue.absorb(Changes(freed=freed), self.state)
+        kept = self.holds.kept_for_lost()
+        if kept != self._kept:
+            self._kept = kept
+            self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
+
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
-        self.queue.refuse(unit, refusal)
+        if self.queue.refuse(unit, refusal):
+            gangs = {demand.gang for demand in unit.demands if demand.gang}
+            self.reporter.note(gangs, {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
@@ -191,14 +222,17 @@ class PlacementController:
         outcome = await commit(self.binder, unit, placement, self.observer)
         self.queue.end(unit)
         self._in_flight -= len(placement.assignments)
-        for uid in outcome.not_bound:
+        for uid in outcome.not_bound - outcome.pinned:
             self.state.forget(uid)
+        for uid in outcome.not_bound & outcome.pinned:
+            self.state.forget_once_released(uid)
         self._note_failures(outcome)
         if outcome.failures:
             self.attempts.fail(unit, self.wall_clock())
         else:
             self.attempts.succeed(unit)
-        self.queue.penalise(outcome.failures, self.clock())
+        # Tried again at once, an outdated pod would be written to until the watch tells of it.
+        self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)
@@ -232,7 +266,8 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        due = self.queue.next_due() if self._may_plan else None
+        dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
+        due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
             await asyncio.sleep(0)

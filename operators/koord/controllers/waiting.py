@@ -14,6 +14,7 @@ from typing import Protocol
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.debounce import Due, Pause
+from koord.core.gang.book import order_of
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import has_minimum
 from koord.core.plan import Unit
@@ -56,6 +57,9 @@ class Announcer(Protocol):
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup."""
+
+    def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
+        """Emit one event on a pod; for a gang without PodGroup, on one of its pods."""
 
 
 class Planner(Protocol):
@@ -106,8 +110,12 @@ class WaitReports:
             self._noted.set()
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
-        """Emit one event per gang of a unit that was placed as a whole."""
-        if unit.key != unit.group or not outcome.bound:
+        """Take back what was said of pods, and emit one event per gang that was placed whole."""
+        for pod in unit.pods:
+            # At once: what was said may not be written yet, and would come after the binding.
+            if pod.uid in outcome.bound and self._said_of_pods.pop(pod.uid, None) is not None:
+                self._announce_place(pod, speaks=pod.gang is None)
+        if not unit.is_whole or not outcome.bound:
             return
         for demand in unit.demands:
             pod_group = self.state.book.pod_group(demand.gang)
@@ -135,41 +143,68 @@ class WaitReports:
         """Report on those whose time has come."""
         for gang in [gang for gang, due in self._gangs_due.items() if due.at <= now]:
             del self._gangs_due[gang]
+            speaker = self._speaker_of(gang)
             for pod in self.state.book.members(gang).values():
-                self._report_pod(pod, planner, now)
+                self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
             self._report_gang(gang, planner, now)
         for uid in [uid for uid, due in self._singles_due.items() if due.at <= now]:
             del self._singles_due[uid]
             single = self.state.pods.get(uid)
             if single is not None:
-                self._report_pod(single, planner, now)
+                self._report_pod(single, planner, now, speaks=single.gang is None)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_SECONDS
             for uid in self._said_of_pods.keys() - self.state.pods.keys():
                 del self._said_of_pods[uid]
 
-    def _report_pod(self, pod: Pod, planner: Planner, now: float) -> None:
+    def _speaker_of(self, gang: GangKey) -> str:
+        """Return the member that events of a gang without PodGroup are about: the oldest waiting.
+
+        One per gang will do: each event is one more write.
+        """
+        if self.state.book.pod_group(gang) is not None:
+            return ""
+        tally = self.state.book.tally(gang)
+        waiting = (*tally.plannable.values(), *tally.foreign.values())
+        first = min(waiting, key=order_of, default=None)
+        return first.uid if first is not None else ""
+
+    def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> None:
+        """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
         if pod.handling not in _OURS and not pod.wait_reason:
             return
         if not pod.is_waiting:
-            self._report_no_longer_waiting(pod)
+            self._report_no_longer_waiting(pod, speaks=speaks)
             return
         reason = planner.reason_for(pod)
         if reason is None:
+            if pod.is_plannable:
+                # Its turn has not come, and when it has, nothing of the pod itself will change.
+                self._note_again(pod, now + QUIET_SECONDS)
             return
         said = self._said_of_pods.get(pod.uid)
         if said is not None and said.is_enough(reason, now):
             if said.reason != reason:
                 self._note_again(pod, said.at + SAY_AGAIN_AFTER_SECONDS)
             return
+        before = pod.wait_reason if said is None else said.reason.code
         self._said_of_pods[pod.uid] = _Said(reason, now, _NONE)
         self.announcer.announce_pod(pod, reason, is_placed=False)
+        if speaks and before != reason.code:
+            self.announcer.announce_pod_event(pod, reason)
 
-    def _report_no_longer_waiting(self, pod: Pod) -> None:
+    def _report_no_longer_waiting(self, pod: Pod, *, speaks: bool) -> None:
+        if pod.uid in self.state.assumed:
+            return
         said = self._said_of_pods.pop(pod.uid, None)
         was_said = said is not None or pod.wait_reason not in {"", Planned.code}
-        if was_said and pod.is_alive and pod.uid not in self.state.assumed:
-            self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
+        if was_said and pod.is_alive:
+            self._announce_place(pod, speaks=speaks)
+
+    def _announce_place(self, pod: Pod, *, speaks: bool) -> None:
+        self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
+        if speaks:
+            self.announcer.announce_pod_event(pod, Planned(1, 1))
 
     def _note_again(self, pod: Pod, at: float) -> None:
         due = Due(at, _AT_ONCE)

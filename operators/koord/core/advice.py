@@ -14,9 +14,9 @@ import numpy as np
 
 from koord.core import reasons as r
 from koord.core.nodes import Node, Taint
+from koord.core.placement.arrays import Mask
 from koord.core.placement.labels import is_tolerated
 from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.table import Mask
 from koord.core.pods import PodShape
 from koord.core.units import PODS, format_amount
 
@@ -142,7 +142,7 @@ def _insufficient_nodes(reason: r.InsufficientNodes, closed: Sequence[Closed]) -
     more = _add_nodes(reason)
     opening = [_open(one) for one in closed[: MAX_SENTENCES - 1]]
     # Nodes that are there and have room are nearer than new ones, if they are enough.
-    is_enough = sum(len(one.nodes) for one in closed) >= reason.more_nodes
+    is_enough = sum(len(one.nodes) for one in closed) >= (reason.more_nodes or 0)
     return [*opening, *more] if is_enough else [*more, *opening]
 
 
@@ -174,8 +174,22 @@ def _open(closed: Closed) -> str:
         case r.NodeRefusal.SELECTOR:
             labels = "Relax node selector and affinity of the pods, or label nodes to match"
             return f"{labels}: that leaves out {nodes}."
-        case _:
+        case r.NodeRefusal.HOST_PORT:
             return f"Drop the host port, or end the pods that have it on {nodes}."
+        case _:
+            return f"{_COMPANY[closed.refusal]}: that leaves out {nodes}."
+
+
+_COMPANY: Final = {
+    r.NodeRefusal.VOLUME_IN_USE: "End the pod that uses the claim, or give each pod its own",
+    r.NodeRefusal.VOLUME_AFFINITY: "Use volumes that are not bound to other nodes",
+    r.NodeRefusal.VOLUME_ZONE: "Use volumes of the same zone, or have nodes in theirs",
+    r.NodeRefusal.SPREAD_LABEL: "Give the nodes the label over which the pods are to be spread",
+    r.NodeRefusal.SPREAD: "Make room in the domains with the fewest such pods, or raise maxSkew",
+    r.NodeRefusal.POD_AFFINITY: "Relax the pod affinity, or start the pods that it looks for",
+    r.NodeRefusal.POD_ANTI_AFFINITY: "Relax the anti-affinity of the pods, or end those it means",
+    r.NodeRefusal.EXISTING_ANTI_AFFINITY: "End the pods whose anti-affinity means these",
+}
 
 
 def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> list[str]:

@@ -4,12 +4,12 @@ Nothing is decided anew here: the unit is made by the same rules, planned by the
 snapshot, and its refusal is the answer. What is added is each node's own word.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
+from koord.core.placement.obstacles import Obstacles
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import NodeOffer, offers
@@ -130,8 +130,12 @@ def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
     snapshot = state.snapshot()
-    counts: Counter[PodShape] = Counter(pod.shape for pod in pods)
+    alike: dict[PodShape, list[Pod]] = {}
+    for pod in pods:
+        alike.setdefault(snapshot.shape_of(pod), []).append(pod)
+    company = tuple(state.company())
     return tuple(
-        ShapeOffers(count, shape.requests, tuple(offers(snapshot, shape)))
-        for shape, count in sorted(counts.items(), key=lambda item: item[0].requests)
+        ShapeOffers(len(of_shape), shape.requests, tuple(offers(asked)))
+        for shape, of_shape in sorted(alike.items(), key=lambda item: item[0].requests)
+        for asked in (Obstacles(snapshot, of_shape[0], company),)
     )

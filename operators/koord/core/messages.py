@@ -51,19 +51,33 @@ def render_refusal(refused: r.RefusedNodes) -> str:
 
 def render_cause(refusal: r.NodeRefusal, resource: str = "", detail: str = "") -> str:
     """Write why a node does not take a pod, in the words of kube-scheduler."""
-    match refusal:
-        case r.NodeRefusal.UNSCHEDULABLE:
-            return "node(s) were unschedulable"
-        case r.NodeRefusal.TAINT:
-            return f"node(s) had untolerated taint {{{_cut(detail, MAX_QUOTED)}}}"
-        case r.NodeRefusal.SELECTOR:
-            return "node(s) didn't match Pod's node affinity/selector"
-        case r.NodeRefusal.HOST_PORT:
-            return "node(s) didn't have free ports for the requested pod ports"
-        case r.NodeRefusal.RESOURCE:
-            return "Too many pods" if resource == PODS else f"Insufficient {resource}"
-        case _:
-            assert_never(refusal)
+    if refusal is r.NodeRefusal.TAINT:
+        return f"node(s) had untolerated taint {{{_cut(detail, MAX_QUOTED)}}}"
+    if refusal is r.NodeRefusal.RESOURCE:
+        return "Too many pods" if resource == PODS else f"Insufficient {resource}"
+    return _CAUSES[refusal]
+
+
+_CAUSES: Final = {
+    r.NodeRefusal.UNSCHEDULABLE: "node(s) were unschedulable",
+    r.NodeRefusal.SELECTOR: "node(s) didn't match Pod's node affinity/selector",
+    r.NodeRefusal.HOST_PORT: "node(s) didn't have free ports for the requested pod ports",
+    r.NodeRefusal.VOLUME_IN_USE: (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod"
+    ),
+    r.NodeRefusal.VOLUME_AFFINITY: "node(s) didn't match PersistentVolume's node affinity",
+    r.NodeRefusal.VOLUME_ZONE: "node(s) had no available volume zone",
+    r.NodeRefusal.SPREAD_LABEL: (
+        "node(s) didn't match pod topology spread constraints (missing required label)"
+    ),
+    r.NodeRefusal.SPREAD: "node(s) didn't match pod topology spread constraints",
+    r.NodeRefusal.POD_AFFINITY: "node(s) didn't match pod affinity rules",
+    r.NodeRefusal.POD_ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
+    r.NodeRefusal.EXISTING_ANTI_AFFINITY: (
+        "node(s) didn't satisfy existing pods anti-affinity rules"
+    ),
+}
 
 
 def _missing_members(reason: r.MissingMembers) -> str:
@@ -154,7 +168,7 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
     if reason.more_nodes:
         nodes = _plural(reason.more_nodes, "more node")
         parts.append(f"{nodes} like the largest here, empty, would do")
-    elif reason.nodes:
+    elif reason.nodes and reason.more_nodes is not None:
         parts.append("no node here could take it even when empty")
     return f"{'; '.join(parts)}."
 
@@ -165,6 +179,28 @@ def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> str:
         "spec.schedulerName at default-scheduler and keep our gate: the pod is then released to "
         "kube-scheduler, pinned to the node planned for it"
     )
+
+
+def _volume_not_ready(reason: r.VolumeNotReady) -> str:
+    claim = f'persistentvolumeclaim "{reason.claim.partition("/")[2]}"'
+    match reason.problem:
+        case r.VolumeProblem.NOT_FOUND:
+            return f"{claim} not found: {reason.pod} waits until it is there"
+        case r.VolumeProblem.LOST:
+            return f'{claim} bound to non-existent persistentvolume "{reason.volume}"'
+        case r.VolumeProblem.TERMINATING:
+            return f"{claim} is being deleted, and {reason.pod} uses it"
+        case r.VolumeProblem.NOT_FOR_POD:
+            return f"{claim} was not created for {reason.pod}, but has the name of its volume"
+        case r.VolumeProblem.NO_VOLUME:
+            return f'{claim} is bound to persistentvolume "{reason.volume}", which does not exist'
+        case r.VolumeProblem.UNBOUND:
+            return (
+                f"pod has unbound immediate PersistentVolumeClaims: {reason.pod} waits until "
+                f"{claim} is bound"
+            )
+        case _:
+            assert_never(reason.problem)
 
 
 def _waiting_for_foreign_gate(reason: r.WaitingForForeignGate) -> str:
@@ -181,6 +217,13 @@ def _pinned_node_unfit(reason: r.PinnedNodeUnfit) -> str:
     return (
         f"{reason.pod} was released to node {reason.node}, which can no longer take it, and may "
         "not go elsewhere; delete the pod, so that its owner makes a new one"
+    )
+
+
+def _kept_for_replacements(reason: r.KeptForReplacements) -> str:
+    return (
+        f"room for {_plural(reason.pods, 'pod')} is kept for lost members of "
+        f"{_listed(reason.gangs)}, for {reason.seconds} s more at most"
     )
 
 
@@ -245,8 +288,10 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.SpecValid: _spec_valid,
     r.InsufficientNodes: _insufficient_nodes,
     r.NeedsKubeScheduler: _needs_kube_scheduler,
+    r.VolumeNotReady: _volume_not_ready,
     r.WaitingForForeignGate: _waiting_for_foreign_gate,
     r.PinnedNodeUnfit: _pinned_node_unfit,
+    r.KeptForReplacements: _kept_for_replacements,
     r.Planned: _planned,
     r.AllBound: _all_bound,
     r.PartiallyBound: _partially_bound,
@@ -262,6 +307,7 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
 
 _BLAMING: Final = (
     r.NeedsKubeScheduler,
+    r.VolumeNotReady,
     r.WaitingForForeignGate,
     r.PinnedNodeUnfit,
     r.BindFailed,

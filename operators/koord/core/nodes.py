@@ -1,4 +1,4 @@
-"""Nodes as the planner sees them."""
+"""Nodes and namespaces as the planner sees them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,3 +25,11 @@ class Node:
     is_terminating: bool = False
     allocatable: Mapping[str, int] = field(default_factory=dict)
     resource_version: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One namespace; its labels are what affinity between pods may choose it by."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)

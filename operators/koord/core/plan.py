@@ -4,6 +4,7 @@ A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The 
 least ``required`` pods of every demand of the unit, or none of the unit.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,6 +25,13 @@ class Demand:
     gang: str
     pods: tuple[Pod, ...]
     required: int
+    min_member: int = 0
+    standing: int = 0
+    """Members that have a place already, or have succeeded."""
+
+    def strength_with(self, placed: int) -> int:
+        """Return how much of its minimum the gang has with ``placed`` more members."""
+        return min(self.min_member, self.standing + placed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,7 @@ class Unit:
 
     ``is_repair`` marks the rest of a gang that has already started; it goes before everything else.
     ``group`` is the gang group id that members are bound under, empty for a single pod.
+    ``lease_seconds`` says for how long what fits of a NonStrict unit is kept for it; 0: not at all.
     """
 
     key: UnitKey
@@ -40,6 +49,7 @@ class Unit:
     priority: int = 0
     since: float = 0.0
     is_repair: bool = False
+    lease_seconds: int = 0
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -50,6 +60,19 @@ class Unit:
     def required(self) -> int:
         """How many pods must be placed for the unit to be placed at all."""
         return sum(demand.required for demand in self.demands)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it decides about gangs, and not about one pod."""
+        return bool(self.group) and self.key != self.demands[0].pods[0].uid
+
+    def strengths_with(self, placed: Collection[str]) -> dict[str, int]:
+        """Return how much of its minimum each gang has once the pods with these uids are placed."""
+        strengths: dict[str, int] = {}
+        for demand in self.demands if self.group else ():
+            members = sum(pod.uid in placed for pod in demand.pods)
+            strengths[demand.gang] = strengths.get(demand.gang, 0) + demand.strength_with(members)
+        return strengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +94,8 @@ class Placement:
     plan_id: str
     group: str
     assignments: tuple[Assignment, ...]
+    strengths: Mapping[str, int] = field(default_factory=dict)
+    """Gang -> how much of its minimum it has with these members."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
 

@@ -5,9 +5,17 @@ shape are planned together and each question about a shape is answered once. Sha
 whoever makes them, so that identity is equality on the hot path.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
+from koord.core.constraints import (
+    ClaimUse,
+    PodConstraints,
+    PodSelector,
+    Profile,
+    VolumeConstraints,
+)
 from koord.core.gang.model import GangClaim
 from koord.core.selectors import SelectorTerm
 
@@ -38,7 +46,13 @@ class PodShape:
     ``requests`` is sorted by resource name and already effective (sidecars, init peaks, overhead,
     pod-level resources); the one pod slot that every pod takes is in it under ``pods``.
     ``terms`` are the ORed required node affinity terms: None when there is no required affinity.
-    ``needs_kube_scheduler`` names the spec fields that only kube-scheduler can serve.
+    ``preferences`` are the preferred ones, each with its weight. ``constraints`` is what the pod
+    asks of other pods. ``needs_kube_scheduler`` names the spec fields that only kube-scheduler can
+    serve.
+
+    The rest is known only where all pods are, and filled in by :meth:`resolved`: the selectors
+    that select the pod, as far as they matter, and what its volumes ask. ``spec`` is the shape
+    without them.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -46,16 +60,47 @@ class PodShape:
     terms: tuple[SelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
+    preferences: tuple[tuple[int, SelectorTerm], ...] = ()
+    constraints: PodConstraints | None = None
     needs_kube_scheduler: tuple[str, ...] = ()
+    sought_by: tuple[PodSelector, ...] = ()
+    volumes: VolumeConstraints | None = None
+    _spec: "PodShape | None" = field(repr=False, compare=False, default=None)
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Shapes are dictionary keys in every cycle; hashing the nested tuples once is enough.
-        parts = (self.requests, self.node_selector, self.terms, self.tolerations, self.host_ports)
-        object.__setattr__(self, "_hash", hash((parts, self.needs_kube_scheduler)))
+        parts = (
+            (self.requests, self.node_selector, self.terms, self.tolerations, self.host_ports),
+            (self.preferences, self.constraints, self.needs_kube_scheduler),
+            (self.sought_by, self.volumes),
+        )
+        object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def spec(self) -> "PodShape":
+        """The shape as the spec of the pod alone makes it."""
+        return self if self._spec is None else self._spec
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing but its node decides where such a pod fits."""
+        return self.constraints is None and not self.sought_by and self.volumes is None
+
+    def resolved(
+        self, sought_by: tuple[PodSelector, ...], volumes: VolumeConstraints | None
+    ) -> "PodShape":
+        """Return the shape with what only the cluster can tell."""
+        if not sought_by and volumes is None:
+            return self
+        return replace(self, sought_by=sought_by, volumes=volumes, _spec=self)
+
+
+NOBODY: Final = Profile("")
+"""The profile of a pod whose labels are not known."""
 
 
 class PodPhase(StrEnum):
@@ -96,6 +141,8 @@ class RecordedPlan:
     plan_id: str
     group: str
     member_count: int
+    strength: int = 0
+    """How much of its minimum the gang of the pod had with this release; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +151,17 @@ class Pod:
 
     ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its
     required node affinity admits only the recorded node, which can no longer be changed.
-    ``wait_reason`` is the reason of our condition on it, if any. It and ``resource_version`` do not
-    take part in equality: they change nothing for planning.
+    ``profile`` is what selectors see of it. ``wait_reason`` is the reason of our condition on it,
+    if any. It and ``resource_version`` do not take part in equality: they change nothing for
+    planning.
     """
 
     uid: str
     namespace: str
     name: str
     shape: PodShape
+    profile: Profile = NOBODY
+    claims: tuple[ClaimUse, ...] = ()
     handling: Handling = Handling.NOT_OURS
     gang: GangClaim | None = None
     priority: int = 0
@@ -149,6 +199,11 @@ class Pod:
     def is_waiting(self) -> bool:
         """Alive and without a node."""
         return not self.node and self.is_alive
+
+    @property
+    def may_need_kube_scheduler(self) -> bool:
+        """Whether kube-scheduler may have to bind it; claims may yet be bound with the pod."""
+        return bool(self.shape.needs_kube_scheduler or self.claims)
 
     @property
     def is_plannable(self) -> bool:

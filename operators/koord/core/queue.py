@@ -1,21 +1,19 @@
 """Which units are tried next: order, back-off, and wake-up by what could change the answer.
 
 A unit that was refused sleeps until something relevant happens: one of its own pods or settings
-changes, or a node that is eligible for it can take at least one more of its pods. Pods whose writes
-failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
+changes, or something around it because of which one more of its pods may have a place. Pods whose
+writes failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from koord.core.gang.quorum import Ready, demands
-from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.table import Ints
+from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
-from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import QUOTA_REASONS, Reason, WaitingForForeignGate
+from koord.core.pods import Handling, Pod
+from koord.core.reasons import QUOTA_REASONS, Reason, ReasonCode, WaitingForForeignGate
+from koord.core.relevance import Relevance
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -51,10 +49,13 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
-        self._committing: set[UnitKey] = set()
+        self._committing: dict[UnitKey, frozenset[str]] = {}
+        """Unit -> the gangs that it decides about."""
         self._look_again: set[str] = set()
         self._quotas_seen = (0, 0)
         """What quotas allowed when units that wait for them were last looked at."""
+        self._slept_for: dict[UnitKey, ReasonCode] = {}
+        """Unit that sleeps, or was woken as it is -> why."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -63,13 +64,16 @@ class Queue:
         """Bring the queue in line with what changed."""
         gangs = changes.gangs | self._look_again
         self._look_again = set()
+        # Gangs of a group share units: all old ones go before the first new one comes.
+        asleep = {key: one for source in gangs for key, one in self._unmake(source)}
         for gang in sorted(gangs):
-            self._remake(gang, self._units_of_gang(gang, state))
+            self._make(gang, self._units_of_gang(gang, state), asleep)
         for uid in sorted(changes.singles):
-            self._remake(uid, self._units_of_single(uid, state))
+            asleep = dict(self._unmake(uid))
+            self._make(uid, self._units_of_single(uid, state), asleep)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
-        if changes.freed and self.blocked:
-            self._wake(state.snapshot(), changes.freed)
+        if changes.may_help and self.blocked:
+            self._wake(Relevance(changes, state.snapshot()))
         self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
@@ -87,13 +91,32 @@ class Queue:
             del self._ready[unit.key]
         return taken
 
+    def wake(self, code: ReasonCode) -> None:
+        """Try all units again that sleep for one kind of reason."""
+        for key in [key for key, one in self.blocked.items() if one.reason.code is code]:
+            self._ready[key] = self.blocked.pop(key).unit
+
+    def units_of(self, source: str) -> tuple[UnitKey, ...]:
+        """Return the units that were last made of a gang or a single pod."""
+        return self._units_of.get(source, ())
+
+    def knows(self, key: UnitKey) -> bool:
+        """Whether a unit of this key is ready or sleeps."""
+        return key in self._ready or key in self.blocked
+
     def next_due(self) -> float | None:
         """Return when the next ready unit is due (in the past: now), or None when there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)
 
-    def refuse(self, unit: Unit, refusal: Refusal) -> None:
-        """Put a unit to sleep until something relevant changes."""
+    def refuse(self, unit: Unit, refusal: Refusal) -> bool:
+        """Put a unit to sleep until something relevant changes.
+
+        Return whether it sleeps for another kind of reason than before it was woken.
+        """
         self.blocked[unit.key] = Blocked(unit, refusal.pods, refusal.reason)
+        before = self._slept_for.get(unit.key)
+        self._slept_for[unit.key] = refusal.reason.code
+        return before is not refusal.reason.code
 
     def begin(self, unit: Unit) -> None:
         """Say that a unit is being committed: until :meth:`end`, nothing more is made of its group.
@@ -101,12 +124,12 @@ class Queue:
         What is assumed of a gang may yet fall through, and then a member that was added to it on
         its own would be alone.
         """
-        if unit.key == unit.group:
-            self._committing.add(unit.key)
+        if unit.is_whole:
+            self._committing[unit.key] = gangs_of(unit.group)
 
     def end(self, unit: Unit) -> None:
         """Say that the fate of every member of a unit is known."""
-        self._committing.discard(unit.key)
+        self._committing.pop(unit.key, None)
         self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
     def penalise(self, uids: Iterable[str], now: float) -> None:
@@ -128,14 +151,24 @@ class Queue:
         penalties = (self._penalties.get(pod.uid) for pod in unit.pods)
         return max((penalty.until for penalty in penalties if penalty), default=0.0)
 
-    def _remake(self, source: str, made: tuple[Unit, ...] | Reason | None) -> None:
-        """Replace all units of a source by what it makes now; unchanged ones sleep on."""
-        asleep = {}
+    def _unmake(self, source: str) -> list[tuple[UnitKey, Blocked]]:
+        """Take away all units of a source; return those that sleep."""
+        asleep = []
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
+            self._slept_for.pop(key, None)
             if key in self.blocked:
-                asleep[key] = self.blocked.pop(key)
+                asleep.append((key, self.blocked.pop(key)))
         self.waiting.pop(source, None)
+        return asleep
+
+    def _make(
+        self,
+        source: str,
+        made: tuple[Unit, ...] | Reason | None,
+        asleep: Mapping[UnitKey, Blocked],
+    ) -> None:
+        """Take what a source makes now; units that are as they were sleep on."""
         if made is None:
             return
         if not isinstance(made, tuple):
@@ -147,11 +180,12 @@ class Queue:
             before = asleep.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
+                self._slept_for[unit.key] = before.reason.code
             else:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if self._committing and state.book.group(gang).id in self._committing:
+        if any(gang in gangs for gangs in self._committing.values()):
             return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
@@ -184,26 +218,13 @@ class Queue:
             if gate is None or gate.is_relieved(blocked.unit, blocked.reason):
                 self._ready[key] = self.blocked.pop(key).unit
 
-    def _wake(self, snapshot: Snapshot, freed: set[str]) -> None:
-        row_of = snapshot.table.row_of
-        rows = np.array([row_of[name] for name in freed if name in row_of], dtype=np.int64)
-        helped: dict[PodShape, bool] = {}
+    def _wake(self, relevance: Relevance) -> None:
         for key, blocked in list(self.blocked.items()):
             if isinstance(blocked.reason, QUOTA_REASONS):
                 continue
-            if any(_is_helped(pod, snapshot, rows, helped) for pod in blocked.pods):
+            if any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
-
-
-def _is_helped(pod: Pod, snapshot: Snapshot, rows: Ints, helped: dict[PodShape, bool]) -> bool:
-    """Whether these rows may take a pod; ``helped`` keeps the answer for each shape."""
-    if pod.pinned and pod.recorded is not None:
-        # It counts as used on its node already: what is free beside it says nothing.
-        return snapshot.holds(pod.shape, pod.recorded.node)
-    if pod.shape not in helped:
-        helped[pod.shape] = bool(snapshot.room(pod.shape)[rows].any())
-    return helped[pod.shape]
 
 
 def find_pending(state: ClusterState) -> list[Unit]:

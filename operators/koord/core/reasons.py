@@ -25,7 +25,9 @@ class ReasonCode(StrEnum):
     INSUFFICIENT_NODES = "InsufficientNodes"
     NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
     WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
+    VOLUME_NOT_READY = "VolumeNotReady"
     PINNED_NODE_UNFIT = "PinnedNodeUnfit"
+    KEPT_FOR_REPLACEMENTS = "KeptForReplacements"
     PLANNED = "Planned"
     ALL_BOUND = "AllBound"
     PARTIALLY_BOUND = "PartiallyBound"
@@ -53,6 +55,29 @@ class NodeRefusal(StrEnum):
     SELECTOR = "NodeAffinity"
     HOST_PORT = "NodePorts"
     RESOURCE = "Insufficient"
+    VOLUME_IN_USE = "VolumeRestrictions"
+    VOLUME_AFFINITY = "VolumeBinding"
+    VOLUME_ZONE = "VolumeZone"
+    SPREAD_LABEL = "PodTopologySpreadLabel"
+    SPREAD = "PodTopologySpread"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    EXISTING_ANTI_AFFINITY = "ExistingPodAntiAffinity"
+
+
+class VolumeProblem(StrEnum):
+    """What is the matter with a volume claim."""
+
+    NOT_FOUND = "NotFound"
+    LOST = "Lost"
+    """Its volume is gone, as the volume controller has found out."""
+    TERMINATING = "Terminating"
+    NOT_FOR_POD = "NotForPod"
+    """It has the name of an ephemeral volume's claim, but was not made for the pod."""
+    NO_VOLUME = "NoVolume"
+    """It is bound to a volume that does not exist."""
+    UNBOUND = "Unbound"
+    """It is to be bound before its first pod is placed, and is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +171,7 @@ class InsufficientNodes:
     ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod asks of it,
     ``more_nodes`` how many more nodes, empty and as large as the largest here, would close the gap
-    (0: no node here takes such a pod even when empty).
+    (0: no node here takes such a pod even when empty; None: it depends on other pods or volumes).
     """
 
     code: ClassVar = ReasonCode.INSUFFICIENT_NODES
@@ -157,7 +182,7 @@ class InsufficientNodes:
     first: str
     resource: str = ""
     request: int = 0
-    more_nodes: int = 0
+    more_nodes: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +192,17 @@ class NeedsKubeScheduler:
     code: ClassVar = ReasonCode.NEEDS_KUBE_SCHEDULER
     pod: str
     fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeNotReady:
+    """A volume claim that a pod uses cannot be used yet; ``volume`` is what it names, if any."""
+
+    code: ClassVar = ReasonCode.VOLUME_NOT_READY
+    pod: str
+    claim: str
+    problem: VolumeProblem
+    volume: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +222,16 @@ class PinnedNodeUnfit:
     code: ClassVar = ReasonCode.PINNED_NODE_UNFIT
     pod: str
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptForReplacements:
+    """There is room, and it is kept for lost members of gangs that run; for so long at most."""
+
+    code: ClassVar = ReasonCode.KEPT_FOR_REPLACEMENTS
+    gangs: tuple[GangKey, ...]
+    pods: int
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +421,10 @@ Reason: TypeAlias = (
     | SpecValid
     | InsufficientNodes
     | NeedsKubeScheduler
+    | VolumeNotReady
     | WaitingForForeignGate
     | PinnedNodeUnfit
+    | KeptForReplacements
     | Planned
     | AllBound
     | PartiallyBound

@@ -5,22 +5,27 @@ assigned but whose binding has not been seen counts as being on its node (*assum
 confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from koord.core.constraints import ClaimUse, PodConstraints, Profile
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
+from koord.core.placement.carriers import Carriers
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.quota_gate import QuotaGate
 from koord.core.placement.quota_keeper import QuotaKeeper
+from koord.core.placement.residents import NOWHERE, Residents
 from koord.core.placement.snapshot import Snapshot
+from koord.core.placement.surroundings import Neighbourhood
 from koord.core.placement.table import NodeTable
-from koord.core.plan import Unit
-from koord.core.pods import Handling, Pod, PodShape
+from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
+from koord.core.plan import Plan, Unit
+from koord.core.pods import Handling, HostPort, Pod, PodShape
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import QuotaSpec
+from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
 from koord.core.units import Amounts
 
 
@@ -29,15 +34,37 @@ class Changes:
     """What happened since the last look: the level-triggered input of the queue.
 
     ``freed`` holds nodes that may take more than before; ``gangs`` and ``singles`` (pod uids) those
-    whose own members or settings changed.
+    whose own members or settings changed. ``arrived`` and ``left`` tell which pods came to a node
+    or are no longer on it, ``claims`` which volume claims (``namespace/name``) changed or came out
+    of use. ``is_regrouped`` says that nodes or namespaces came, went, or changed their labels.
     """
 
     freed: set[str] = field(default_factory=set)
     gangs: set[GangKey] = field(default_factory=set)
     singles: set[str] = field(default_factory=set)
+    arrived: set[Profile] = field(default_factory=set)
+    left: set[tuple[Profile, PodConstraints | None]] = field(default_factory=set)
+    claims: set[str] = field(default_factory=set)
+    is_regrouped: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.freed or self.gangs or self.singles)
+        return self.may_help or bool(self.gangs or self.singles)
+
+    @property
+    def may_help(self) -> bool:
+        """Whether pods may have a place now that had none, though nothing about them changed."""
+        nearby = self.freed or self.arrived or self.left or self.claims
+        return bool(nearby) or self.is_regrouped
+
+    def add(self, other: "Changes") -> None:
+        """Take in what else happened."""
+        self.freed |= other.freed
+        self.gangs |= other.gangs
+        self.singles |= other.singles
+        self.arrived |= other.arrived
+        self.left |= other.left
+        self.claims |= other.claims
+        self.is_regrouped |= other.is_regrouped
 
 
 class Feed:
@@ -49,9 +76,7 @@ class Feed:
 
     def note(self, changes: Changes) -> None:
         """Add changes to what this reader has not seen yet."""
-        self._pending.freed |= changes.freed
-        self._pending.gangs |= changes.gangs
-        self._pending.singles |= changes.singles
+        self._pending.add(changes)
 
     def drain(self) -> Changes:
         """Return what changed since the last call."""
@@ -61,29 +86,53 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Charge:
+class _Load:
+    """What a pod takes from its node, wherever it would be admitted."""
+
     node: str
-    shape: PodShape
+    requests: tuple[tuple[str, int], ...]
+    host_ports: tuple[HostPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """A pod that holds a place: its load, and what matters to other pods."""
+
+    load: _Load
+    profile: Profile
+    constraints: PodConstraints | None
+    claims: tuple[ClaimUse, ...]
+    is_leaving: bool
+    is_there: bool
+    """Whether others see it: room alone is kept for a daemon that has yet to be bound."""
+    shape: PodShape = field(compare=False)
 
 
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compat: bool = False) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.table = NodeTable()
-        self.book = GangBook()
+        self.book = GangBook(compat=compat)
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
+        self._fading: set[str] = set()
+        """Assumed only until their release is seen."""
         self._charges: dict[str, _Charge] = {}
-        self._on_node: dict[str, dict[str, PodShape]] = {}
+        self._on_node: dict[str, dict[str, int]] = {}
+        """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        self.quotas = QuotaKeeper()
+        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules())
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._residents = Residents(self._namespaces)
+        self._carriers = Carriers()
+        self.volumes = VolumeBook()
         self._changes = Changes()
         self._feeds: list[Feed] = []
 
@@ -107,7 +156,8 @@ class ClusterState:
         ``pending`` returns the complete units that wait, in order: they share out what is left
         over of quotas.
         """
-        snapshot = Snapshot(self.table, self._ports)
+        around = Neighbourhood(self._namespaces, self._residents, self._carriers)
+        snapshot = Snapshot(self.table, self._ports, around, self.volumes)
         snapshot.quotas = self.quota_gate(pending)
         return snapshot
 
@@ -139,16 +189,25 @@ class ClusterState:
                 quotas.count_pod(pod)
         return Ledger(quotas.solve(self._used_on), quotas.rules)
 
-    def note_served(self, snapshot: Snapshot) -> None:
+    def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if snapshot.quotas is not None:
-            self.quotas.served |= snapshot.quotas.served
+            placed = {placement.unit for placement in plan.placements}
+            self.quotas.served |= snapshot.quotas.served_by(placed)
 
     def _used_on(self, node: str) -> Amounts:
         row = self.table.row_of[node]
         return {
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
         }
+
+    def company(self) -> Iterator[tuple[Pod, int]]:
+        """Yield the pods that others see on a node, each with the node's row, by their keys."""
+        for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
+            charge = self._charges.get(pod.uid)
+            row = None if charge is None else self.table.row_of.get(charge.load.node)
+            if charge is not None and charge.is_there and row is not None:
+                yield pod, row
 
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
@@ -188,7 +247,9 @@ class ClusterState:
         self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
-            self._assumed.pop(pod.uid, None)
+            self._drop_assumption(pod.uid)
+        elif pod.uid in self._fading and not pod.is_gated:
+            self._drop_assumption(pod.uid)
         self._refresh(pod.uid)
 
     def remove_pod(self, uid: str) -> None:
@@ -199,9 +260,9 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._keep(pod, None)
-        self._assumed.pop(uid, None)
+        self._drop_assumption(uid)
         self.pods.pop(uid, None)
-        self._discharge(uid)
+        self._discharge(uid, is_free=True)
         self.book.remove_pod(uid)
         if pod.gang is None:
             self._changes.singles.add(uid)
@@ -213,14 +274,12 @@ class ClusterState:
         if before == node:
             return
         self.quotas.upsert_node(node)
+        epoch = self.table.epoch
         row = self.table.upsert(node)
         if before is None:
-            residents = self._on_node.get(node.name, {})
-            self.table.recharge(row, residents.values())
-            for shape in residents.values():
-                if shape.host_ports:
-                    self._ports.charge(row, shape.host_ports, 1)
+            self._settle(node.name, row)
         self._changes.freed.add(node.name)
+        self._changes.is_regrouped |= self.table.epoch != epoch
         if before is None or before.allocatable != node.allocatable:
             self._refresh_keeping(node.name)
 
@@ -228,9 +287,14 @@ class ClusterState:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
         self.quotas.remove_node(name)
         row = self.table.remove(name)
-        if row is not None:
-            self._ports.clear(row)
-            self._refresh_keeping(name)
+        if row is None:
+            return
+        self._ports.clear(row)
+        for uid, slot in self._on_node.get(name, {}).items():
+            self._residents.move(slot, NOWHERE)
+            self._carry(row, self._charges[uid], -1)
+        self._changes.is_regrouped = True
+        self._refresh_keeping(name)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
         """Take in a PodGroup as observed."""
@@ -248,16 +312,77 @@ class ClusterState:
         """Forget an ElasticQuota that is gone."""
         self.quotas.book.remove(key)
 
+    def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take in a namespace as observed."""
+        if self._namespaces.get(name) != labels:
+            self._namespaces[name] = labels
+            self._changes.is_regrouped = True
+
+    def remove_namespace(self, name: str) -> None:
+        """Forget a namespace that is gone."""
+        if self._namespaces.pop(name, None) is not None:
+            self._changes.is_regrouped = True
+
+    def upsert_claim(self, claim: Claim) -> None:
+        """Take in a volume claim as observed."""
+        if self.volumes.claims.get(claim.key) != claim:
+            self.volumes.upsert_claim(claim)
+            self._changes.claims.add(claim.key)
+
+    def remove_claim(self, key: str) -> None:
+        """Forget a volume claim that is gone."""
+        self.volumes.remove_claim(key)
+        self._changes.claims.add(key)
+
+    def upsert_volume(self, volume: Volume) -> None:
+        """Take in a volume as observed."""
+        if self.volumes.volumes.get(volume.name) != volume:
+            self.volumes.volumes[volume.name] = volume
+            self._changes.claims |= self.volumes.claims_of(volume.name)
+
+    def remove_volume(self, name: str) -> None:
+        """Forget a volume that is gone."""
+        if self.volumes.volumes.pop(name, None) is not None:
+            self._changes.claims |= self.volumes.claims_of(name)
+
+    def upsert_storage_class(self, storage_class: StorageClass) -> None:
+        """Take in a storage class as observed."""
+        if self.volumes.classes.get(storage_class.name) != storage_class:
+            self.volumes.classes[storage_class.name] = storage_class
+            self._changes.claims |= self.volumes.claims_in(storage_class.name)
+
+    def remove_storage_class(self, name: str) -> None:
+        """Forget a storage class that is gone."""
+        if self.volumes.classes.pop(name, None) is not None:
+            self._changes.claims |= self.volumes.claims_in(name)
+
     def assume(self, uid: str, node: str) -> None:
         """Count a waiting pod as being on ``node`` from now on."""
         if uid in self._observed:
             self._assumed[uid] = node
+            self._fading.discard(uid)
             self._refresh(uid)
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the API's answer says that the pod was not bound."""
-        if self._assumed.pop(uid, None) is not None and uid in self._observed:
+        if self._drop_assumption(uid) and uid in self._observed:
             self._refresh(uid)
+
+    def forget_once_released(self, uid: str) -> None:
+        """Take back an assumption about a pod that was released and pinned, but not bound.
+
+        Its own scheduler may bind it at any moment, so its place stays taken throughout: as assumed
+        until the watch shows the release, as pinned from then on.
+        """
+        pod = self._observed.get(uid)
+        if pod is not None and pod.is_gated:
+            self._fading.add(uid)
+        else:
+            self.forget(uid)
+
+    def _drop_assumption(self, uid: str) -> bool:
+        self._fading.discard(uid)
+        return self._assumed.pop(uid, None) is not None
 
     def _refresh(self, uid: str) -> None:
         """Bring everything derived from one pod in line with what is observed and assumed."""
@@ -300,40 +425,82 @@ class ClusterState:
         return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
-        node = _node_charged(pod)
-        charge = self._charges.get(pod.uid)
-        if charge is not None and charge.node == node and _is_same_load(charge.shape, pod.shape):
+        charge = _charge_of(pod)
+        before = self._charges.get(pod.uid)
+        if charge == before:
             return
-        self._discharge(pod.uid)
-        if not node:
+        is_same_load = charge is not None and before is not None and charge.load == before.load
+        self._discharge(pod.uid, is_free=not is_same_load)
+        if charge is None:
             return
-        self._charges[pod.uid] = _Charge(node, pod.shape)
-        self._on_node.setdefault(node, {})[pod.uid] = pod.shape
-        self._apply(node, pod.shape, 1)
+        node = charge.load.node
+        row = self.table.row_of.get(node, NOWHERE)
+        seen_at = row if charge.is_there else NOWHERE
+        slot = self._residents.add(charge.profile, seen_at, is_leaving=charge.is_leaving)
+        self._on_node.setdefault(node, {})[pod.uid] = slot
+        self._charges[pod.uid] = charge
+        self._apply(row, charge, 1)
+        self.volumes.use(charge.claims, 1)
+        self._changes.arrived.add(charge.profile)
 
-    def _discharge(self, uid: str) -> None:
+    def _discharge(self, uid: str, *, is_free: bool) -> None:
+        """Take a pod off its node; ``is_free`` says that the node may take more for it."""
         charge = self._charges.pop(uid, None)
         if charge is None:
             return
-        residents = self._on_node[charge.node]
-        del residents[uid]
+        node = charge.load.node
+        residents = self._on_node[node]
+        self._residents.remove(residents.pop(uid))
         if not residents:
-            del self._on_node[charge.node]
-        self._apply(charge.node, charge.shape, -1)
-        self._changes.freed.add(charge.node)
+            del self._on_node[node]
+        self._apply(self.table.row_of.get(node, NOWHERE), charge, -1)
+        self.volumes.use(charge.claims, -1)
+        self._changes.left.add((charge.profile, charge.constraints))
+        self._changes.claims.update(use.key for use in charge.claims)
+        if is_free:
+            self._changes.freed.add(node)
 
-    def _apply(self, node: str, shape: PodShape, count: int) -> None:
-        row = self.table.row_of.get(node)
-        if row is None:
+    def _apply(self, row: int, charge: _Charge, count: int) -> None:
+        if row == NOWHERE:
             return
-        self.table.charge(row, shape, count)
-        if shape.host_ports:
-            self._ports.charge(row, shape.host_ports, count)
+        self.table.charge(row, charge.shape, count)
+        if charge.load.host_ports:
+            self._ports.charge(row, charge.load.host_ports, count)
+        self._carry(row, charge, count)
+
+    def _carry(self, row: int, charge: _Charge, count: int) -> None:
+        if charge.constraints is not None:
+            self._carriers.charge(row, charge.constraints, count)
+
+    def _settle(self, node: str, row: int) -> None:
+        """Put the pods of a node that has come on its row."""
+        residents = self._on_node.get(node, {})
+        charges = [self._charges[uid] for uid in residents]
+        self.table.recharge(row, (charge.shape for charge in charges))
+        for charge, slot in zip(charges, residents.values(), strict=True):
+            if charge.load.host_ports:
+                self._ports.charge(row, charge.load.host_ports, 1)
+            self._carry(row, charge, 1)
+            if charge.is_there:
+                self._residents.move(slot, row)
 
 
-def _is_same_load(one: PodShape, other: PodShape) -> bool:
-    """Whether two shapes take the same from a node, wherever they would be admitted."""
-    return one is other or (one.requests == other.requests and one.host_ports == other.host_ports)
+def _charge_of(pod: Pod) -> _Charge | None:
+    node = _node_charged(pod)
+    if not node:
+        return None
+    shape = pod.shape
+    load = _Load(node, shape.requests, shape.host_ports)
+    is_there = bool(pod.node) or pod.pinned
+    return _Charge(
+        load=load,
+        profile=pod.profile,
+        constraints=shape.constraints if is_there else None,
+        claims=pod.claims if is_there else (),
+        is_leaving=pod.is_terminating,
+        is_there=is_there,
+        shape=shape,
+    )
 
 
 def _node_charged(pod: Pod) -> str:

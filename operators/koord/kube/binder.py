@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from koord.api.keys import own
 from koord.core.plan import Assignment, Placement
+from koord.core.pods import Handling
 from koord.kube.client import Client
 from koord.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
@@ -149,6 +150,8 @@ class _Release(_Step):
         if any(gate.name == own.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
             self._form = make_form(found, affinity.form)
             return None
+        if self.pod.handling is Handling.RELEASE_PINNED and not affinity.pinned_to:
+            return Gone()
         return _compare(affinity.pinned_to or self.node, self.node)
 
 

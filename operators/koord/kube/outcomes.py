@@ -14,7 +14,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The pod was deleted, is being deleted, or is another one of the same name."""
+    """The pod is not ours to place any more.
+
+    It was deleted, is being deleted, is another one of the same name, or somebody else took our
+    gate off and left it to its own scheduler.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ MAX_TEXT: Final = 64 * 1024
 """Longer annotations are not ours; a group id is some dozens of names at most."""
 
 
-class _Note(msgspec.Struct, gc=False):
+class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     node: str
     plan: str
     group: str = ""
     members: int = 1
+    strength: int = 0
 
 
 _decoder = msgspec.json.Decoder(_Note)
@@ -32,7 +33,9 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     """Return all annotations that go on a pod with its release and again with its binding."""
     record = make_bind_record(assignment.pod, placement.group, placement.uids)
     members = record.member_count if record is not None else 1
-    note = _Note(assignment.node, placement.plan_id, placement.group, members)
+    gang = assignment.pod.gang
+    strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
+    note = _Note(assignment.node, placement.plan_id, placement.group, members, strength)
     annotations = {own.PLAN: msgspec.json.encode(note).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
@@ -48,6 +51,6 @@ def decode_plan(text: str) -> RecordedPlan | None:
         note = _decoder.decode(text)
     except msgspec.DecodeError:
         return None
-    if not note.node or not note.plan or note.members < 1:
+    if not note.node or not note.plan or note.members < 1 or note.strength < 0:
         return None
-    return RecordedPlan(note.node, note.plan, note.group, note.members)
+    return RecordedPlan(note.node, note.plan, note.group, note.members, note.strength)

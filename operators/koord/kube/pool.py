@@ -22,6 +22,8 @@ REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 1.0
+_TURNS_TO_CLOSE: Final = 3
+"""Of the event loop, until what was given up has let go of its socket."""
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
 
 
@@ -81,6 +83,8 @@ class Pool:
         for connection in list(self._busy):
             connection.abort("the client was closed")
         self._refuse("the client was closed")
+        for _ in range(_TURNS_TO_CLOSE):
+            await asyncio.sleep(0)
 
     async def _exchange(
         self, connection: Connection, request: bytes, permit: Callable[[], None]

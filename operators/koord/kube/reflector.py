@@ -44,6 +44,7 @@ class Source(Generic[W, T]):
 
     ``translate`` raises ValueError for an object that makes no sense; ``reject`` is then told its
     ``namespace/name`` and the problem. ``forget`` is told about values of objects that are gone.
+    ``absent_on`` are the errors that say that there are no objects of this kind.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Source(Generic[W, T]):
     forget: Callable[[T], None] = lambda _value: None
     reject: Callable[[str, str], None] = lambda _key, _problem: None
     params: Mapping[str, str] = field(default_factory=dict)
+    absent_on: tuple[type[KubeError], ...] = ()
 
 
 @dataclass(slots=True)
@@ -127,6 +129,9 @@ class Reflector(Generic[W, T]):
         except KubeError as error:
             self.stats.errors += 1
             self.stats.last_error = str(error)
+            if isinstance(error, self._source.absent_on):
+                self._vanish()
+                return error
             is_stale = time.monotonic() - self.stats.last_contact > STALE_SECONDS
             if is_stale or _needs_list(error):
                 self._invalidate()
@@ -134,6 +139,11 @@ class Reflector(Generic[W, T]):
         if time.monotonic() >= self._relist_at:
             self._revision = ""
         return None
+
+    def _vanish(self) -> None:
+        """Take it that nothing of this kind exists, until a list says otherwise."""
+        self.stats.last_contact = time.monotonic()
+        self._complete(self._store.retain(set()), "")
 
     def _invalidate(self) -> None:
         self._revision = ""
@@ -154,10 +164,13 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
-        gone = self._store.retain(seen)
-        self._count(gone, time.monotonic())
-        self._revision = meta.resource_version
         self._relist_at = time.monotonic() + RELIST_SECONDS
+        self._complete(self._store.retain(seen), meta.resource_version)
+
+    def _complete(self, gone: list[Change[T]], revision: str) -> None:
+        """Deliver what is gone, and say that the copy is complete as of a revision."""
+        self._count(gone, time.monotonic())
+        self._revision = revision
         self.synced.set()
         self._deliver(gone)
 

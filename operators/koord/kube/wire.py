@@ -61,11 +61,28 @@ class Container(Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
 
-class Volume(Struct, rename="camel", gc=False):
-    """One volume, only as far as it names a claim."""
+class ClaimSource(Struct, rename="camel", gc=False):
+    """``persistentVolumeClaim`` of a volume."""
 
-    persistent_volume_claim: Raw = Raw()
+    claim_name: str = ""
+
+
+class Volume(Struct, rename="camel", gc=False):
+    """One volume, only as far as it decides where a pod may run."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
     ephemeral: Raw = Raw()
+    gce_persistent_disk: Raw = Raw()
+    aws_elastic_block_store: Raw = Raw()
+    iscsi: Raw = Raw()
+    rbd: Raw = Raw()
+
+
+class SchedulingGroup(Struct, rename="camel", gc=False):
+    """``spec.schedulingGroup``: the PodGroup of Kubernetes' own that a pod belongs to."""
+
+    pod_group_name: str = ""
 
 
 class PodSpec(Struct, rename="camel", gc=False):
@@ -85,6 +102,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     volumes: list[Volume] | None = None
     resource_claims: Raw = Raw()
     topology_spread_constraints: Raw = Raw()
+    scheduling_group: SchedulingGroup | None = None
 
 
 class Condition(Struct, rename="camel", gc=False):
@@ -147,6 +165,65 @@ class WireNode(Struct, gc=False):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
+class WireNamespace(Struct, gc=False):
+    """A Namespace: its name and labels."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+class ClaimSpec(Struct, rename="camel", gc=False):
+    """``spec`` of a PersistentVolumeClaim."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+
+
+class ClaimStatus(Struct, gc=False):
+    """``status`` of a PersistentVolumeClaim."""
+
+    phase: str = ""
+
+
+class WireClaim(Struct, gc=False):
+    """A PersistentVolumeClaim."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class VolumeNodeAffinity(Struct, gc=False):
+    """``nodeAffinity`` of a PersistentVolume."""
+
+    required: Raw = Raw()
+
+
+class VolumeSpec(Struct, rename="camel", gc=False):
+    """``spec`` of a PersistentVolume: where it is, and whether its sort has moved to CSI."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+    gce_persistent_disk: Raw = Raw()
+    aws_elastic_block_store: Raw = Raw()
+    azure_disk: Raw = Raw()
+    cinder: Raw = Raw()
+    portworx_volume: Raw = Raw()
+
+
+class WireVolume(Struct, gc=False):
+    """A PersistentVolume."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+
+
+class WireStorageClass(Struct, rename="camel", gc=False):
+    """A StorageClass."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    volume_binding_mode: str | None = None
+
+
 class PodGroupSpec(Struct, rename="camel", gc=False):
     """``spec`` of a PodGroup."""
 
@@ -175,6 +252,31 @@ class WireElasticQuota(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
     status: Raw = Raw()
+
+
+class NativeGangPolicy(Struct, rename="camel", gc=False):
+    """``spec.schedulingPolicy.gang``."""
+
+    min_count: int = 0
+
+
+class NativePolicy(Struct, gc=False):
+    """``spec.schedulingPolicy``: a gang, or pods that need not start together."""
+
+    gang: NativeGangPolicy | None = None
+
+
+class NativePodGroupSpec(Struct, rename="camel", gc=False):
+    """``spec`` of a PodGroup of Kubernetes' own."""
+
+    scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+
+
+class WireNativePodGroup(Struct, gc=False):
+    """A PodGroup of Kubernetes' own."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
 
 
 class ListMeta(Struct, rename="camel", gc=False):

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from koord.api.keys.foreign import NATIVE_VERSION
 from koord.api.podgroup import PodGroup
 from koord.controllers.placement import PlacementController
 from koord.kube.client import Client
@@ -83,11 +84,13 @@ async def run_operators(options: Options) -> None:
         if PLACEMENT in options.operators:
             await refuse_taken_name(client, options.settings.scheduler_name)
         has_subresource = f"{PodGroup.names.plural}/status" in served
+        native = await served_resources(client, NATIVE_VERSION)
         parts = Parts(
             client,
             options.settings,
             options.operators,
             has_subresource=has_subresource,
+            has_native=PodGroup.names.plural in native,
         )
         access = await options.credentials.current()
         elector = make_elector(own_client, access, options.operators, fence)

@@ -6,18 +6,24 @@ Knows which kinds are read; what they mean is the business of the state and of t
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
-from koord.core.gang.model import PodGroup
-from koord.core.nodes import Node
-from koord.core.pods import Pod
 from koord.core.quota.book import key_of
-from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
 from koord.kube.client import Client
-from koord.kube.reflector import Reflector
-from koord.kube.sources import node_source, pod_group_source, pod_source, quota_source
-from koord.kube.store import Change, Deleted
+from koord.kube.reflector import Reflector, Source
+from koord.kube.sources import (
+    claim_source,
+    namespace_source,
+    native_pod_group_source,
+    node_source,
+    pod_group_source,
+    pod_source,
+    quota_source,
+    storage_class_source,
+    volume_source,
+)
+from koord.kube.store import Change, Deleted, HasMeta
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
@@ -28,6 +34,33 @@ PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
 QUOTAS: Final = "elasticquotas"
+NAMESPACES: Final = "namespaces"
+CLAIMS: Final = "persistentvolumeclaims"
+VOLUMES: Final = "persistentvolumes"
+STORAGE_CLASSES: Final = "storageclasses"
+NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
+ALL_KINDS: Final = (
+    PODS,
+    NODES,
+    POD_GROUPS,
+    QUOTAS,
+    NAMESPACES,
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+)
+"""What there is in every cluster; those of ``NATIVE_POD_GROUPS`` are only in some."""
+
+W = TypeVar("W", bound=HasMeta)
+T = TypeVar("T")
+
+
+class Translators(NamedTuple):
+    """Who translates objects and remembers what stands in them."""
+
+    pods: PodTranslator
+    pod_groups: PodGroupTranslator
+    quotas: QuotaTranslator
 
 
 class ClusterReader:
@@ -39,19 +72,17 @@ class ClusterReader:
     def __init__(
         self,
         client: Client,
-        pods: PodTranslator,
-        pod_groups: PodGroupTranslator,
-        quotas: QuotaTranslator,
+        translators: Translators,
         kinds: Sequence[str],
+        *,
+        compat: bool = False,
     ) -> None:
-        self.state = ClusterState()
+        self.state = ClusterState(compat=compat)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
-        self._pods = pods
-        self._pod_groups = pod_groups
-        self._quotas = quotas
+        self._pods, self._pod_groups, self._quotas = translators
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
-            kind: self._make_reflector(kind) for kind in kinds
+            kind: self._make_reflectors()[kind]() for kind in kinds
         }
 
     def unsynced(self) -> list[str]:
@@ -69,17 +100,65 @@ class ClusterReader:
             for kind, reflector in self.reflectors.items():
                 group.create_task(reflector.run(), name=f"reflect {kind}")
 
-    def _make_reflector(self, kind: str) -> Reflector[Any, Any]:
-        reject = self._rejecter(kind)
-        if kind == PODS:
-            source = pod_source(self._pods, reject)
-            return Reflector(self._client, source, self._take_pods)
-        if kind == NODES:
-            return Reflector(self._client, node_source(reject), self._take_nodes)
-        if kind == QUOTAS:
-            return Reflector(self._client, quota_source(self._quotas, reject), self._take_quotas)
-        groups = pod_group_source(self._pod_groups, reject)
-        return Reflector(self._client, groups, self._take_pod_groups)
+    def _make_reflectors(self) -> dict[str, Callable[[], Reflector[Any, Any]]]:
+        state, make = self.state, self._rejecter
+        return {
+            PODS: lambda: self._reflect(
+                pod_source(self._pods, make(PODS)),
+                state.upsert_pod,
+                lambda pod: state.remove_pod(pod.uid),
+            ),
+            NODES: lambda: self._reflect(
+                node_source(make(NODES)),
+                state.upsert_node,
+                lambda node: state.remove_node(node.name),
+            ),
+            POD_GROUPS: lambda: self._reflect(
+                pod_group_source(self._pod_groups, make(POD_GROUPS)),
+                state.upsert_pod_group,
+                lambda group: state.remove_pod_group(group.key),
+            ),
+            QUOTAS: lambda: self._reflect(
+                quota_source(self._quotas, make(QUOTAS)),
+                state.upsert_quota,
+                lambda quota: state.remove_quota(key_of(quota)),
+            ),
+            NATIVE_POD_GROUPS: lambda: self._reflect(
+                native_pod_group_source(self._pod_groups.defaults, make(NATIVE_POD_GROUPS)),
+                state.upsert_pod_group,
+                lambda group: state.remove_pod_group(group.key),
+            ),
+            NAMESPACES: lambda: self._reflect(
+                namespace_source(make(NAMESPACES)),
+                lambda one: state.upsert_namespace(one.name, one.labels),
+                lambda one: state.remove_namespace(one.name),
+            ),
+            CLAIMS: lambda: self._reflect(
+                claim_source(make(CLAIMS)),
+                state.upsert_claim,
+                lambda claim: state.remove_claim(claim.key),
+            ),
+            VOLUMES: lambda: self._reflect(
+                volume_source(make(VOLUMES)),
+                state.upsert_volume,
+                lambda volume: state.remove_volume(volume.name),
+            ),
+            STORAGE_CLASSES: lambda: self._reflect(
+                storage_class_source(make(STORAGE_CLASSES)),
+                state.upsert_storage_class,
+                lambda one: state.remove_storage_class(one.name),
+            ),
+        }
+
+    def _reflect(
+        self, source: Source[W, T], upsert: Callable[[T], None], remove: Callable[[T], None]
+    ) -> Reflector[W, T]:
+        def take(changes: list[Change[T]]) -> None:
+            for change in changes:
+                (remove if isinstance(change, Deleted) else upsert)(change.value)
+            self._tell()
+
+        return Reflector(self._client, source, take)
 
     def _rejecter(self, kind: str) -> Callable[[str, str], None]:
         def reject(key: str, problem: str) -> None:
@@ -89,38 +168,6 @@ class ClusterReader:
             )
 
         return reject
-
-    def _take_pods(self, changes: list[Change[Pod]]) -> None:
-        for change in changes:
-            if isinstance(change, Deleted):
-                self.state.remove_pod(change.value.uid)
-            else:
-                self.state.upsert_pod(change.value)
-        self._tell()
-
-    def _take_nodes(self, changes: list[Change[Node]]) -> None:
-        for change in changes:
-            if isinstance(change, Deleted):
-                self.state.remove_node(change.value.name)
-            else:
-                self.state.upsert_node(change.value)
-        self._tell()
-
-    def _take_pod_groups(self, changes: list[Change[PodGroup]]) -> None:
-        for change in changes:
-            if isinstance(change, Deleted):
-                self.state.remove_pod_group(change.value.key)
-            else:
-                self.state.upsert_pod_group(change.value)
-        self._tell()
-
-    def _take_quotas(self, changes: list[Change[QuotaSpec]]) -> None:
-        for change in changes:
-            if isinstance(change, Deleted):
-                self.state.remove_quota(key_of(change.value))
-            else:
-                self.state.upsert_quota(change.value)
-        self._tell()
 
     def _tell(self) -> None:
         if not self.state.is_followed:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from koord.api.compat import Compat
 from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.placement.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.runtime.logs import LogFormat
@@ -72,7 +73,8 @@ class Settings(_Section):
     """All that can be configured; every field has the default that suits one machine.
 
     ``scoring`` replaces the built-in strategies as a whole. ``default_wait_seconds`` and
-    ``default_match_policy`` hold for gangs that do not say otherwise.
+    ``default_match_policy`` hold for gangs that do not say otherwise. ``compat`` says whose rules
+    are in force where ours differ from Koordinator's on purpose.
     """
 
     api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
@@ -83,6 +85,7 @@ class Settings(_Section):
     bind_concurrency: int = Field(default=100, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT
 
     def make_scoring(self) -> Scoring:

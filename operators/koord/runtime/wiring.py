@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.api.compat import Compat
 from koord.api.elasticquota import ElasticQuota
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
@@ -34,7 +35,16 @@ from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
-from koord.runtime.cluster import NODES, POD_GROUPS, PODS, QUOTAS, ClusterReader
+from koord.runtime.cluster import (
+    ALL_KINDS,
+    NATIVE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUOTAS,
+    ClusterReader,
+    Translators,
+)
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -48,11 +58,17 @@ QUOTA: Final = "elasticquota"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 
 
-def kinds_of(operators: Collection[str]) -> tuple[str, ...]:
+def kinds_of(operators: Collection[str], *, has_native: bool = False) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
-    if {PLACEMENT, QUOTA} & set(operators):
-        return PODS, NODES, POD_GROUPS, QUOTAS
-    return (PODS, POD_GROUPS) if POD_GROUP in operators else ()
+    if PLACEMENT in operators:
+        kinds: tuple[str, ...] = ALL_KINDS
+    elif QUOTA in operators:
+        kinds = (PODS, NODES, POD_GROUPS, QUOTAS)
+    elif POD_GROUP in operators:
+        kinds = (PODS, POD_GROUPS)
+    else:
+        return ()
+    return (*kinds, NATIVE_POD_GROUPS) if has_native else kinds
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
@@ -67,7 +83,8 @@ class Parts:
     """Everything that one process is made of.
 
     ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
-    synced. ``has_subresource`` tells whether PodGroups have a status subresource here.
+    synced. ``has_subresource`` tells whether PodGroups have a status subresource here,
+    ``has_native`` whether Kubernetes' own are served.
     """
 
     def __init__(
@@ -77,6 +94,7 @@ class Parts:
         operators: Collection[str],
         *,
         has_subresource: bool,
+        has_native: bool = False,
     ) -> None:
         defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
         self.metrics = Metrics()
@@ -91,7 +109,10 @@ class Parts:
         self._groups = PodGroupTranslator(defaults)
         self._quotas = QuotaTranslator()
         self.reader = ClusterReader(
-            client, self._pods, self._groups, self._quotas, kinds_of(operators)
+            client,
+            Translators(self._pods, self._groups, self._quotas),
+            kinds_of(operators, has_native=has_native),
+            compat=settings.compat is Compat.KOORDINATOR,
         )
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
@@ -132,6 +153,7 @@ class Parts:
             description["ready"] = len(queue)
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
+            description["kept"] = self.placement.holds.kept_for()
         return description
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:

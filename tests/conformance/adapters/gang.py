@@ -95,7 +95,7 @@ def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> Po
 
 def fill_book(case: Mapping[str, Any]) -> GangBook:
     defaults = make_defaults(case)
-    book = GangBook()
+    book = GangBook(compat=True)
     for number, pod in enumerate(case.get("pods") or ()):
         book.upsert_pod(decode_pod(pod, defaults, number))
     for pod_group in case.get("podGroups") or ():
@@ -127,7 +127,7 @@ def describe(book: GangBook, key: str) -> Fields:
         "pending": keys_of(pod for pod in members if not pod.node),
         "waiting": keys_of(pod for pod in members if not pod.node and pod.recorded),
         "bound": keys_of(pod for pod in members if pod.node),
-        "onceSatisfied": is_satisfied(book, key, compat=True),
+        "onceSatisfied": is_satisfied(book, key),
     }
 
 
@@ -174,7 +174,7 @@ def gang_cache(case: Fields) -> Fields:
 def gang_cache_update(case: Fields) -> Fields:
     defaults = make_defaults(case)
     pod_group = decode_pod_group(case["podGroup"], defaults)
-    book = GangBook()
+    book = GangBook(compat=True)
     book.upsert_pod_group(pod_group)
     book.upsert_pod_group(decode_pod_group(case["podGroup"] | case["update"], defaults))
     return describe(book, pod_group.key)
@@ -182,7 +182,7 @@ def gang_cache_update(case: Fields) -> Fields:
 
 def gang_cache_delete(case: Fields) -> Fields:
     defaults = make_defaults(case)
-    book = GangBook()
+    book = GangBook(compat=True)
     for key in case["crdGangs"]:
         namespace, name = key.split("/")
         pod_group = {"namespace": namespace, "name": name, "minMember": 1}
@@ -222,14 +222,14 @@ def gang_summary(case: Fields) -> Fields:
 
 
 def once_satisfied(case: Fields) -> Fields:
-    book = GangBook()
+    book = GangBook(compat=True)
     for number, op in enumerate(case["ops"]):
         if op != "satisfy":
             raise NotImplementedError(op)
         book.upsert_pod(
             make_pod(f"p-{number}").gang("ns/a").released("n1", "p").bound("n1").build()
         )
-    return {"onceSatisfied": is_satisfied(book, "ns/a", compat=True)}
+    return {"onceSatisfied": is_satisfied(book, "ns/a")}
 
 
 def permit(case: Fields) -> Fields:
@@ -242,6 +242,7 @@ def permit(case: Fields) -> Fields:
             policy=MatchPolicy(gang["matchPolicy"]),
             waiting=(case["waiting"] or {}).get(key, 0) + (key == asking),
             bound=(case["bound"] or {}).get(key, 0),
+            is_satisfied=case["onceSatisfied"],
         )
         for key, gang in (case["gangs"] or {}).items()
     }
@@ -249,7 +250,6 @@ def permit(case: Fields) -> Fields:
     answer = permit_member(
         standings.get(asking),
         [standings.get(key) for key in own["groups"]] if own else [],
-        satisfied=case["onceSatisfied"],
         compat=True,
     )
     status = "Success" if answer is Permit.GO else "Wait"
@@ -262,9 +262,14 @@ def bind_annotations(case: Fields) -> Fields:
     released: frozenset[str] | None = None
     for name in case["permitOrder"] or ():
         pods[name] = make_pod(name).uid(name).build()
-        standing = Standing(case["min"], MatchPolicy.ONCE_SATISFIED, waiting=len(pods), bound=0)
-        satisfied = released is not None
-        answer = permit_member(standing, [standing], satisfied=satisfied, compat=True)
+        standing = Standing(
+            case["min"],
+            MatchPolicy.ONCE_SATISFIED,
+            waiting=len(pods),
+            bound=0,
+            is_satisfied=released is not None,
+        )
+        answer = permit_member(standing, [standing], compat=True)
         if answer is Permit.GO and released is None:
             released = frozenset(pods)
     pod = pods.get(case["bind"]) or make_pod(case["bind"]).uid(case["bind"]).build()
@@ -337,7 +342,7 @@ def podgroup_occupied(case: Fields) -> Fields:
         for i in range(case["pods"])
     ]
     book = fill_book({"pods": pods, "podGroups": [pod_group]})
-    observed = observe(book, make_gang_key(namespace, "a"), now=0.0, compat=True)
+    observed = observe(book, make_gang_key(namespace, "a"), now=0.0)
     return {"occupiedBy": observed.occupied_by}
 
 

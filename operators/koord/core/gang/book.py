@@ -9,9 +9,10 @@ It knows no rule about quorums or phases, and nothing of nodes.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
 from koord.core.gang.model import GangKey, GangSource, GangSpec, PodGroup
@@ -19,6 +20,8 @@ from koord.core.gang.tally import Tally
 from koord.core.pods import Pod
 
 Answer = TypeVar("Answer")
+MAX_DEPARTED: Final = 4096
+"""Members that went and were not asked about: who asks in time misses none."""
 
 _Order: TypeAlias = tuple[float, str, str]
 """Creation time, name, uid: the order in which members count as first."""
@@ -56,7 +59,7 @@ class _Gang:
         self.members[pod.uid] = pod
         self.tally.add(pod)
         if pod.gang is not None:
-            self.tally.label_claims += pod.gang.source is GangSource.POD_GROUP
+            self.tally.label_claims += pod.gang.source.has_object
         if _declared(pod) and (order := order_of(pod)) not in self._queued:
             self._queued.add(order)
             heapq.heappush(self._declarers, order)
@@ -68,7 +71,7 @@ class _Gang:
     def _forget(self, pod: Pod) -> None:
         self.tally.discard(pod)
         if pod.gang is not None:
-            self.tally.label_claims -= pod.gang.source is GangSource.POD_GROUP
+            self.tally.label_claims -= pod.gang.source.has_object
 
     def refresh(self) -> bool:
         """Take the settings anew; tell whether the gang now lists other gangs than before."""
@@ -107,7 +110,9 @@ _NO_MEMBERS: Mapping[str, Pod] = {}
 class GangBook:
     """Every gang that is known, by key. Single writer; what it returns must not be changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compat: bool = False) -> None:
+        self.compat = compat
+        """Whether Koordinator's rules are asked for where ours differ."""
         self._gangs: dict[GangKey, _Gang] = {}
         self._home: dict[str, GangKey] = {}
         """Pod uid -> the gang it is a member of."""
@@ -118,6 +123,8 @@ class GangBook:
         self._answers: dict[GroupId, dict[object, object]] = {}
         """Group -> question -> answer, for as long as nothing in the group has changed."""
         self._dirty: set[GangKey] = set()
+        self._departed: deque[Pod] = deque(maxlen=MAX_DEPARTED)
+        """Members on nodes that are gone, for those who ask; nothing here depends on it."""
 
     # Changes
 
@@ -143,7 +150,10 @@ class GangBook:
         if key is None:
             return
         gang = self._gangs[key]
-        gang.drop(gang.members[uid])
+        pod = gang.members[uid]
+        if pod.node and pod.recorded is not None:
+            self._departed.append(pod)
+        gang.drop(pod)
         self._settle(key, gang)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
@@ -221,9 +231,10 @@ class GangBook:
         return gang.spec if gang is not None else None
 
     def pod_group(self, key: GangKey) -> PodGroup | None:
-        """Return the PodGroup object of a gang."""
+        """Return the PodGroup of a gang, if it is one that we write the status of."""
         gang = self._gangs.get(key)
-        return gang.pod_group if gang is not None else None
+        found = gang.pod_group if gang is not None else None
+        return None if found is None or found.spec.source is GangSource.NATIVE else found
 
     def members(self, key: GangKey) -> Mapping[str, Pod]:
         """Return all members by uid, terminated and terminating ones included."""
@@ -257,6 +268,12 @@ class GangBook:
                 touched.add(key)
                 touched.update(self.group(key).gangs)
         return touched
+
+    def take_departed(self) -> list[Pod]:
+        """Hand out the members with a node that went since last asked, oldest first."""
+        departed = list(self._departed)
+        self._departed.clear()
+        return departed
 
     def recall(self, key: GangKey, question: Callable[["GangBook", GangKey], Answer]) -> Answer:
         """Ask something about the group of a gang, once until something in the group changes.

@@ -34,6 +34,13 @@ class GangSource(StrEnum):
 
     POD_GROUP = "GangFromPodGroupCrd"
     ANNOTATION = "GangFromPodAnnotation"
+    NATIVE = "GangFromNativePodGroup"
+    """A PodGroup of Kubernetes' own: read, and never written."""
+
+    @property
+    def has_object(self) -> bool:
+        """Whether an object carries the settings, not the pods."""
+        return self is not GangSource.ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)

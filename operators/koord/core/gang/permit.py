@@ -4,7 +4,7 @@
 minimum, for the match policies that Koordinator knows:
 
 ===================  ==========================================================================
-once-satisfied       ``w + b >= m``, or the group was satisfied before and lives
+once-satisfied       ``w + b >= m``, or the gang was satisfied before and lives
 waiting-and-running  ``w + b >= m``
 only-waiting         ``w >= m``
 ===================  ==========================================================================
@@ -30,20 +30,22 @@ class Standing:
     policy: MatchPolicy
     waiting: int
     bound: int
+    is_satisfied: bool = False
+    """Whether it has started before, and lives."""
 
-    def required(self, *, satisfied: bool, compat: bool = False) -> int:
+    def required(self, *, compat: bool = False) -> int:
         """How many waiting members must start together for the gang to be ready."""
         if self.policy is MatchPolicy.ONLY_WAITING:
             return self.min_member
         if self.policy is MatchPolicy.WAITING_AND_RUNNING:
             return max(0, self.min_member - self.bound)
-        if satisfied:
+        if self.is_satisfied:
             return 0
         return max(0, self.min_member - (0 if compat else self.bound))
 
-    def is_ready(self, *, satisfied: bool, compat: bool = False) -> bool:
+    def is_ready(self, *, compat: bool = False) -> bool:
         """Whether its waiting members suffice."""
-        return self.waiting >= self.required(satisfied=satisfied, compat=compat)
+        return self.waiting >= self.required(compat=compat)
 
 
 class Permit(StrEnum):
@@ -58,7 +60,6 @@ def permit_member(
     own: Standing | None,
     group: Iterable[Standing | None],
     *,
-    satisfied: bool,
     compat: bool = False,
 ) -> Permit:
     """Decide for one member; ``group`` holds every gang that must be ready, None for unknown ones.
@@ -67,9 +68,6 @@ def permit_member(
     """
     if own is None:
         return Permit.UNKNOWN_GANG
-    if all(
-        standing is not None and standing.is_ready(satisfied=satisfied, compat=compat)
-        for standing in group
-    ):
+    if all(standing is not None and standing.is_ready(compat=compat) for standing in group):
         return Permit.GO
     return Permit.WAIT

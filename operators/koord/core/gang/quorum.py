@@ -1,15 +1,17 @@
 """What of a gang's group is to be planned now, as which units, or what is in the way.
 
-Three steps, for the group as a whole, so that all of its gangs get the same answer:
+Four steps, for gangs of a group that get the same answer:
 
-1. *How the gangs stand*: minimum, policy, members that could start now, members that run.
-2. *Permit*: the rule of ``permit`` over all gangs. If it says no, the first obstacle is the answer.
-3. *Units*: what must start together is one unit; a group of which nothing more is required (it has
+1. *Parts*: gangs of the group that have started, and those that have not, each decided for itself:
+   a gang that is added to a running group has to gather its own minimum, and holds up nobody.
+2. *How the gangs stand*: minimum, policy, members that could start now, members that run.
+3. *Permit*: the rule of ``permit`` over all gangs. If it says no, the first obstacle is the answer.
+4. *Units*: what must start together is one unit; a part of which nothing more is required (it has
    started, or has its minimum) gives one unit per waiting pod.
 
-A group counts as satisfied while a member that we released lives on a node. When none does, the
-next members are a new incarnation and gather again; upstream never forgets, so that a workload
-recreated under the same PodGroup starts there member by member.
+A gang counts as satisfied while a member lives on a node that was released by us with a group that
+the gang was in. When none does, the next members are a new incarnation and gather again; upstream
+never forgets, so that a workload recreated under the same PodGroup starts there member by member.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,9 +20,10 @@ from functools import cached_property
 from typing import TypeAlias
 
 from koord.core.gang.book import GangBook, order_of
-from koord.core.gang.model import GangKey, MatchPolicy
+from koord.core.gang.group import make_group_id
+from koord.core.gang.model import GangKey, GangMode, MatchPolicy
 from koord.core.gang.permit import Permit, Standing, permit_member
-from koord.core.gang.tally import is_present
+from koord.core.gang.tally import gangs_of, is_placed, is_present
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -50,14 +53,32 @@ NotReady: TypeAlias = (
 )
 
 
-def is_satisfied(book: GangBook, key: GangKey, *, compat: bool = False) -> bool:
-    """Whether the group of a gang has started and lives; upstream asks for any node at all."""
-    return _muster(book, key, compat=compat).is_satisfied
+def is_satisfied(book: GangBook, key: GangKey) -> bool:
+    """Whether a gang has started and lives; upstream asks its group for any node at all."""
+    return _part_of(book, key).is_satisfied
 
 
-def find_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | NotReady:
-    """Tell whether every gang of the group has the members it needs, placed or not."""
-    return _muster(book, key, compat=compat).quorum
+def find_quorum(book: GangBook, key: GangKey) -> Reached | NotReady:
+    """Tell whether the gangs decided with this one have the members they need, placed or not."""
+    return _part_of(book, key).quorum
+
+
+def tell_quorum(book: GangBook, key: GangKey) -> Reached | NotReady:
+    """Tell the quorum as users are told: with members that have done their work."""
+    return _part_of(book, key).told
+
+
+def needed_strength(book: GangBook, key: GangKey) -> int:
+    """Return how many members a started gang needs so as not to be degraded.
+
+    That is its minimum, but not more than it ever had of it: a minimum that was raised since is a
+    wish to grow, and no loss.
+    """
+    spec, releases = book.spec(key), book.tally(key).releases
+    if spec is None:
+        return 0
+    had = max((strength for _, strength in releases), default=0)
+    return min(spec.min_member, had) if had else spec.min_member
 
 
 def has_minimum(book: GangBook, key: GangKey) -> bool:
@@ -66,52 +87,72 @@ def has_minimum(book: GangBook, key: GangKey) -> bool:
     return spec is None or tally.placed + tally.succeeded >= spec.min_member
 
 
-def count_quorum(book: GangBook, key: GangKey, *, compat: bool = False) -> Reached | MissingMembers:
+def count_lost(book: GangBook, key: GangKey) -> int:
+    """Count the members that a started gang has lost and needs again; 0 if it never started."""
+    if not is_satisfied(book, key):
+        return 0
+    tally = book.tally(key)
+    return max(0, needed_strength(book, key) - tally.placed - tally.succeeded)
+
+
+def count_quorum(book: GangBook, key: GangKey) -> Reached | MissingMembers:
     """Count members as ``find_quorum`` does, whatever else stands in the way."""
-    return _muster(book, key, compat=compat).count
+    return _part_of(book, key).count
 
 
-def count_members(book: GangBook, key: GangKey, *, compat: bool = False) -> tuple[GangCount, ...]:
-    """Count the members of every gang of the group, as the quorum counts them."""
-    return _muster(book, key, compat=compat).members
+def count_members(book: GangBook, key: GangKey) -> tuple[GangCount, ...]:
+    """Count the members of the gangs decided with this one, as the quorum counts them."""
+    return _part_of(book, key).members
 
 
 def completed_at(book: GangBook, key: GangKey) -> float:
     """Tell when the member that completed the group was created: the same after a restart."""
-    return _muster(book, key, compat=False).completed_at
+    return _part_of(book, key).completed_at
 
 
-def demands(book: GangBook, key: GangKey, *, compat: bool = False) -> Ready | Reason:
+def demands(book: GangBook, key: GangKey) -> Ready | Reason:
     """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
-    return _muster(book, key, compat=compat).demands
+    return _part_of(book, key).demands
 
 
-def _muster(book: GangBook, key: GangKey, *, compat: bool) -> "_Muster":
+def _part_of(book: GangBook, key: GangKey) -> "_Part":
     """Look at a group; asked about again, it is looked at anew only if something has changed."""
-    return book.recall(key, _muster_compat if compat else _muster_ours)
+    return book.recall(key, _muster)[key]
 
 
-def _muster_ours(book: GangBook, key: GangKey) -> "_Muster":
-    return _Muster(book, key, compat=False)
+def _muster(book: GangBook, key: GangKey) -> dict[GangKey, "_Part"]:
+    """Divide a group into what has started and what has not."""
+    group = book.group(key).gangs
+    started = _started(book, group)
+    parts: dict[GangKey, _Part] = {}
+    for gangs, is_started in (
+        (tuple(gang for gang in group if gang in started), True),
+        (tuple(gang for gang in group if gang not in started), False),
+    ):
+        if gangs:
+            parts |= dict.fromkeys(gangs, _Part(book, gangs, is_satisfied=is_started))
+    return parts
 
 
-def _muster_compat(book: GangBook, key: GangKey) -> "_Muster":
-    return _Muster(book, key, compat=True)
+def _started(book: GangBook, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
+    """Return the gangs that were released with a group of which a member lives."""
+    tallies = [book.tally(gang) for gang in group]
+    if book.compat:
+        return frozenset(group if any(tally.bound_alive for tally in tallies) else ())
+    releases = {release for tally in tallies for release, _ in tally.releases}
+    return frozenset().union(*map(gangs_of, releases))
 
 
-class _Muster:
-    """One group at one moment, as the rules look at it; each answer is found once."""
+class _Part:
+    """Gangs of one group at one moment, as the rules look at them; each answer is found once."""
 
-    def __init__(self, book: GangBook, key: GangKey, *, compat: bool) -> None:
+    def __init__(self, book: GangBook, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
         self._book = book
-        self._key = key
-        self._group = book.group(key)
-        self._compat = compat
-        tallies = [book.tally(gang) for gang in self._group.gangs]
-        self._is_idle = not any(tally.waiting for tally in tallies)
-        self.is_satisfied = any(
-            tally.bound_alive if compat else tally.released for tally in tallies
-        )
+        self._gangs = gangs
+        self._group = book.group(gangs[0])
+        self._compat = book.compat
+        self._is_idle = not any(book.tally(gang).waiting for gang in gangs)
+        self.is_satisfied = is_satisfied
 
     @cached_property
     def demands(self) -> Ready | Reason:
@@ -119,7 +160,7 @@ class _Muster:
         if not isinstance(self.quorum, Reached):
             return self.quorum
         if not self._is_permitted(self._plannable):
-            tallies = map(self._book.tally, self._group.gangs)
+            tallies = map(self._book.tally, self._gangs)
             return _blame_gates(_sort_members(p for one in tallies for p in one.foreign.values()))
         return Ready(self._make_units())
 
@@ -127,6 +168,22 @@ class _Muster:
     def quorum(self) -> Reached | NotReady:
         """See ``find_quorum``."""
         return self._find_obstacle() or self.count
+
+    @cached_property
+    def told(self) -> Reached | NotReady:
+        """See ``tell_quorum``."""
+        # One-sided lists are a matter of the settings and reported there; the members may be
+        # complete all the same.
+        found = self.count if isinstance(self.quorum, InconsistentGroup) else self.quorum
+        if not isinstance(found, MissingMembers | Reached):
+            return found
+        counts = tuple(
+            replace(count, present=count.present + self._book.tally(count.gang).succeeded)
+            for count in found.gangs
+        )
+        complete = all(count.present >= count.min_member for count in counts)
+        is_reached = complete or isinstance(found, Reached)
+        return Reached(counts) if is_reached else MissingMembers(counts)
 
     @cached_property
     def count(self) -> Reached | MissingMembers:
@@ -139,12 +196,12 @@ class _Muster:
     @cached_property
     def members(self) -> tuple[GangCount, ...]:
         """See ``count_members``."""
-        return tuple(self._count(gang) for gang in self._group.gangs)
+        return tuple(self._count(gang) for gang in self._gangs)
 
     @cached_property
     def completed_at(self) -> float:
         """See the function of this name."""
-        return max(_completed_at(self._book, gang) for gang in self._group.gangs)
+        return max(_completed_at(self._book, gang) for gang in self._gangs)
 
     def _present(self, gang: GangKey) -> Standing | None:
         """How a gang stands with every waiting member of ours, behind gates or not."""
@@ -157,40 +214,55 @@ class _Muster:
     def _standing(self, gang: GangKey, waiting: int) -> Standing | None:
         """How a gang stands with ``waiting`` members that could start; None without settings.
 
-        In an idle group nobody waits, so there is nothing that only-waiting could hold back: what
-        runs is what counts.
+        Where nobody waits, there is nothing that only-waiting could hold back: what runs is what
+        counts. So it is where a start was cut off, as by a crash: who has a node already and who
+        waits are members of the same start.
         """
         spec = self._book.spec(gang)
         if spec is None:
             return None
         policy = spec.match_policy
-        if self._is_idle and policy is MatchPolicy.ONLY_WAITING:
+        if policy is MatchPolicy.ONLY_WAITING and (self._is_idle or self._is_cut_off):
             policy = MatchPolicy.WAITING_AND_RUNNING
-        bound = self._book.tally(gang).placed
-        return Standing(min_member=spec.min_member, policy=policy, waiting=waiting, bound=bound)
+        return Standing(
+            min_member=spec.min_member,
+            policy=policy,
+            waiting=waiting,
+            bound=self._book.tally(gang).placed,
+            is_satisfied=self.is_satisfied,
+        )
+
+    @cached_property
+    def _is_cut_off(self) -> bool:
+        """Whether members wait that were released by the same plan as others that have a place."""
+        begun: set[str] = set()
+        waiting: set[str] = set()
+        for gang in self._gangs:
+            for pod in self._book.members(gang).values():
+                if pod.recorded is not None and pod.is_alive:
+                    (begun if is_placed(pod) else waiting).add(pod.recorded.plan_id)
+        return not begun.isdisjoint(waiting)
 
     def _is_permitted(self, standing: Callable[[GangKey], Standing | None]) -> bool:
-        """Ask the rule about the whole group, every gang of it seen as ``standing`` says."""
-        permit = permit_member(
-            standing(self._key),
-            map(standing, self._group.gangs),
-            satisfied=self.is_satisfied,
-            compat=self._compat,
-        )
-        return permit is Permit.GO
+        """Ask the rule about all gangs, every one of them seen as ``standing`` says."""
+        own = standing(self._gangs[0])
+        return permit_member(own, map(standing, self._gangs), compat=self._compat) is Permit.GO
 
     def _find_obstacle(self) -> NotReady | None:
         """Name what no number of members can mend: missing or unusable settings, one-sided lists.
 
-        A group that has started awaits nobody: a sibling may be gone for good. Upstream still does.
+        Gangs that have started await nobody: a sibling may be gone for good. Upstream still does.
         """
-        if self._book.spec(self._key) is None:
-            return self._explain_no_settings(self._key)
+        if self._book.spec(self._gangs[0]) is None:
+            return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
         for lister, silent in self._group.unreturned:
-            return InconsistentGroup(lister, silent)
+            if lister in self._gangs:
+                return InconsistentGroup(lister, silent)
         for lister, absent in self._group.absent:
+            if lister not in self._gangs:
+                continue
             if missing := tuple(gang for gang in absent if gang not in self._book):
                 return MissingGang(lister, missing)
             return self._explain_no_settings(absent[0])
@@ -218,40 +290,55 @@ class _Muster:
         )
 
     def _make_units(self) -> tuple[Unit, ...]:
-        made = [self._make_demand(gang) for gang in self._group.gangs]
+        made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
         if not any(demand.required for demand in made):
             return tuple(self._make_single(demand, pod) for demand in made for pod in demand.pods)
         return (
             Unit(
-                key=self._group.id,
+                key=self._id,
                 demands=tuple(made),
-                group=self._group.id,
+                group=self._id,
                 priority=max(pod.priority for demand in made for pod in demand.pods),
                 since=self.completed_at,
-                is_repair=any(map(self._needs_repair, self._group.gangs)),
+                is_repair=any(count_lost(self._book, gang) for gang in self._gangs),
+                lease_seconds=self._lease_seconds,
             ),
         )
 
+    @cached_property
+    def _id(self) -> str:
+        """What members are released as: a group, but for gangs of it that start apart."""
+        is_all = len(self._gangs) == len(self._group.gangs)
+        return self._group.id if is_all else make_group_id(self._gangs)
+
+    @property
+    def _lease_seconds(self) -> int:
+        """How long what fits is kept: the shortest wait time if every gang is NonStrict."""
+        specs = [spec for gang in self._gangs if (spec := self._book.spec(gang)) is not None]
+        if any(spec.mode is not GangMode.NON_STRICT for spec in specs):
+            return 0
+        return min((spec.wait_seconds for spec in specs), default=0)
+
     def _make_demand(self, gang: GangKey) -> Demand:
-        standing = self._plannable(gang) or _NO_STANDING
-        required = standing.required(satisfied=self.is_satisfied, compat=self._compat)
-        pods = _sort_members(self._book.tally(gang).plannable.values())
-        return Demand(gang=gang, pods=tuple(pods), required=required)
+        standing, tally = self._plannable(gang) or _NO_STANDING, self._book.tally(gang)
+        return Demand(
+            gang=gang,
+            pods=tuple(_sort_members(tally.plannable.values())),
+            required=standing.required(compat=self._compat),
+            min_member=standing.min_member,
+            standing=tally.placed + tally.succeeded,
+        )
 
     def _make_single(self, demand: Demand, pod: Pod) -> Unit:
         return Unit(
             key=pod.uid,
             demands=(replace(demand, pods=(pod,), required=1),),
-            group=self._group.id,
+            group=self._id,
             priority=pod.priority,
             since=pod.created,
-            is_repair=self._needs_repair(demand.gang),
+            is_repair=count_lost(self._book, demand.gang) > 0,
         )
-
-    def _needs_repair(self, gang: GangKey) -> bool:
-        """Tell whether a started gang is below its minimum."""
-        return self.is_satisfied and not has_minimum(self._book, gang)
 
 
 def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:

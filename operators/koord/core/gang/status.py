@@ -14,11 +14,10 @@ from koord.core.gang.group import Group
 from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
-    NotReady,
     completed_at,
-    count_quorum,
-    find_quorum,
     is_satisfied,
+    needed_strength,
+    tell_quorum,
 )
 from koord.core.gang.tally import Tally
 from koord.core.pods import Pod
@@ -28,7 +27,6 @@ from koord.core.reasons import (
     BelowMin,
     InconsistentGroup,
     InvalidAnnotation,
-    MissingMembers,
     PartiallyBound,
     Planned,
     Reached,
@@ -102,7 +100,6 @@ class _View:
     spec: GangSpec
     tally: Tally
     now: float
-    compat: bool
 
     @property
     def strength(self) -> int:
@@ -116,16 +113,16 @@ class _View:
 
     @property
     def has_started(self) -> bool:
-        return is_satisfied(self.book, self.key, compat=self.compat)
+        return is_satisfied(self.book, self.key)
 
 
-def observe(book: GangBook, key: GangKey, now: float, *, compat: bool = False) -> GangStatus:
+def observe(book: GangBook, key: GangKey, now: float) -> GangStatus:
     """Tell how a gang stands at ``now``, in seconds since the epoch."""
     spec = book.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
-    view = _View(book, key, spec, book.tally(key), now, compat)
+    view = _View(book, key, spec, book.tally(key), now)
     pod_group = book.pod_group(key)
     before = pod_group.phase if pod_group is not None else Phase.UNSET
-    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=compat))
+    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=book.compat))
     start = pod_group.schedule_start if pod_group is not None else None
     if start is None and path[-1] not in _BEFORE_SCHEDULING:
         start = now
@@ -198,37 +195,8 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
 
 
 def _quorum(view: _View) -> Condition:
-    found = view.book.recall(view.key, _find_compat if view.compat else _find_ours)
+    found = tell_quorum(view.book, view.key)
     return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
-
-
-def _find_ours(book: GangBook, key: GangKey) -> Reached | NotReady:
-    return _find_quorum(book, key, compat=False)
-
-
-def _find_compat(book: GangBook, key: GangKey) -> Reached | NotReady:
-    return _find_quorum(book, key, compat=True)
-
-
-def _find_quorum(book: GangBook, key: GangKey, *, compat: bool) -> Reached | NotReady:
-    """Find the quorum as users are told; the same for all gangs of a group."""
-    found = find_quorum(book, key, compat=compat)
-    if isinstance(found, InconsistentGroup):
-        # A matter of the settings, reported there; the members may be complete all the same.
-        found = count_quorum(book, key, compat=compat)
-    if isinstance(found, MissingMembers | Reached):
-        return _count_succeeded(book, found)
-    return found
-
-
-def _count_succeeded(book: GangBook, found: MissingMembers | Reached) -> MissingMembers | Reached:
-    """Count members that have done their work among those that are there."""
-    counts = tuple(
-        replace(count, present=count.present + book.tally(count.gang).succeeded)
-        for count in found.gangs
-    )
-    complete = all(count.present >= count.min_member for count in counts)
-    return Reached(counts) if complete or isinstance(found, Reached) else MissingMembers(counts)
 
 
 def _spec_valid(view: _View) -> Condition:
@@ -257,8 +225,9 @@ def _bound(view: _View) -> Condition:
 
 
 def _degraded(view: _View) -> Condition:
-    if view.has_started and not view.has_place:
-        return ConditionType.DEGRADED, True, BelowMin(view.strength, view.spec.min_member)
+    needed = needed_strength(view.book, view.key)
+    if view.has_started and view.strength + view.tally.planned < needed:
+        return ConditionType.DEGRADED, True, BelowMin(view.strength, needed)
     return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 

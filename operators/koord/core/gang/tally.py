@@ -1,6 +1,8 @@
 """Running counts of the members of one gang, kept per change so that nothing is ever rescanned."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
 
 from koord.core.gang.group import GROUP_SEPARATOR
 from koord.core.pods import Handling, Pod, PodPhase
@@ -27,11 +29,24 @@ def is_present(pod: Pod) -> bool:
     return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
 
 
-def _was_released_as_member(pod: Pod) -> bool:
-    """Whether a pod was released with the gang that it now belongs to: labels can change later."""
+Release: TypeAlias = tuple[str, int]
+"""Of a release of ours: the group, and how much of its minimum the gang had with it (0: not known).
+"""
+
+
+@lru_cache(maxsize=256)
+def gangs_of(group: str) -> frozenset[str]:
+    """Return the gangs that a group is made of."""
+    return frozenset(group.split(GROUP_SEPARATOR))
+
+
+def _release_of(pod: Pod) -> Release | None:
+    """Return the release of a pod as member of the gang that it now belongs to: labels change."""
     if pod.recorded is None or pod.gang is None:
-        return False
-    return pod.gang.key in pod.recorded.group.split(GROUP_SEPARATOR)
+        return None
+    if pod.gang.key not in gangs_of(pod.recorded.group):
+        return None
+    return pod.recorded.group, pod.recorded.strength
 
 
 @dataclass(slots=True)
@@ -52,6 +67,8 @@ class Tally:
     """Members that ``is_placed`` says yes to."""
     released: int = 0
     """Placed by a release of ours with this gang: proof that the quorum had been reached."""
+    releases: dict[Release, int] = field(default_factory=dict)
+    """The releases of those, with how many members each has left."""
     present: int = 0
     """Members that ``is_present`` says yes to."""
     held: int = 0
@@ -99,9 +116,19 @@ class Tally:
         self.present += one * is_present(pod)
         if is_placed(pod):
             self.placed += one
-            self.released += one * _was_released_as_member(pod)
+            self._count_release(_release_of(pod), one)
         if pod.node:
             self.bound_alive += one
         else:
             self.held += one * pod.is_gated
             self.planned += one * (pod.recorded is not None and not pod.is_unschedulable)
+
+    def _count_release(self, release: Release | None, one: int) -> None:
+        if release is None:
+            return
+        self.released += one
+        left = self.releases.get(release, 0) + one
+        if left:
+            self.releases[release] = left
+        else:
+            del self.releases[release]

@@ -5,15 +5,12 @@ What a row stands for (a node, a kind of pods) is not known here.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from koord.core.placement.arrays import Ids, Mask
 from koord.core.selectors import LabelSelector, Operator, Requirement, is_beyond
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Ids: TypeAlias = npt.NDArray[np.int32]
 
 ABSENT: Final = -1
 MAX_COLUMNS: Final = 256
@@ -70,6 +67,7 @@ class Columns:
         self._labels[row] = labels
         for key, column in self._columns.items():
             column.write(row, labels.get(key))
+        self._drop_worn_out()
 
     def clear(self, row: int) -> None:
         """Forget a row."""
@@ -82,6 +80,12 @@ class Columns:
         for column in self._columns.values():
             column.grow(rows)
         self._rows = rows
+
+    def _drop_worn_out(self) -> None:
+        """Drop columns that have seen many more values than there are rows: most are past."""
+        most = 4 * self._rows + 64
+        for key in [key for key, one in self._columns.items() if len(one.values) > most]:
+            del self._columns[key]
 
     def column(self, key: str) -> Column:
         """Return the column of a label key, made on first sight."""

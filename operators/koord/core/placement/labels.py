@@ -6,24 +6,56 @@ Knows nothing of resources or of other pods.
 import numpy as np
 
 from koord.core.nodes import Node, Taint
-from koord.core.placement.columns import ABSENT, Column, Columns, Ids, Mask
+from koord.core.placement.arrays import Ids, Ints, Mask
+from koord.core.placement.columns import ABSENT, Column, Columns
 from koord.core.pods import Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+
+
+class _TaintSets:
+    """The taints of some effects, numbered by what a row has of them together."""
+
+    def __init__(self, rows: int, effects: frozenset[str]) -> None:
+        self._effects = effects
+        self._ids: Ids = np.full(rows, ABSENT, dtype=np.int32)
+        self._numbers: dict[tuple[Taint, ...], int] = {}
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether any node has, or had, such a taint."""
+        return any(self._numbers)
+
+    def write(self, row: int, taints: tuple[Taint, ...]) -> None:
+        ours = tuple(taint for taint in taints if taint.effect in self._effects)
+        self._ids[row] = self._numbers.setdefault(ours, len(self._numbers))
+
+    def clear(self, row: int) -> None:
+        self._ids[row] = ABSENT
+
+    def grow(self, rows: int) -> None:
+        more = np.full(rows - len(self._ids), ABSENT, dtype=np.int32)
+        self._ids = np.concatenate([self._ids, more])
+
+    def count(self, tolerations: tuple[Toleration, ...]) -> Ints:
+        """Count, per row, the taints that are not tolerated; rows without a node have one."""
+        counts = np.ones(len(self._numbers) + 1, dtype=np.int64)
+        for taints, number in self._numbers.items():
+            counts[number] = sum(not is_tolerated(taint, tolerations) for taint in taints)
+        return counts[self._ids]
 
 
 class LabelColumns:
     """Which rows carry which labels and taints."""
 
     def __init__(self, rows: int) -> None:
-        self._rows = rows
+        self.rows = rows
         self._nodes: dict[int, Node] = {}
         self._columns = Columns(rows)
         self._names: dict[str, int] = {}
-        self._taint_ids: Ids = np.full(rows, ABSENT, dtype=np.int32)
-        self._taint_numbers: dict[tuple[Taint, ...], int] = {}
+        self._repelling = _TaintSets(rows, frozenset({"NoSchedule", "NoExecute"}))
+        self._discouraging = _TaintSets(rows, frozenset({"PreferNoSchedule"}))
         self._is_open: Mask = np.zeros(rows, dtype=np.bool_)
         self._is_cordoned: Mask = np.zeros(rows, dtype=np.bool_)
 
@@ -33,9 +65,8 @@ class LabelColumns:
         self._nodes[row] = node
         self._names[node.name] = row
         self._columns.write(row, node.labels)
-        taints = tuple(taint for taint in node.taints if taint.effect in _REPELLING)
-        number = self._taint_numbers.setdefault(taints, len(self._taint_numbers))
-        self._taint_ids[row] = number
+        self._repelling.write(row, node.taints)
+        self._discouraging.write(row, node.taints)
         self._is_open[row] = not node.is_terminating
         self._is_cordoned[row] = node.is_unschedulable
 
@@ -46,18 +77,19 @@ class LabelColumns:
             return
         self._names.pop(node.name, None)
         self._columns.clear(row)
-        self._taint_ids[row] = ABSENT
+        self._repelling.clear(row)
+        self._discouraging.clear(row)
         self._is_open[row] = self._is_cordoned[row] = False
 
     def grow(self, rows: int) -> None:
         """Make room for rows up to ``rows``."""
         self._columns.grow(rows)
-        more = np.full(rows - self._rows, ABSENT, dtype=np.int32)
-        self._taint_ids = np.concatenate([self._taint_ids, more])
-        flags = np.zeros(rows - self._rows, dtype=np.bool_)
+        self._repelling.grow(rows)
+        self._discouraging.grow(rows)
+        flags = np.zeros(rows - self.rows, dtype=np.bool_)
         self._is_open = np.concatenate([self._is_open, flags])
         self._is_cordoned = np.concatenate([self._is_cordoned, flags])
-        self._rows = rows
+        self.rows = rows
 
     def open_rows(self, tolerations: tuple[Toleration, ...]) -> Mask:
         """Return the rows that are neither cordoned nor on their way out, for these tolerations."""
@@ -67,10 +99,7 @@ class LabelColumns:
 
     def tolerated_rows(self, tolerations: tuple[Toleration, ...]) -> Mask:
         """Return the rows all of whose repelling taints are tolerated."""
-        verdicts = np.zeros(len(self._taint_numbers) + 1, dtype=np.bool_)
-        for taints, number in self._taint_numbers.items():
-            verdicts[number] = all(is_tolerated(taint, tolerations) for taint in taints)
-        return verdicts[self._taint_ids]
+        return np.equal(self._repelling.count(tolerations), 0)
 
     def selected_rows(
         self,
@@ -78,7 +107,7 @@ class LabelColumns:
         terms: tuple[SelectorTerm, ...] | None,
     ) -> Mask:
         """Return the rows that a node selector and required node affinity both admit."""
-        mask = np.ones(self._rows, dtype=np.bool_)
+        mask = np.ones(self.rows, dtype=np.bool_)
         for key, value in selector:
             mask &= self._columns.matching(Requirement(key, Operator.IN, (value,)))
         if terms is not None:
@@ -87,7 +116,7 @@ class LabelColumns:
 
     def rows_of_any(self, terms: tuple[SelectorTerm, ...]) -> Mask:
         """Return the rows that at least one node selector term selects."""
-        mask = np.zeros(self._rows, dtype=np.bool_)
+        mask = np.zeros(self.rows, dtype=np.bool_)
         for term in terms:
             if not term.expressions and not term.fields:
                 continue
@@ -98,7 +127,7 @@ class LabelColumns:
         return mask
 
     def _named(self, requirement: Requirement) -> Mask:
-        mask = np.zeros(self._rows, dtype=np.bool_)
+        mask = np.zeros(self.rows, dtype=np.bool_)
         if requirement.key != "metadata.name":
             return mask
         for name in requirement.values:
@@ -106,6 +135,17 @@ class LabelColumns:
             if row is not None:
                 mask[row] = True
         return mask if requirement.operator is Operator.IN else ~mask
+
+    def preferred(self, preferences: tuple[tuple[int, SelectorTerm], ...]) -> Ints:
+        """Return, per row, the sum of the weights of the terms that select it."""
+        total = np.zeros(self.rows, dtype=np.int64)
+        for weight, term in preferences:
+            total += weight * self.rows_of_any((term,))
+        return total
+
+    def unwanted(self, tolerations: tuple[Toleration, ...]) -> Ints | None:
+        """Count, per row, taints that would rather not have the pod; None if none ever did."""
+        return self._discouraging.count(tolerations) if self._discouraging.is_in_use else None
 
     def column(self, key: str) -> Column:
         """Return the column of a label key."""

@@ -5,21 +5,30 @@ snapshot is rolled back to where it was. What a unit does not get, the next one 
 planner serves the operators, ``koord explain`` and what-if questions.
 
 Order of trying within a unit: shapes with the least room first, so that a picky pod is not left
-without its node by an easy one.
+without its node by an easy one. Pods that found no room by that may find some beside members that
+were placed after them, so they are tried again.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2s
 
 from koord.core.placement.fill import fill
+from koord.core.placement.gathering import find_gatherings
 from koord.core.placement.quota_gate import Admitted
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import explain_shortage
 from koord.core.placement.snapshot import Checkpoint, Snapshot
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import InsufficientNodes, NeedsKubeScheduler, PinnedNodeUnfit, Reason
+from koord.core.reasons import (
+    InsufficientNodes,
+    NeedsKubeScheduler,
+    PinnedNodeUnfit,
+    Reason,
+    VolumeNotReady,
+)
 
 
 def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
@@ -27,6 +36,8 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     attempt = _Attempt(snapshot, scoring)
+    units = list(units)
+    _note_constraints(snapshot, units)
     for unit in units:
         admitted = snapshot.quotas.admit(unit) if snapshot.quotas else Admitted(unit)
         if isinstance(admitted, Refusal):
@@ -39,13 +50,17 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
             refusals.append(replace(outcome, pods=unit.pods))
             continue
         placements.append(outcome)
-        left_over = _left_over(admitted.unit, outcome, snapshot)
-        if admitted.reason is not None:
-            rest = left_over.pods if left_over else ()
-            left_over = Refusal(unit.key, (*rest, *admitted.left), admitted.reason)
+        left_over = admitted.add_left(_left_over(admitted.unit, outcome, snapshot))
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
+
+
+def _note_constraints(snapshot: Snapshot, units: Iterable[Unit]) -> None:
+    for unit in units:
+        for pod in unit.pods:
+            if pod.shape.constraints is not None:
+                snapshot.note(pod.shape.constraints)
 
 
 class _Attempt:
@@ -57,25 +72,26 @@ class _Attempt:
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
 
     def decide(self, unit: Unit) -> Placement | Refusal:
-        obstacle = _obstacle(unit, self._snapshot)
+        pods = unit.pods
+        obstacle = _obstacle(pods, self._snapshot)
         if obstacle is not None:
-            return Refusal(unit.key, unit.pods, obstacle)
-        question = _question_of(unit)
+            return Refusal(unit.key, pods, obstacle)
+        question = self._question_of(pods) if unit.required == len(pods) else None
         known = None if question is None else self._refused.get(question)
         if known is not None:
-            return Refusal(unit.key, unit.pods, replace(known, first=unit.pods[0].key))
-        placed = self._place(unit)
+            return Refusal(unit.key, pods, replace(known, first=pods[0].key))
+        placed = self._place(unit, pods)
         if isinstance(placed, InsufficientNodes):
             if question is not None:
                 self._refused[question] = placed
-            return Refusal(unit.key, unit.pods, placed)
+            return Refusal(unit.key, pods, placed)
         self._refused.clear()
         placed.sort(key=lambda assignment: assignment.pod.key)
-        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed))
+        strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
+        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed), strengths)
 
-    def _place(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
+    def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()
-        pods = unit.pods
         placed = self._assign(pods)
         if len(placed) == len(pods) or (placed and not unit.required):
             return placed
@@ -113,17 +129,39 @@ class _Attempt:
         return reason
 
     def _assign(self, pods: Sequence[Pod]) -> list[Assignment]:
+        """Place as many of ``pods`` as fit, gathered in one place if that is how all of them do."""
+        mark = self._snapshot.checkpoint()
+        placed = self._assign_once(pods)
+        if len(placed) == len(pods) or not any(map(_has_affinity, _distinct(pods))):
+            return placed
+        self._snapshot.rollback(mark)
+        shapes = Counter(self._snapshot.shapes_of(pods))
+        for confined in find_gatherings(self._snapshot, shapes):
+            self._snapshot.confined = confined
+            placed = self._assign_once(pods)
+            self._snapshot.confined = {}
+            if len(placed) == len(pods):
+                return placed
+            self._snapshot.rollback(mark)
+        return self._assign_once(pods)
+
+    def _assign_once(self, pods: Sequence[Pod]) -> list[Assignment]:
         """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
-        for pod in pods:
-            kept = self._keep_promise(pod)
+        for pod, shape in zip(pods, self._snapshot.shapes_of(pods), strict=True):
+            kept = None if pod.recorded is None else self._keep_promise(pod)
             if kept is None:
-                waiting.setdefault(pod.shape, []).append(pod)
+                waiting.setdefault(shape, []).append(pod)
             else:
                 assignments.append(kept)
-        for shape in self._hardest_first(waiting):
-            assignments += self._assign_shape(shape, waiting[shape])
+        while waiting:
+            before = len(assignments)
+            for shape in self._hardest_first(waiting):
+                assignments += self._assign_shape(shape, waiting[shape])
+            waiting = {s: left for s, left in waiting.items() if left and s.constraints is not None}
+            if len(assignments) == before:
+                break
         return assignments
 
     def _keep_promise(self, pod: Pod) -> Assignment | None:
@@ -137,12 +175,14 @@ class _Attempt:
         if pod.pinned:
             return Assignment(pod, node)
         row = self._snapshot.table.row_of.get(node)
-        if row is None or not self._snapshot.room_at(pod.shape, row):
+        shape = self._snapshot.shape_of(pod)
+        if row is None or not self._snapshot.room_at(shape, row):
             return None
-        self._snapshot.place(pod.shape, row)
+        self._snapshot.place(shape, row)
         return Assignment(pod, node)
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
+        """Place pods of one shape, and leave in ``pods`` those that found no room."""
         shares = fill(self._snapshot, shape, len(pods), self._scoring)
         table = self._snapshot.table
         names = sorted(
@@ -150,8 +190,10 @@ class _Attempt:
             for share in shares
         )
         nodes = [name for _, name, count in names for _ in range(count)]
-        ordered = sorted(pods, key=_order_of) if len(nodes) < len(pods) else pods
-        return [Assignment(pod, node) for pod, node in zip(ordered, nodes, strict=False)]
+        if nodes and len(nodes) < len(pods):
+            pods.sort(key=_order_of)
+        chosen, pods[:] = pods[: len(nodes)], pods[len(nodes) :]
+        return [Assignment(pod, node) for pod, node in zip(chosen, nodes, strict=True)]
 
     def _hardest_first(self, waiting: dict[PodShape, list[Pod]]) -> list[PodShape]:
         if len(waiting) < 2:
@@ -159,24 +201,37 @@ class _Attempt:
         room = {shape: int(self._snapshot.room(shape).sum()) for shape in waiting}
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
-
-def _question_of(unit: Unit) -> tuple[PodShape, int] | None:
-    """Return what a unit asks when it is so simple that another may ask exactly the same."""
-    pods = unit.pods
-    shape = pods[0].shape
-    if unit.required != len(pods) or any(pod.shape is not shape or pod.recorded for pod in pods):
-        return None
-    return shape, len(pods)
+    def _question_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
+        """Return what pods that are all required ask, if others may ask exactly the same."""
+        if any(pod.recorded for pod in pods):
+            return None
+        shapes = self._snapshot.shapes_of(pods)
+        return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
 
 
-def _obstacle(unit: Unit, snapshot: Snapshot) -> Reason | None:
-    """Return what keeps a unit from being placed by us wherever there may be room."""
-    for pod in unit.pods:
+def _obstacle(pods: Sequence[Pod], snapshot: Snapshot) -> Reason | None:
+    """Return what keeps pods from being placed by us wherever there may be room."""
+    for pod in pods:
         if pod.shape.needs_kube_scheduler and pod.handling is not Handling.RELEASE_PINNED:
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not snapshot.holds(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
+        if not pod.claims:
+            continue
+        unready = snapshot.volume_obstacle(pod)
+        if isinstance(unready, VolumeNotReady):
+            return unready
+        if unready is not None and pod.handling is not Handling.RELEASE_PINNED:
+            return unready
     return None
+
+
+def _distinct(pods: Sequence[Pod]) -> Iterable[PodShape]:
+    return {id(pod.shape): pod.shape for pod in pods}.values()
+
+
+def _has_affinity(shape: PodShape) -> bool:
+    return shape.constraints is not None and bool(shape.constraints.affinity)
 
 
 def _order_of(pod: Pod) -> tuple[int, float, str, str]:

@@ -4,7 +4,7 @@ A gate belongs to one planning cycle. It knows which quota a pod belongs to from
 tries units on a ledger of its own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,6 +41,13 @@ class Admitted:
     served: QuotaName = ""
     """The quota that exceeds its share for the unit."""
 
+    def add_left(self, refusal: Refusal | None) -> Refusal | None:
+        """Return why surplus has no place, that for which there was no node included."""
+        if self.reason is None:
+            return refusal
+        rest = refusal.pods if refusal else ()
+        return Refusal(self.unit.key, (*rest, *self.left), self.reason)
+
 
 class QuotaGate:
     """What one planning cycle asks of quotas; charges are undone with the ledger's own rollback.
@@ -54,8 +61,8 @@ class QuotaGate:
         ledger: Ledger,
         pending: Callable[[], Iterable[Unit]],
     ) -> None:
-        self.served: dict[QuotaName, float] = {}
-        """Quotas that were given leftovers in this cycle, and when."""
+        self._served: dict[UnitKey, QuotaName] = {}
+        """Unit -> the quota that exceeds its share for it."""
         self._keeper = keeper
         self._ledger = ledger
         self._pending = pending
@@ -95,8 +102,12 @@ class QuotaGate:
             self._ledger.rollback(admitted.mark)
             for charge in self._charges_of(placed):
                 self._ledger.charge(charge)
-        if admitted.served and placed:
-            self.served[admitted.served] = self._newest
+        if admitted.served:
+            self._served[admitted.unit.key] = admitted.served
+
+    def served_by(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
+        """Return the quotas that were given leftovers for these units, and when."""
+        return {quota: self._newest for unit, quota in self._served.items() if unit in placed}
 
     def is_relieved(self, unit: Unit, reason: Reason) -> bool:
         """Whether a unit that quotas refused is worth another try."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from koord.core.nodes import Node
+from koord.core.placement.arrays import HOSTNAME, Mask
 from koord.core.placement.labels import is_tolerated
+from koord.core.placement.obstacles import Obstacles
 from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.table import Mask
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
 
@@ -33,11 +34,9 @@ class NodeOffer:
 
 def explain_shortage(snapshot: Snapshot, want: int, fit: int, first: Pod) -> InsufficientNodes:
     """Say why ``first`` has no place on the snapshot as it is, and what would help."""
-    shape = first.shape
+    shape = snapshot.shape_of(first)
     refused = count_refusals(snapshot, shape)
     resource, request = _scarcest(shape, refused)
-    empty = snapshot.room_when_empty(shape)
-    largest = int(empty.max()) if empty.size else 0
     return InsufficientNodes(
         want=want,
         fit=fit,
@@ -46,45 +45,62 @@ def explain_shortage(snapshot: Snapshot, want: int, fit: int, first: Pod) -> Ins
         first=first.key,
         resource=resource,
         request=request,
-        more_nodes=-(-(want - fit) // largest) if largest else 0,
+        more_nodes=_more_nodes(snapshot, shape, want - fit),
     )
+
+
+def _more_nodes(snapshot: Snapshot, shape: PodShape, missing: int) -> int | None:
+    """Return how many more nodes would do; None if that depends on other pods or on volumes."""
+    if not (shape.is_alone or _keeps_others_off_its_node_only(shape)):
+        return None
+    empty = snapshot.room_when_empty(shape)
+    largest = int(empty.max(initial=0))
+    if not shape.is_alone:
+        largest = min(largest, 1)
+    return -(-missing // largest) if largest else 0
+
+
+def _keeps_others_off_its_node_only(shape: PodShape) -> bool:
+    """Whether all that such pods ask is that there be one of them per node."""
+    constraints = shape.constraints
+    if constraints is None or constraints.affinity or constraints.spread or shape.volumes:
+        return False
+    return any(
+        term.topology_key == HOSTNAME and term.pods in shape.sought_by
+        for term in constraints.anti_affinity
+    ) and all(term.topology_key == HOSTNAME for term in constraints.anti_affinity)
 
 
 def count_refusals(snapshot: Snapshot, shape: PodShape) -> tuple[RefusedNodes, ...]:
     """Count nodes by cause, most frequent first."""
     left = snapshot.table.is_live.copy()
+    lacks = np.zeros_like(left)
     refused: list[RefusedNodes] = []
-    lacking: list[RefusedNodes] = []
     for refusal, resource, passed in snapshot.checks(shape):
-        failing = left & ~passed
         if refusal is NodeRefusal.RESOURCE:
+            failing = left & ~passed
+            lacks |= failing
             if failing.any():
-                lacking.append(RefusedNodes(refusal, int(failing.sum()), resource))
+                refused.append(RefusedNodes(refusal, int(failing.sum()), resource))
             continue
-        refused += _by_detail(snapshot, shape, refusal, failing)
+        left &= ~lacks
+        refused += _by_detail(snapshot, shape, refusal, left & ~passed)
         left &= passed
     return tuple(
-        sorted(refused + lacking, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
+        sorted(refused, key=lambda entry: (-entry.nodes, entry.refusal, entry.resource)),
     )
 
 
-def offers(snapshot: Snapshot, shape: PodShape) -> list[NodeOffer]:
-    """Return every node's answer for a shape, nodes in the order of names."""
+def offers(obstacles: Obstacles) -> list[NodeOffer]:
+    """Return every node's answer for a pod, nodes in the order of names."""
+    snapshot, shape = obstacles.snapshot, obstacles.shape
     room = snapshot.room(shape)
-    checks = [
-        (refusal, resource, passed)
-        for refusal, resource, passed in snapshot.checks(shape)
-        if refusal is not NodeRefusal.RESOURCE
-    ]
+    checks = list(snapshot.checks(shape))
     answers = []
     for name, row in snapshot.table.live_rows():
-        failed = (cause for cause, _, passed in checks if not passed[row])
-        refusal: NodeRefusal | None = next(failed, None)
-        node = snapshot.table.node_at(row)
+        refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
+        detail = obstacles.describe(refusal, row)
         short = _short_at(snapshot, shape, row)
-        if refusal is None and short:
-            refusal = NodeRefusal.RESOURCE
-        detail = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ""
         answers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
     return answers
 

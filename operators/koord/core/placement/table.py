@@ -7,16 +7,13 @@ not depend on the order of arrival sorts by ``name_rank``. Knows nothing of gang
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from koord.core.nodes import Node
+from koord.core.placement.arrays import Ints, Mask
 from koord.core.placement.labels import LabelColumns
 from koord.core.pods import PodShape
 from koord.core.reasons import NodeRefusal
 from koord.core.units import CPU, MEMORY, PODS
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _FIRST_ROWS = 64
 _FIRST_COLUMNS = 8
@@ -108,13 +105,14 @@ class NodeTable:
         return row
 
     def eligible(self, shape: PodShape) -> Mask:
-        """Return the rows that could take the shape if they were empty; do not write to it."""
-        mask = self._eligible.get(shape)
+        """Return the rows that the spec admits, whatever else is there; do not write to it."""
+        spec = shape.spec
+        mask = self._eligible.get(spec)
         if mask is None:
             mask = self.is_live.copy()
-            for _, rows in self.static_checks(shape):
+            for _, rows in self.static_checks(spec):
                 mask &= rows
-            self._eligible[shape] = mask
+            self._eligible[spec] = mask
         return mask
 
     def static_checks(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, Mask]]:

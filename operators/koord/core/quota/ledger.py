@@ -7,14 +7,15 @@ in ``admission``, not here.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NewType, TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.quota.model import Charge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 from koord.core.units import Amounts
 
-Checkpoint = NewType("Checkpoint", int)
-NOTHING_CHARGED: Final = Checkpoint(0)
+Checkpoint: TypeAlias = int
+"""How many charges there have been."""
+NOTHING_CHARGED: Final[Checkpoint] = 0
 Check: TypeAlias = Callable[[Charge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""
 
@@ -86,7 +87,7 @@ class Ledger:
 
     def checkpoint(self) -> Checkpoint:
         """Return where the ledger stands now."""
-        return Checkpoint(len(self._log))
+        return len(self._log)
 
     def rollback(self, mark: Checkpoint) -> None:
         """Take back every charge since ``mark``."""

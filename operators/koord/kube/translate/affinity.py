@@ -1,7 +1,7 @@
 """Where a pod may go: node selector, required node affinity, tolerations.
 
-Also says what of it only kube-scheduler can serve, and in which form the required terms stand, for
-the patch that pins a pod. Parsed once per distinct text.
+Also says in which form the required terms stand, for the patch that pins a pod. Parsed once per
+distinct text.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from koord.core.pods import Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm
@@ -45,12 +45,12 @@ class AffinityForm:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAffinity:
-    """``spec.affinity``: the core's terms, their form, and what is beyond us."""
+    """``spec.affinity.nodeAffinity``: the core's terms, and their form."""
 
     terms: tuple[SelectorTerm, ...] | None = None
     form: AffinityForm = AffinityForm()
     pinned_to: str = ""
-    needs_kube_scheduler: tuple[str, ...] = ()
+    preferences: tuple[tuple[int, SelectorTerm], ...] = ()
 
 
 class _Expression(Struct, gc=False):
@@ -69,20 +69,21 @@ class _NodeSelector(Struct, rename="camel", gc=False):
 
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class _Preferred(Struct, gc=False):
+    weight: int = 0
+    preference: _Term = msgspec.field(default_factory=_Term)
 
 
 class _NodeAffinity(Struct, gc=False):
     required: _NodeSelector | None = msgspec.field(default=None, name=_REQUIRED)
-
-
-class _PodAffinity(Struct, gc=False):
-    required: list[Raw] | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: list[_Preferred] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
 class _Affinity(Struct, rename="camel", gc=False):
     node_affinity: _NodeAffinity | None = None
-    pod_affinity: _PodAffinity | None = None
-    pod_anti_affinity: _PodAffinity | None = None
 
 
 class _WireToleration(Struct, gc=False):
@@ -93,6 +94,7 @@ class _WireToleration(Struct, gc=False):
 
 
 _affinity_decoder = msgspec.json.Decoder(_Affinity | None)
+_node_selector_decoder = msgspec.json.Decoder(_NodeSelector | None)
 _selector_decoder = msgspec.json.Decoder(dict[str, str] | None)
 _tolerations_decoder = msgspec.json.Decoder(list[_WireToleration] | None)
 _NO_AFFINITY: Final = ParsedAffinity()
@@ -104,25 +106,29 @@ def parse_affinity(raw: bytes) -> ParsedAffinity:
     affinity = _affinity_decoder.decode(raw) if raw else None
     if affinity is None:
         return _NO_AFFINITY
-    beyond = tuple(
-        f"spec.affinity.{name}.{_REQUIRED}"
-        for name, inter in (
-            ("podAffinity", affinity.pod_affinity),
-            ("podAntiAffinity", affinity.pod_anti_affinity),
-        )
-        if inter is not None and inter.required
-    )
     node_affinity = affinity.node_affinity
+    preferences = _parse_preferences(node_affinity)
     if node_affinity is None or node_affinity.required is None:
         depth = Depth.AFFINITY if node_affinity is None else Depth.NODE_AFFINITY
-        return ParsedAffinity(form=AffinityForm(depth), needs_kube_scheduler=beyond)
+        return ParsedAffinity(form=AffinityForm(depth), preferences=preferences)
     terms = tuple(_parse_term(t) for t in node_affinity.required.node_selector_terms or ())
     return ParsedAffinity(
         terms=terms,
         form=AffinityForm(Depth.REQUIRED, tuple(map(_form_of, terms))),
         pinned_to=_pinned_to(terms),
-        needs_kube_scheduler=beyond,
+        preferences=preferences,
     )
+
+
+def _parse_preferences(affinity: _NodeAffinity | None) -> tuple[tuple[int, SelectorTerm], ...]:
+    preferred = (affinity.preferred if affinity else None) or ()
+    return tuple((one.weight, _parse_term(one.preference)) for one in preferred if one.weight)
+
+
+def parse_node_selector(raw: bytes) -> tuple[SelectorTerm, ...] | None:
+    """Read a node selector, such as that of a volume; None if there is none."""
+    selector = _node_selector_decoder.decode(raw)
+    return None if selector is None else tuple(map(_parse_term, selector.node_selector_terms or ()))
 
 
 @lru_cache(maxsize=8192)

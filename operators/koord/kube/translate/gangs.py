@@ -12,9 +12,12 @@ from koord.api.gang import (
     GangDefaults,
     GangSettings,
     NameSource,
+    PodGang,
+    make_foreign_name,
     parse_pod_gang,
     parse_pod_group_settings,
 )
+from koord.api.keys import foreign
 from koord.api.keys import gang as keys
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
@@ -30,11 +33,16 @@ from koord.core.gang.model import (
     PodGroup,
 )
 from koord.core.gang.status import ConditionType
-from koord.kube.wire import Condition, ObjectMeta, WirePodGroup
+from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
 _NO_TEXTS: Final[dict[str, str]] = {}
-_LABELS: Final = (keys.POD_GROUP, keys.LEGACY_NAME, keys.LEGACY_MIN_AVAILABLE)
+_LABELS: Final = (
+    keys.POD_GROUP,
+    keys.LEGACY_NAME,
+    keys.LEGACY_MIN_AVAILABLE,
+    foreign.KUEUE_NAME,
+)
 _ANNOTATIONS: Final = (
     keys.NAME,
     keys.MIN_AVAILABLE,
@@ -44,6 +52,7 @@ _ANNOTATIONS: Final = (
     keys.MATCH_POLICY,
     keys.MATCH_POLICY_ALIAS,
     keys.GROUPS,
+    foreign.KUEUE_TOTAL,
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
 
@@ -55,32 +64,44 @@ class ClaimBook:
         self._defaults = defaults
         self._known: dict[tuple[str | None, ...], GangClaim] = {}
 
-    def look_up(self, meta: ObjectMeta) -> GangClaim | None:
-        """Return a pod's claim; None for a pod without a gang."""
+    def look_up(self, meta: ObjectMeta, native: str = "") -> GangClaim | None:
+        """Return a pod's claim; None for a pod without a gang.
+
+        ``native`` is the PodGroup of Kubernetes' own that it names.
+        """
         labels, annotations = meta.labels or _NO_TEXTS, meta.annotations or _NO_TEXTS
         if not (
-            labels.get(keys.POD_GROUP) or labels.get(keys.LEGACY_NAME) or annotations.get(keys.NAME)
+            native
+            or labels.get(keys.POD_GROUP)
+            or labels.get(keys.LEGACY_NAME)
+            or annotations.get(keys.NAME)
+            or labels.get(foreign.KUEUE_NAME)
         ):
             return None
-        key = (meta.namespace, *map(labels.get, _LABELS), *map(annotations.get, _ANNOTATIONS))
+        key = (
+            meta.namespace,
+            native,
+            *map(labels.get, _LABELS),
+            *map(annotations.get, _ANNOTATIONS),
+        )
         claim = self._known.get(key)
         if claim is None:
-            claim = _make_claim(meta.namespace, labels, annotations, self._defaults)
+            gang = parse_pod_gang(meta.namespace, labels, annotations, self._defaults, native)
+            claim = _make_claim(meta.namespace, gang)
             if len(self._known) >= MAX_CLAIMS:
                 self._known.clear()
             self._known[key] = claim
         return claim
 
 
-def _make_claim(
-    namespace: str, labels: dict[str, str], annotations: dict[str, str], defaults: GangDefaults
-) -> GangClaim:
-    gang = parse_pod_gang(namespace, labels, annotations, defaults)
+def _make_claim(namespace: str, gang: PodGang | None) -> GangClaim:
     if gang is None:
         raise ValueError("a gang is named by nothing")
     key = make_gang_key(namespace, gang.name)
     if gang.source is NameSource.POD_GROUP_LABEL:
         return GangClaim(key, GangSource.POD_GROUP)
+    if gang.source is NameSource.NATIVE:
+        return GangClaim(key, GangSource.NATIVE)
     bad = _bad_values(gang.bad)
     declared = None
     if gang.settings is not None:
@@ -133,7 +154,7 @@ class PodGroupTranslator:
     """Translates PodGroups, and keeps what stands in their status for those who write it."""
 
     def __init__(self, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> None:
-        self._defaults = defaults
+        self.defaults = defaults
         self._statuses: dict[str, bytes] = {}
 
     def status_of(self, uid: str) -> dict[str, Any] | None:
@@ -156,7 +177,7 @@ class PodGroupTranslator:
             wire.spec.min_member,
             wire.spec.schedule_timeout_seconds,
             meta.annotations or _NO_TEXTS,
-            self._defaults,
+            self.defaults,
         )
         status = self._remember(meta.uid, bytes(wire.status))
         start = status.schedule_start_time
@@ -181,3 +202,20 @@ class PodGroupTranslator:
         except msgspec.DecodeError:
             # Somebody wrote nonsense into the status: it is ours to write anew.
             return _GroupStatus()
+
+
+def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:
+    """Return a PodGroup of Kubernetes' own as a gang; without gang policy it needs nobody."""
+    meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
+    key = make_gang_key(meta.namespace, make_foreign_name(foreign.NATIVE_GROUP, meta.name))
+    settings, _ = parse_pod_group_settings(
+        key, gang.min_count if gang is not None else 0, None, _NO_TEXTS, defaults
+    )
+    return PodGroup(
+        key=key,
+        uid=meta.uid,
+        spec=_make_spec(key, settings, GangSource.NATIVE, ()),
+        generation=meta.generation,
+        created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        is_terminating=meta.deletion_timestamp is not None,
+    )

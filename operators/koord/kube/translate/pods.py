@@ -14,17 +14,19 @@ import msgspec
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import own
 from koord.api.keys import quota as quota_keys
-from koord.core.pods import Handling, Pod, PodPhase, PodShape, RecordedPlan
+from koord.core.constraints import Profile
+from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.kube.plannote import decode_plan
 from koord.kube.translate.affinity import AffinityForm
 from koord.kube.translate.gangs import ClaimBook
-from koord.kube.translate.shapes import ShapeBook
+from koord.kube.translate.shapes import ShapeBook, claims_of
 from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
 MAX_WORDS: Final = 1 << 17
+MAX_PROFILES: Final = 1 << 16
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
@@ -53,6 +55,7 @@ class PodTranslator:
         self._claims = ClaimBook(defaults)
         self._forms: dict[str, PodForm] = {}
         self._words: dict[str, str] = {}
+        self._profiles: dict[Profile, Profile] = {}
 
     def form_of(self, uid: str) -> PodForm | None:
         """Return the last seen form of a waiting pod of ours."""
@@ -76,15 +79,19 @@ class PodTranslator:
         # A plan beside a gate is a copy: the release writes the one and removes the other.
         recorded = None if gates else _recorded(meta)
         pinned = recorded is not None and shaped.pinned_to == recorded.node
-        handling = self._handling(spec, gates, shaped.shape, pinned=pinned)
+        claims = claims_of(wire)
+        is_left = bool(shaped.shape.needs_kube_scheduler or claims)
+        handling = self._handling(spec, gates, is_left=is_left, pinned=pinned)
         is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         pod = Pod(
             uid=meta.uid,
             namespace=self._word(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
+            profile=self._profile(meta),
+            claims=claims,
             handling=handling,
-            gang=self._claims.look_up(meta),
+            gang=self._claims.look_up(meta, _native_group(spec)),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._word(spec.node_name),
@@ -111,8 +118,8 @@ class PodTranslator:
         self,
         spec: PodSpec,
         gates: list[str],
-        shape: PodShape,
         *,
+        is_left: bool,
         pinned: bool,
     ) -> Handling:
         is_named = spec.scheduler_name == self._scheduler_name
@@ -123,7 +130,6 @@ class PodTranslator:
         if not is_named:
             # Released by us for a node that kube-scheduler may bind it to just as well; what only
             # kube-scheduler can do is left to it.
-            is_left = bool(shape.needs_kube_scheduler)
             return Handling.BIND if pinned and not is_left else Handling.NOT_OURS
         return Handling.FOREIGN_GATE if gates else Handling.BIND
 
@@ -137,6 +143,18 @@ class PodTranslator:
         if not meta.owner_references:
             return ()
         return tuple(sorted(self._word(owner.name) for owner in meta.owner_references))
+
+    def _profile(self, meta: ObjectMeta) -> Profile:
+        """Return the one copy of a namespace and labels that many pods share."""
+        seen = Profile(meta.namespace, meta.labels or {})
+        known = self._profiles.get(seen)
+        if known is None:
+            if len(self._profiles) >= MAX_PROFILES:
+                self._profiles.clear()
+            labels = {self._word(key): self._word(value) for key, value in seen.labels.items()}
+            known = Profile(self._word(meta.namespace), labels)
+            self._profiles[known] = known
+        return known
 
     def _word(self, text: str) -> str:
         """Return the one copy of a text that many pods share."""
@@ -152,6 +170,10 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
     )
+
+
+def _native_group(spec: PodSpec) -> str:
+    return spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
 
 
 def _is_daemon(meta: ObjectMeta) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from koord.core.constraints import ClaimUse, PodConstraints
 from koord.core.placement.requests import InitContainer, effective_requests, resized_requests
 from koord.core.pods import HostPort, PodShape
 from koord.core.selectors import SelectorTerm
@@ -23,6 +24,7 @@ from koord.kube.translate.affinity import (
     parse_tolerations,
 )
 from koord.kube.translate.amounts import parse_amounts, parse_requests
+from koord.kube.translate.company import has_company, parse_constraints, spread_label_keys
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
 MAX_SHAPES: Final = 1 << 16
@@ -81,8 +83,8 @@ def _key_of(pod: WirePod) -> _Key:
         bytes(spec.affinity),
         bytes(spec.tolerations),
         bytes(spec.resource_claims),
-        bytes(spec.topology_spread_constraints),
-        _claims_of(spec),
+        _company_of(pod),
+        _inline_disks(spec),
         _resizes_key(pod) if spec.node_name else None,
     )
 
@@ -117,7 +119,9 @@ def _make_shape(pod: WirePod, affinity: ParsedAffinity) -> PodShape:
         terms=_terms_that_count(affinity, is_bound=bool(spec.node_name)),
         tolerations=parse_tolerations(bytes(spec.tolerations)),
         host_ports=_all_host_ports(spec),
-        needs_kube_scheduler=_beyond_us(spec, affinity),
+        preferences=affinity.preferences,
+        constraints=_constraints_of(pod),
+        needs_kube_scheduler=_beyond_us(spec),
     )
 
 
@@ -196,25 +200,60 @@ def _host_ports(ports: Iterable[ContainerPort]) -> tuple[tuple[int, str, str], .
     )
 
 
-def _claims_of(spec: PodSpec) -> tuple[str, ...]:
-    found = []
-    for i, volume in enumerate(spec.volumes or ()):
-        if volume.persistent_volume_claim:
-            found.append(f"spec.volumes[{i}].persistentVolumeClaim")
-        elif volume.ephemeral:
-            found.append(f"spec.volumes[{i}].ephemeral")
-    return tuple(found)
+def _company_of(pod: WirePod) -> _Key | None:
+    """Collect what else decides what a pod asks of others: its namespace and some labels."""
+    spec = pod.spec
+    spread = bytes(spec.topology_spread_constraints)
+    if not has_company(bytes(spec.affinity), spread):
+        return None
+    labels = pod.metadata.labels or {}
+    keys = spread_label_keys(spread)
+    return spread, pod.metadata.namespace, tuple((k, labels[k]) for k in keys if k in labels)
 
 
-def _beyond_us(spec: PodSpec, affinity: ParsedAffinity) -> tuple[str, ...]:
-    """Name the fields that only kube-scheduler can serve."""
-    claims = ("spec.resourceClaims",) if _parse_objects(bytes(spec.resource_claims)) else ()
-    spread = tuple(
-        f"spec.topologySpreadConstraints[{i}]"
-        for i, entry in enumerate(_parse_objects(bytes(spec.topology_spread_constraints)))
-        if entry.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+def _constraints_of(pod: WirePod) -> PodConstraints | None:
+    company = _company_of(pod)
+    if company is None:
+        return None
+    spread, namespace, labels = company
+    return parse_constraints(bytes(pod.spec.affinity), spread, namespace, labels)
+
+
+_DISKS: Final = {
+    "gcePersistentDisk": "gce_persistent_disk",
+    "awsElasticBlockStore": "aws_elastic_block_store",
+    "iscsi": "iscsi",
+    "rbd": "rbd",
+}
+"""Disks named in the pod itself, which two pods may not always share."""
+
+
+def _inline_disks(spec: PodSpec) -> tuple[str, ...]:
+    return tuple(
+        f"spec.volumes[{at}].{name}"
+        for at, volume in enumerate(spec.volumes or ())
+        for name, field in _DISKS.items()
+        if getattr(volume, field)
     )
-    return (*claims, *_claims_of(spec), *affinity.needs_kube_scheduler, *spread)
+
+
+def _beyond_us(spec: PodSpec) -> tuple[str, ...]:
+    """Name the fields that only kube-scheduler can serve; claims are looked at when planning."""
+    claims = ("spec.resourceClaims",) if _parse_objects(bytes(spec.resource_claims)) else ()
+    return (*claims, *_inline_disks(spec))
+
+
+def claims_of(pod: WirePod) -> tuple[ClaimUse, ...]:
+    """Return the volume claims that a pod uses."""
+    meta = pod.metadata
+    found = []
+    for at, volume in enumerate(pod.spec.volumes or ()):
+        if volume.persistent_volume_claim is not None:
+            key = f"{meta.namespace}/{volume.persistent_volume_claim.claim_name}"
+            found.append(ClaimUse(key, at))
+        elif volume.ephemeral:
+            found.append(ClaimUse(f"{meta.namespace}/{meta.name}-{volume.name}", at, is_own=True))
+    return tuple(found)
 
 
 def _parse_objects(raw: bytes) -> list[dict[str, Any]]:

@@ -1,0 +1,6 @@
+"""Compares, pod by pod and node by node, where we would let a pod go with what kube-scheduler says.
+
+Clusters and pods are drawn at random (`cases`), a real kube-scheduler is asked (`scheduler`), and
+the planner's rules answer for the same objects (`ours`). What such a comparison is worth, rules
+that were broken on purpose show (`mutants`): each of them has to be found out.
+"""

@@ -1,0 +1,182 @@
+"""Rules broken on purpose, one at a time: what a comparison does not find out, it does not test.
+
+Each mutant replaces one function of the planner by one that forgets a rule. It is found out by a
+pod for which it answers otherwise than kube-scheduler. The label keys of terms and constraints
+(``matchLabelKeys``) have no mutant: the API server has them in the selectors already.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.parity.ours import Feasible, Sight, find_feasible
+from koord.core.constraints import PodSelector
+from koord.core.placement import affinity, labels, snapshot, spread, table, volumes
+from koord.core.placement.arrays import NO_LIMIT
+from koord.core.placement.ports import HostPorts
+from koord.core.placement.surroundings import Surroundings
+from koord.core.reasons import NodeRefusal
+from koord.core.selectors import Operator
+from koord.kube.translate import company, shapes
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One function, and what stands in for it; ``make`` gets the true one."""
+
+    owner: Any
+    name: str
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def count_found_out(mutant: str, sight: Sight, theirs: Feasible) -> int:
+    """Count the pods for which a mutant is wrong, of those for which we are right."""
+    right = find_feasible(sight)
+    with _applied(MUTANTS[mutant]):
+        broken = find_feasible(sight)
+    return sum(right[name] == theirs[name] != broken[name] for name in broken)
+
+
+@contextmanager
+def _applied(change: _Patch) -> Iterator[None]:
+    caches = (company.parse_constraints, company.spread_label_keys)
+    true = getattr(change.owner, change.name)
+    with ExitStack() as stack:
+        for cache in caches:
+            cache.cache_clear()
+            stack.callback(cache.cache_clear)
+        stack.enter_context(patch.object(change.owner, change.name, change.make(true)))
+        yield
+
+
+def _give(value: Any) -> Callable[[Any], Callable[..., Any]]:
+    return lambda _: lambda *_args, **_options: value
+
+
+def _every_row(_: Any) -> Callable[..., Any]:
+    return lambda *given: np.ones(len(given[-1].table.nodes), dtype=np.bool_)
+
+
+def _no_limit(_: Any) -> Callable[..., Any]:
+    return lambda *given: np.full(len(given[-1].table.nodes), NO_LIMIT)
+
+
+def _unsought(true: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the pod itself be meant by none of its own rules."""
+    return lambda shape, *rest: true(replace(shape, sought_by=(), _spec=shape.spec), *rest)
+
+
+def _term_by_term(true: Callable[..., Any]) -> Callable[..., Any]:
+    def near(shape: Any, terms: Any, around: Any) -> Any:
+        return np.logical_and.reduce([true(shape, (term,), around) for term in terms])
+
+    return near
+
+
+def _counted_alone(true: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda one, _others, shape, around: true(one, (one,), shape, around)
+
+
+def _changed(**fields: Any) -> Callable[[Any], Callable[..., Any]]:
+    """Read every spread constraint as if some of its fields were others."""
+    return lambda true: lambda one, *rest: true(replace(one, **fields), *rest)
+
+
+def _changed_limit(true: Callable[..., Any]) -> Callable[..., Any]:
+    def limits(shape: Any, one: Any, *rest: Any) -> Any:
+        return true(shape, replace(one, max_skew=one.max_skew + 1), *rest)
+
+    return limits
+
+
+def _without(*causes: NodeRefusal) -> Callable[[Any], Callable[..., Any]]:
+    """Leave out the limits (or checks) of some causes."""
+
+    def make(true: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (one for one in true(*given) if one[0] not in causes)
+
+    return make
+
+
+def _swapped(one: Operator, other: Operator) -> Callable[[Any], Callable[..., Any]]:
+    swap = {one: other, other: one}
+
+    def make(true: Callable[..., Any]) -> Callable[..., Any]:
+        def matching(columns: Any, asked: Any) -> Any:
+            operator = swap.get(asked.operator, asked.operator)
+            return true(columns, replace(asked, operator=operator))
+
+        return matching
+
+    return make
+
+
+def _alive_or_not(true: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda around, pods, **_: true(around, pods)
+
+
+def _selector_if_none(true: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda wire: () if wire is None else true(wire)
+
+
+def _none_if_empty(true: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda wire: true(wire) or None
+
+
+def _only_by_name(_: Any) -> Callable[..., Any]:
+    return lambda pods, namespace, _labels: namespace in pods.namespaces
+
+
+MUTANTS: Final[dict[str, _Patch]] = {
+    "ignore required affinity": _Patch(affinity, "_near", _every_row),
+    "ignore that affinity's terms mean the same pods": _Patch(affinity, "_near", _term_by_term),
+    "ignore that the first of a group waits for nobody": _Patch(affinity, "_near", _unsought),
+    "ignore required anti-affinity": _Patch(affinity, "_apart", _no_limit),
+    "ignore the anti-affinity of pods that are there": _Patch(Surroundings, "terms", _give(())),
+    "ignore namespaceSelector": _Patch(PodSelector, "names", _only_by_name),
+    "ignore namespaces": _Patch(PodSelector, "names", _give(value=True)),
+    "take no selector for one of all": _Patch(company, "parse_selector", _selector_if_none),
+    "take a selector of all for none": _Patch(company, "parse_selector", _none_if_empty),
+    "ignore hard spread": _Patch(snapshot, "spread_limits", _give(())),
+    "allow a skew of one more": _Patch(spread, "_limits", _changed_limit),
+    "ignore minDomains": _Patch(
+        spread, "_minima", lambda true: lambda totals, present, _: true(totals, present, 1)
+    ),
+    "always honor node affinity in spread": _Patch(
+        spread, "counting_rows", _changed(honors_affinity=True)
+    ),
+    "never honor node affinity in spread": _Patch(
+        spread, "counting_rows", _changed(honors_affinity=False)
+    ),
+    "always honor taints in spread": _Patch(spread, "counting_rows", _changed(honors_taints=True)),
+    "never honor taints in spread": _Patch(spread, "counting_rows", _changed(honors_taints=False)),
+    "count nodes that lack the keys of other spreads": _Patch(
+        spread, "counting_rows", _counted_alone
+    ),
+    "ignore that the pod counts for its own spread": _Patch(spread, "_limits", _unsought),
+    "count pods that are being deleted in spread": _Patch(Surroundings, "count", _alive_or_not),
+    "ignore the node affinity of volumes": _Patch(
+        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_AFFINITY)
+    ),
+    "ignore the zones of volumes": _Patch(
+        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_ZONE)
+    ),
+    "ignore ReadWriteOncePod": _Patch(
+        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_IN_USE)
+    ),
+    "ignore that a claim cannot be used yet": _Patch(
+        volumes.VolumeBook, "obstacle", _give(value=None)
+    ),
+    "ignore host ports": _Patch(HostPorts, "rows_in_conflict", _give([])),
+    "ignore cordons": _Patch(table.NodeTable, "static_checks", _without(NodeRefusal.UNSCHEDULABLE)),
+    "ignore taints": _Patch(table.NodeTable, "static_checks", _without(NodeRefusal.TAINT)),
+    "ignore node selectors": _Patch(shapes, "parse_selector", _give(())),
+    "ignore node affinity": _Patch(shapes, "_terms_that_count", _give(value=None)),
+    "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),
+    "ignore what pods use": _Patch(table.NodeTable, "charge", _give(value=None)),
+}
+"""What we do wrong, as the end of a sentence -> how."""

@@ -1,0 +1,97 @@
+"""Our answer: where the rules of the planner let pods go, from the objects of an API server."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks.parity.cases import SCHEDULER, Object
+from koord.core.state import ClusterState
+from koord.kube.translate.namespaces import translate_namespace
+from koord.kube.translate.nodes import translate_node
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.volumes import (
+    translate_claim,
+    translate_storage_class,
+    translate_volume,
+)
+from koord.kube.wire import (
+    WireClaim,
+    WireNamespace,
+    WireNode,
+    WirePod,
+    WireStorageClass,
+    WireVolume,
+)
+from koord.sandbox.client import AdminClient
+
+W = TypeVar("W")
+Feasible = dict[str, frozenset[str]]
+"""Pod name -> the nodes on which it may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All objects of a cluster that decide, as the API server has them."""
+
+    namespaces: list[WireNamespace]
+    nodes: list[WireNode]
+    volumes: list[WireVolume]
+    claims: list[WireClaim]
+    classes: list[WireStorageClass]
+    pods: list[WirePod]
+    subjects: list[WirePod]
+
+
+def read_sight(client: AdminClient, subjects: list[Object]) -> Sight:
+    """Read what is there now, beside the pods that are asked about."""
+
+    def list_all(path: str, wire: type[W]) -> list[W]:
+        return [_decode(item, wire) for item in client.get(path)["items"]]
+
+    pods = list_all("/api/v1/pods", WirePod)
+    return Sight(
+        list_all("/api/v1/namespaces", WireNamespace),
+        list_all("/api/v1/nodes", WireNode),
+        list_all("/api/v1/persistentvolumes", WireVolume),
+        list_all("/api/v1/persistentvolumeclaims", WireClaim),
+        list_all("/apis/storage.k8s.io/v1/storageclasses", WireStorageClass),
+        [pod for pod in pods if pod.spec.scheduler_name != SCHEDULER],
+        [_decode(item, WirePod) for item in subjects],
+    )
+
+
+def find_feasible(sight: Sight) -> Feasible:
+    """Return where each of the pods may go, each asked about as if it were alone."""
+    state, translator = _make_state(sight), PodTranslator(SCHEDULER)
+    found = {}
+    for wire in sight.subjects:
+        pod = translator.translate(wire)
+        snapshot = state.snapshot()
+        room = snapshot.room(snapshot.shape_of(pod))
+        if snapshot.volume_obstacle(pod) is not None:
+            room[:] = 0
+        rows = state.table.live_rows()
+        found[pod.name] = frozenset(name for name, row in rows if room[row])
+    return found
+
+
+def _make_state(sight: Sight) -> ClusterState:
+    state, translator = ClusterState(), PodTranslator(SCHEDULER)
+    for space in map(translate_namespace, sight.namespaces):
+        state.upsert_namespace(space.name, space.labels)
+    for node in sight.nodes:
+        state.upsert_node(translate_node(node))
+    for volume in sight.volumes:
+        state.upsert_volume(translate_volume(volume))
+    for claim in sight.claims:
+        state.upsert_claim(translate_claim(claim))
+    for one in sight.classes:
+        state.upsert_storage_class(translate_storage_class(one))
+    for pod in sight.pods:
+        state.upsert_pod(translator.translate(pod))
+    return state
+
+
+def _decode(item: Object, wire: type[Any]) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(item), type=wire)

@@ -1,0 +1,164 @@
+"""What a pod asks of other pods: affinity, anti-affinity, topology spread.
+
+Parsed once per distinct text and namespace. What depends on the pod that asks is filled in here:
+its namespace where a term names none, and its labels where spread says ``matchLabelKeys``. For
+affinity the API server has merged those keys into the selector when the pod was created.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from koord.core.constraints import (
+    AffinityTerm,
+    PodConstraints,
+    PodSelector,
+    SpreadConstraint,
+    WeightedTerm,
+)
+from koord.core.selectors import LabelSelector, Operator, Requirement
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_HARD: Final = "DoNotSchedule"
+_HONOR: Final = "Honor"
+
+
+class _Expression(Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _LabelSelector(Struct, rename="camel", gc=False):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _Term(Struct, rename="camel", gc=False):
+    label_selector: _LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: _LabelSelector | None = None
+    topology_key: str = ""
+
+
+class _Weighted(Struct, rename="camel", gc=False):
+    weight: int = 0
+    pod_affinity_term: _Term = msgspec.field(default_factory=_Term)
+
+
+class _Sort(Struct, gc=False):
+    required: list[_Term] | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: list[_Weighted] | None = msgspec.field(default=None, name=_PREFERRED)
+
+
+class _Affinity(Struct, rename="camel", gc=False):
+    pod_affinity: _Sort | None = None
+    pod_anti_affinity: _Sort | None = None
+
+
+class _Spread(Struct, rename="camel", gc=False):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = _HARD
+    label_selector: _LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+_affinity_decoder = msgspec.json.Decoder(_Affinity | None)
+_spread_decoder = msgspec.json.Decoder(list[_Spread] | None)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def has_company(affinity: bytes, spread: bytes) -> bool:
+    """Whether these texts may ask something of other pods; quick, and sure if it says no."""
+    return bool(spread) or b'"podA' in affinity
+
+
+@lru_cache(maxsize=8192)
+def spread_label_keys(raw: bytes) -> tuple[str, ...]:
+    """Return the labels of the pod on which its spread constraints depend, sorted."""
+    wire = (_spread_decoder.decode(raw) if raw else None) or ()
+    return tuple(sorted({key for one in wire for key in one.match_label_keys or ()}))
+
+
+@lru_cache(maxsize=8192)
+def parse_constraints(
+    affinity: bytes, spread: bytes, namespace: str, labels: Labels
+) -> PodConstraints | None:
+    """Read affinity and spread; ``labels`` are those of :func:`spread_label_keys` it has."""
+    wire = (_affinity_decoder.decode(affinity) if affinity else None) or _Affinity()
+    near, apart = wire.pod_affinity or _Sort(), wire.pod_anti_affinity or _Sort()
+    spreads = (_spread_decoder.decode(spread) if spread else None) or []
+    found = PodConstraints(
+        affinity=_terms(near, namespace),
+        anti_affinity=_terms(apart, namespace),
+        preferred=_weighted(near, namespace, 1) + _weighted(apart, namespace, -1),
+        spread=_spreads([s for s in spreads if s.when_unsatisfiable == _HARD], namespace, labels),
+        even=_spreads([s for s in spreads if s.when_unsatisfiable != _HARD], namespace, labels),
+    )
+    return None if found == PodConstraints() else found
+
+
+def _terms(sort: _Sort, namespace: str) -> tuple[AffinityTerm, ...]:
+    return tuple(_term(one, namespace) for one in sort.required or ())
+
+
+def _weighted(sort: _Sort, namespace: str, sign: int) -> tuple[WeightedTerm, ...]:
+    return tuple(
+        WeightedTerm(_term(one.pod_affinity_term, namespace), sign * one.weight)
+        for one in sort.preferred or ()
+    )
+
+
+def _term(wire: _Term, namespace: str) -> AffinityTerm:
+    names = tuple(sorted(set(wire.namespaces or ())))
+    if not names and wire.namespace_selector is None:
+        names = (namespace,)
+    selector = parse_selector(wire.label_selector)
+    by_labels = parse_selector(wire.namespace_selector)
+    return AffinityTerm(PodSelector(selector, names, by_labels), wire.topology_key)
+
+
+def _spreads(wire: list[_Spread], namespace: str, labels: Labels) -> tuple[SpreadConstraint, ...]:
+    return tuple(
+        SpreadConstraint(
+            PodSelector(_merged(one, labels), (namespace,)),
+            one.topology_key,
+            one.max_skew,
+            1 if one.min_domains is None else one.min_domains,
+            (one.node_affinity_policy or _HONOR) == _HONOR,
+            one.node_taints_policy == _HONOR,
+        )
+        for one in wire
+    )
+
+
+def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
+    """Return the selector with the pod's own values of ``matchLabelKeys``."""
+    selector = parse_selector(wire.label_selector)
+    if selector is None:
+        return None
+    keys = set(wire.match_label_keys or ())
+    own = (Requirement(key, Operator.IN, (value,)) for key, value in labels if key in keys)
+    return tuple(dict.fromkeys((*selector, *own)))
+
+
+def parse_selector(wire: _LabelSelector | None) -> LabelSelector:
+    """Return a label selector; an absent one selects nothing."""
+    if wire is None:
+        return None
+    pairs = sorted((wire.match_labels or {}).items())
+    return (
+        *(Requirement(key, Operator.IN, (value,)) for key, value in pairs),
+        *(
+            Requirement(one.key, Operator(one.operator), tuple(one.values or ()))
+            for one in wire.match_expressions or ()
+        ),
+    )

@@ -1,0 +1,75 @@
+"""Claims, volumes and storage classes: as much of them as decides where a pod may run."""
+
+from functools import lru_cache
+from typing import Final
+
+from koord.core.placement.volumes import ZONE_LABELS, Claim, StorageClass, Volume
+from koord.core.selectors import SelectorTerm
+from koord.kube.translate.affinity import parse_node_selector
+from koord.kube.wire import ObjectMeta, WireClaim, WireStorageClass, WireVolume
+
+_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_ONE_POD: Final = "ReadWriteOncePod"
+_DELAYED: Final = "WaitForFirstConsumer"
+_BETWEEN_ZONES: Final = "__"
+
+
+def translate_claim(wire: WireClaim) -> Claim:
+    """Return the core's view of a PersistentVolumeClaim."""
+    meta, spec = wire.metadata, wire.spec
+    annotations = meta.annotations or {}
+    return Claim(
+        key=f"{meta.namespace}/{meta.name}",
+        volume=spec.volume_name,
+        is_bound=bool(spec.volume_name) and _BIND_COMPLETED in annotations,
+        is_lost=wire.status.phase == "Lost",
+        is_terminating=meta.deletion_timestamp is not None,
+        is_exclusive=_ONE_POD in (spec.access_modes or ()),
+        # The annotation is older than the field, and still wins over it.
+        storage_class=annotations.get(_CLASS, spec.storage_class_name or ""),
+        owner=_owner_of(meta),
+    )
+
+
+def translate_volume(wire: WireVolume) -> Volume:
+    """Return the core's view of a PersistentVolume."""
+    spec = wire.spec
+    disks = (
+        spec.gce_persistent_disk,
+        spec.aws_elastic_block_store,
+        spec.azure_disk,
+        spec.cinder,
+        spec.portworx_volume,
+    )
+    labels = wire.metadata.labels or {}
+    return Volume(
+        name=wire.metadata.name,
+        terms=_terms_of(bytes(spec.node_affinity.required)) if spec.node_affinity else None,
+        zones=tuple(_zones(key, labels[key]) for key in ZONE_LABELS if _is_zone(labels.get(key))),
+        is_in_tree=any(map(bool, disks)),
+    )
+
+
+def translate_storage_class(wire: WireStorageClass) -> StorageClass:
+    """Return the core's view of a StorageClass."""
+    return StorageClass(wire.metadata.name, wire.volume_binding_mode == _DELAYED)
+
+
+@lru_cache(maxsize=8192)
+def _terms_of(raw: bytes) -> tuple[SelectorTerm, ...] | None:
+    return parse_node_selector(raw) if raw else None
+
+
+def _owner_of(meta: ObjectMeta) -> str:
+    controllers = (one.uid for one in meta.owner_references or () if one.controller)
+    return next(controllers, "")
+
+
+def _is_zone(value: str | None) -> bool:
+    """Whether a label can be read; kube-scheduler ignores one with an empty zone in it."""
+    return value is not None and all(one.strip() for one in value.split(_BETWEEN_ZONES))
+
+
+def _zones(key: str, value: str) -> tuple[str, tuple[str, ...]]:
+    return key, tuple(sorted({one.strip() for one in value.split(_BETWEEN_ZONES)}))

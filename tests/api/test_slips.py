@@ -1,0 +1,60 @@
+"""Keys that are nearly right are named; those of others are left alone."""
+
+import pytest
+
+from koord.api.keys import gang, quota
+from koord.api.lint import lint
+from koord.api.slips import ANNOTATIONS, LABELS, find_slips
+
+POD = """\
+kind: Job
+metadata: {{name: a}}
+spec:
+  template:
+    metadata:
+      {where}: {{{key}: "x"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("gang.scheduling.koordinator.sh/nmae", gang.NAME),
+        ("gang.scheduling.koordinator.sh/min-avaliable", gang.MIN_AVAILABLE),
+        ("gang.schedulng.koordinator.sh/name", gang.NAME),
+        ("gang.scheduling.koordinator.sh/whatever", gang.PREFIX),
+        ("pod-group.scheduling.sig.k8s.io", gang.POD_GROUP),
+        ("pod-groups.scheduling.sigs.k8s.io", gang.POD_GROUP),
+    ],
+)
+def test_misspelled_keys_are_named_with_what_may_be_meant(key: str, meant: str) -> None:
+    for slips in (find_slips([key], ()), find_slips((), [key])):
+        (slip,) = slips
+        assert slip.key == key
+        assert meant in slip.problem
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("app", "batch.kubernetes.io/job-name", "scheduling.koordinator.sh/gpu-model"),
+        *(quota.PREFIX + "name", "quota.scheduling.koordinator.sh/nmae"),
+        *("internal.scheduling.koordinator.sh/bind-gang-group-id", "kueue.x-k8s.io/queue-name"),
+    ],
+)
+def test_keys_of_others_are_left_alone(key: str) -> None:
+    assert not [*find_slips([key], [key])]
+
+
+def test_every_key_of_ours_is_right_in_its_place_and_named_in_the_other() -> None:
+    assert not [*find_slips(LABELS, ANNOTATIONS)]
+    wrong = {slip.key for slip in find_slips(ANNOTATIONS, LABELS)}
+    assert wrong == LABELS | ANNOTATIONS
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_lint_looks_into_pod_templates(where: str) -> None:
+    key = "gang.scheduling.koordinator.sh/nmae"
+    (checked,) = lint(POD.format(where=where, key=key))
+    (problem,) = checked.problems
+    assert problem.field == f"spec.template.metadata.{where}[{key}]" or key in problem.field

@@ -1,0 +1,28 @@
+"""Where pods may go: the same nodes as for a real kube-scheduler, on random clusters."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def compare(*options: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.parity", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    return done.stdout
+
+
+@pytest.mark.sandbox
+def test_a_few_pods_may_go_where_kube_scheduler_lets_them_go():
+    assert "100 pods on 12 nodes each: 1200 pairs" in compare("--pairs", "1200", "--pods", "100")
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_pods_may_go_where_kube_scheduler_lets_them_go_and_every_mutant_is_found_out():
+    compare("--pairs", "10560", "--mutants")

@@ -1,0 +1,65 @@
+"""The operator that plans keeps room for what was lost, and lets it go in time."""
+
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.controllers.scene import Scene
+
+from koord.core.gang.model import GangMode
+from koord.core.pods import Pod
+
+A, B = "default/a", "default/b"
+
+
+def started(name: str, node: str) -> Pod:
+    return make_pod(name).gang(A).gpu(8).released(node, "p", A, 2, 2).running(node).build()
+
+
+def make_scene(wait: int = 600) -> Scene:
+    scene = Scene()
+    for index in range(2):
+        scene.state.upsert_node(make_node(f"n{index}").gpu(8).build())
+    scene.state.upsert_pod_group(make_pod_group(A, 2).wait(wait).build())
+    scene.state.upsert_pod_group(make_pod_group(B, 1).build())
+    return scene
+
+
+async def test_a_gang_learns_that_room_is_kept_from_it() -> None:
+    scene = make_scene()
+    async with scene.running():
+        scene.add(started("a-0", "n0"), started("a-1", "n1"))
+        scene.add(make_pod("b-0").gang(B).gpu(8).build())
+        await scene.settle()
+        assert scene.reason("b-0") == "InsufficientNodes"
+        scene.noted.clear()
+        scene.remove("a-1")
+        await scene.settle()
+        assert scene.reason("b-0") == "KeptForReplacements"
+        assert B in scene.noted, "it is told, although nothing of its own has changed"
+        scene.add(make_pod("a-2").gang(A).gpu(8).build())
+        await scene.settle()
+        assert scene.writer.bound == {"a-2": "n1"}
+
+
+async def test_who_waits_for_what_is_kept_has_it_when_the_time_is_over() -> None:
+    scene = make_scene(wait=1)
+    async with scene.running():
+        scene.add(started("a-0", "n0"), started("a-1", "n1"))
+        scene.add(make_pod("b-0").gang(B).gpu(8).build())
+        await scene.settle()
+        scene.remove("a-1")
+        await scene.settle()
+        assert not scene.writer.bound
+        assert await scene.eventually(lambda: scene.writer.bound == {"b-0": "n1"})
+
+
+async def test_what_was_kept_for_a_gang_that_is_gone_is_free_at_once() -> None:
+    scene = make_scene()
+    non_strict = make_pod_group("default/c", 3).mode(GangMode.NON_STRICT).build()
+    scene.state.upsert_pod_group(non_strict)
+    pods = [make_pod(f"c-{i}").gang("default/c").gpu(8).build() for i in range(3)]
+    async with scene.running():
+        scene.add(*pods)
+        await scene.settle()
+        assert scene.operator.holds.kept_for() == {"default/c": 2}
+        scene.remove("c-2")
+        await scene.settle()
+        assert scene.operator.holds.kept_for() == {}

@@ -1,0 +1,346 @@
+"""Watches every write as it arrives, and keeps the history that the end must be judged by.
+
+It sees requests, answers and objects, nothing of what the operators think. A rule that is broken
+becomes a line in ``violations``. What others do to pods and nodes is kept apart from what the
+operators do: only the latter is theirs to answer for.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model.network import Life, Network
+from tests.model.objects import (
+    GPU,
+    allocatable_of,
+    gang_of,
+    gates_of,
+    gpus_of,
+    has_ended,
+    is_alive,
+    is_open,
+    name_of,
+    node_of,
+    pinned_to,
+    plan_of,
+    uid_of,
+    zone_of,
+)
+from tests.model.server import Answer, Request, parse_path
+from tests.model.store import NODES, POD_GROUPS, PODS, Event, Obj, decode
+
+from koord.api.keys import gang, own
+from koord.kube.request import Media
+
+_ANNOTATIONS = {
+    own.PLAN,
+    gang.BIND_GROUP_ID,
+    gang.BIND_MEMBER_COUNT,
+    gang.BIND_GROUP_ID_DEPRECATED,
+    gang.BIND_MEMBER_COUNT_DEPRECATED,
+}
+
+
+@dataclass(slots=True)
+class PodHistory:
+    """What is remembered of one pod, by uid."""
+
+    name: str
+    gang: str
+    had_gate: bool
+    is_named: bool
+    """Whether it bears our scheduler's name."""
+    released: bool = False
+    bound_by_us: bool = False
+    bound_at: int = 0
+    """The revision at which it got its node."""
+    lost_at: int = 0
+    """The revision at which it ended, or was to be deleted; 0: it lives."""
+    pin_seen: dict[str, int] | None = None
+    """What the operators had seen when they pinned it."""
+    writes: Counter[str] = field(default_factory=Counter)
+    changes: int = 0
+    """Changes by others."""
+
+    @property
+    def is_ours(self) -> bool:
+        return self.had_gate or self.is_named
+
+    @property
+    def may_be_bound(self) -> bool:
+        """Whether the operators may bind it: their name is on it, or they have pinned it."""
+        return self.is_named or self.released
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Others took from what a node offers."""
+
+    revision: int
+    kind: str
+    node: str
+
+
+class Ledger:
+    """Listens to the store and to the network."""
+
+    def __init__(self, network: Network) -> None:
+        self.violations: list[str] = []
+        self.pods: dict[str, PodHistory] = {}
+        self.disturbances: list[Disturbance] = []
+        self.last_placement = 0.0
+        """When a pod was last released or bound by the operators."""
+        self.decided_at: dict[str, int] = {}
+        """Gang -> the revision that the operators knew when they decided to start it."""
+        self.left: list[tuple[str, int]] = []
+        """Gangs that a pod was taken out of, and when (revision)."""
+        self.knew_group: dict[str, int] = {}
+        """The same, for PodGroups."""
+        self.invalid: dict[tuple[str, str], bool] = {}
+        """(PodGroup, field manager) -> whether its last word was refused as invalid."""
+        self.minima: dict[str, list[tuple[int, int]]] = {}
+        """Gang -> its minimum, after the revision from which on it was that."""
+        self._network = network
+        self._nodes: dict[str, Obj] = {}
+        self._pods: dict[str, Obj] = {}
+        network.on_decide, network.on_send, network.on_write = self.decide, self.send, self.serve
+        network.server.store.listeners.append(self._note)
+
+    def blame(self, text: str) -> None:
+        """Write down that a rule was broken."""
+        self.violations.append(text)
+
+    # Requests
+
+    def decide(self, life: Life, request: Request) -> None:
+        """Take note of what is known to somebody who wants a write."""
+        target = parse_path(request.path)
+        if target.kind != PODS:
+            return
+        plan = _plan_in(request, target.subresource)
+        if plan is not None:
+            life.decided.setdefault(plan["plan"], dict(life.seen))
+
+    def send(self, life: Life, request: Request) -> None:
+        """Count a write that sets out."""
+        target = parse_path(request.path)
+        if target.kind != PODS:
+            return
+        uid = _uid_in(request, target.subresource)
+        if uid in self.pods:
+            self.pods[uid].writes[_name_of_write(request, target.subresource)] += 1
+
+    def serve(self, life: Life, request: Request, answer: Answer, before: Obj | None) -> None:
+        """Judge a write that has been answered."""
+        target = parse_path(request.path)
+        if target.kind == "events":
+            return
+        if (target.kind, target.subresource) == (POD_GROUPS, "status"):
+            self.invalid[request.path, request.params["fieldManager"]] = answer.status == 422
+        elif target.kind != PODS or (request.method, target.subresource) not in _ALLOWED:
+            self.blame(f"unexpected write: {request.method} {request.path}")
+        elif before is not None:
+            self._judge_write(request, target.subresource, answer, before)
+
+    def _judge_write(self, request: Request, part: str, answer: Answer, before: Obj) -> None:
+        """Judge a write to a pod that is there."""
+        what = f"{request.method} {request.path}"
+        is_done = answer.status < 300
+        if _uid_in(request, part) != uid_of(before):
+            if is_done:
+                self.blame(f"written to another pod than was meant: {what}")
+            return
+        history = self.pods[uid_of(before)]
+        name = _name_of_write(request, part)
+        if is_done and name in PLACING:
+            self.last_placement = self._network.clock()
+        if not history.is_ours:
+            self.blame(f"write to a pod that is not ours: {what}")
+        elif name == "status":
+            said = {one["type"] for one in request.body["status"]["conditions"]}
+            if "PodScheduled" in said and gates_of(before):
+                self.blame(f"PodScheduled written on a gated pod: {what}")
+        elif is_done and name == "release":
+            self._judge_release(before, decode(answer.body))
+        elif is_done and name == "mark":
+            self._judge_mark(before, decode(answer.body))
+        elif is_done and not history.may_be_bound:
+            self.blame(f"binding of a pod that was not released: {what}")
+
+    def _judge_mark(self, before: Obj, after: Obj) -> None:
+        """A new leader writes on a pod to see when its copy of the cluster is fresh."""
+        if changed_annotations(before, after) - {own.TAKEN_OVER_BY}:
+            self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
+
+    def _judge_release(self, before: Obj, after: Obj) -> None:
+        name = name_of(before)
+        if gates_of(before) != [own.PLACEMENT_GATE]:
+            self.blame(f"{name} was released behind {gates_of(before)}")
+        for part in ("labels", "ownerReferences", "finalizers"):
+            if before["metadata"].get(part) != after["metadata"].get(part):
+                self.blame(f"the release of {name} changed its {part}")
+        if changed_annotations(before, after) - _ANNOTATIONS:
+            self.blame(f"the release of {name} changed annotations of others")
+        is_named = before["spec"]["schedulerName"] == own.SCHEDULER_NAME
+        plan = plan_of(after)
+        if bool(pinned_to(after)) is is_named:
+            self.blame(f"{name}: pods of our scheduler are not pinned, all others are")
+        if plan is None or pinned_to(after) not in {"", plan["node"]}:
+            self.blame(f"{name} is pinned to {pinned_to(after)!r}, planned for {plan}")
+
+    # Events
+
+    def _note(self, event: Event) -> None:
+        if event.kind == PODS:
+            self._note_pod(event)
+        elif event.kind == NODES:
+            self._note_node(event)
+        else:
+            change = event.revision, event.obj["spec"]["minMember"]
+            self.minima.setdefault(name_of(event.obj), []).append(change)
+
+    def _note_pod(self, event: Event) -> None:
+        pod, uid = event.obj, uid_of(event.obj)
+        before = self._pods.pop(uid, None)
+        if event.type != "DELETED":
+            self._pods[uid] = pod
+        if before is None:
+            self._open(pod)
+        history = self.pods[uid]
+        if gang_of(pod) != history.gang:
+            self.left.append((history.gang, event.revision))
+            history.gang = gang_of(pod)
+        if self.serving is None:
+            history.changes += 1
+        if not history.lost_at and (event.type == "DELETED" or not is_alive(pod)):
+            history.lost_at = event.revision
+        if before is not None and gates_of(before) != gates_of(pod) and self.serving:
+            history.released = True
+            if (plan := plan_of(pod)) is not None:
+                seen = self.serving.decided[plan["plan"]]
+                self._begin(history.gang, seen)
+                history.pin_seen = seen if pinned_to(pod) else None
+        if node_of(pod) and not (before and node_of(before)):
+            self._note_binding(event, history)
+
+    def _open(self, pod: Obj) -> None:
+        self.pods[uid_of(pod)] = PodHistory(
+            name=name_of(pod),
+            gang=gang_of(pod),
+            had_gate=own.PLACEMENT_GATE in gates_of(pod),
+            is_named=pod["spec"]["schedulerName"] == own.SCHEDULER_NAME,
+        )
+
+    def _note_binding(self, event: Event, history: PodHistory) -> None:
+        pod, node = event.obj, node_of(event.obj)
+        history.bound_at = event.revision
+        if self.serving is None:
+            if history.released and pinned_to(pod) == node:
+                history.bound_by_us = True  # whoever carried it out: it was pinned there
+                return
+            self.disturbances.append(Disturbance(event.revision, PODS, node))
+            return
+        plan = plan_of(pod)
+        if plan is None or plan["node"] != node:
+            self.blame(f"{name_of(pod)} is bound to {node}, its plan says {plan}")
+            return
+        seen = self.serving.decided[plan["plan"]]
+        self._begin(history.gang, seen)
+        history.bound_by_us = True
+        self._judge_place(pod, history.pin_seen or seen)
+
+    def _judge_place(self, pod: Obj, seen: dict[str, int]) -> None:
+        node = node_of(pod)
+        found = self._nodes.get(node)
+        used = self.used_on(node)
+        if found is not None and is_open(found, zone_of(pod)) and used <= allocatable_of(found):
+            return
+        taken = (one for one in self.disturbances if one.node == node)
+        if any(one.revision > seen.get(one.kind, 0) for one in taken):
+            return  # others took it when the decision had been made
+        if found is None or not is_open(found, zone_of(pod)):
+            self.blame(f"{name_of(pod)} was bound to {node}, which takes no such pods")
+        else:
+            self.blame(f"{node} is over its capacity: {used} of {allocatable_of(found)} {GPU}")
+
+    def _note_node(self, event: Event) -> None:
+        name = name_of(event.obj)
+        before = self._nodes.pop(name, None)
+        if event.type != "DELETED":
+            self._nodes[name] = event.obj
+        if before is not None:
+            self.disturbances.append(Disturbance(event.revision, NODES, name))
+
+    def _begin(self, gang_name: str, seen: dict[str, int]) -> None:
+        if gang_name and not self._has_started(gang_name):
+            self.decided_at[gang_name] = min(seen.get(PODS, 0), seen.get(NODES, 0))
+            self.knew_group[gang_name] = seen.get(POD_GROUPS, 0)
+
+    def _has_started(self, gang_name: str) -> bool:
+        """Whether a member that the operators placed lives: what comes now joins it."""
+        return any(
+            one.gang == gang_name and one.bound_by_us and one.bound_at and not one.lost_at
+            for one in self.pods.values()
+        )
+
+    # Questions
+
+    @property
+    def serving(self) -> Life | None:
+        """Whose write is being served; None: somebody else's."""
+        return self._network.serving
+
+    def lowest_min(self, gang_name: str) -> int:
+        """Return the lowest minimum that a gang had since the decision to start it."""
+        knew, changes = self.knew_group[gang_name], self.minima[gang_name]
+        before = [minimum for revision, minimum in changes if revision <= knew][-1:]
+        return min(before + [minimum for revision, minimum in changes if revision > knew])
+
+    def used_on(self, node: str) -> int:
+        """GPUs taken on a node."""
+        return sum(
+            gpus_of(pod)
+            for pod in self._pods.values()
+            if node_of(pod) == node and not has_ended(pod)
+        )
+
+
+def changed_annotations(before: Obj, after: Obj) -> set[str]:
+    """Return the keys of the annotations in which two states of an object differ."""
+    old, new = (one["metadata"].get("annotations") or {} for one in (before, after))
+    return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+
+
+_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding")}
+
+
+PLACING = ("release", "binding")
+
+
+def _name_of_write(request: Request, subresource: str) -> str:
+    if not subresource:
+        return "release" if request.media == Media.JSON_PATCH else "mark"
+    return subresource
+
+
+def _uid_in(request: Request, subresource: str) -> str:
+    """Return the uid of the pod that a write is meant for."""
+    body: Any = request.body
+    if not subresource and request.media == Media.JSON_PATCH:
+        return body[0]["value"]
+    return body["metadata"].get("uid", "")
+
+
+def _plan_in(request: Request, subresource: str) -> Obj | None:
+    """Return the plan that a release or a binding records."""
+    body: Any = request.body
+    if subresource == "binding":
+        return decode(body["metadata"]["annotations"][own.PLAN])
+    if subresource or request.media != Media.JSON_PATCH:
+        return None
+    for one in body:
+        if one["op"] == "add" and one["path"] == "/metadata/annotations":
+            return decode(one["value"][own.PLAN])
+        if one["op"] == "add" and one["path"].endswith("~1plan"):
+            return decode(one["value"])
+    return None

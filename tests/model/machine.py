@@ -1,0 +1,253 @@
+"""Anything may happen, in any order, and the same must hold: the world as a state machine.
+
+An operation is one thing that somebody does: a user, a node, the network, a crash. Every operation
+becomes a step of a story, so that a failure can be told, played again and shortened without
+hypothesis.
+"""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.model.network import Fault
+from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_group, name_of
+from tests.model.steps import Step, Story, quiet, rest
+from tests.model.store import KINDS
+from tests.model.world import World, open_world
+
+from koord.api.keys import own
+
+KINDS_OF_POD = {
+    "gated": PodPlan(""),
+    "ungated": PodPlan("", gated=False),
+    "pinned": PodPlan("", scheduler=OTHER_SCHEDULER),
+    "behind": PodPlan("", other_gate=True),
+    "stranger": PodPlan("", gated=False, scheduler=OTHER_SCHEDULER),
+}
+OURS = ("gated", "ungated", "pinned")
+GENTLE = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW)
+WRONG = (Fault.CONFLICT, Fault.FORBIDDEN)
+"""The server says what is not so."""
+POLICIES = ("", "", "waiting-and-running", "only-waiting")
+
+kinds = st.sampled_from(sorted(KINDS_OF_POD))
+ours = st.sampled_from(OURS)
+gangs = st.sampled_from(("a", "b", "c"))
+indices = st.integers(0, 11)
+sizes = st.sampled_from((2, 4, 8))
+waits = st.sampled_from((0.0, 0.004, 0.02, 0.3))
+
+
+class Broken(AssertionError):  # noqa: N818 - what it says is what is wrong
+    """A rule was broken; ``story`` is how it came to that."""
+
+    def __init__(self, story: Story, violations: list[str]) -> None:
+        super().__init__("\n".join(violations))
+        self.story = story
+        self.violations = violations
+
+
+class Machine(RuleBasedStateMachine):
+    """Draws operations; most take no time, so that they meet what is under way."""
+
+    operations = 0
+    """Of all machines together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self._steps: list[Step] = []
+        self._seed = 0
+        self._is_broken = False
+        self.world: World
+
+    @initialize(
+        seed=st.integers(0, 1 << 30),
+        nodes=st.integers(1, 4),
+        lag=st.sampled_from((0.0, 0.02, 0.5)),
+        has_standby=st.booleans(),
+    )
+    def begin(self, seed: int, nodes: int, lag: float, *, has_standby: bool) -> None:
+        self._seed = seed
+        self._stack.enter_context(quiet())
+        self.world = self._stack.enter_context(open_world(seed))
+        self._take(0.0, "set_weather", (), 0.0, lag)
+        for at in range(nodes):
+            self._take(0.0, "add_node", f"n{at}")
+        self._take(0.0, "begin_with_standby" if has_standby else "start")
+        self._take(0.1, "change_nothing")
+
+    # Pods and gangs
+
+    @rule(
+        name=gangs,
+        shape=st.tuples(st.integers(2, 4), st.integers(0, 1)),
+        kind=ours,
+        gpus=sizes,
+        policy=st.sampled_from(POLICIES),
+        wait=waits,
+    )
+    def create_gang(self, name: str, *, shape: tuple[int, int], policy: str, **how: Any) -> None:
+        minimum, spare = shape
+        self._create_gang(make_pod_group(name, minimum, (), policy), minimum + spare, **how)
+
+    @rule(kind=ours, gpus=sizes, wait=waits)
+    def create_group(self, **how: Any) -> None:
+        """Two gangs that go together."""
+        for name in ("a", "b"):
+            self._create_gang(make_pod_group(name, 2, ("a", "b")), 2, **how)
+
+    @rule(name=gangs, at=st.integers(0, 5), kind=kinds, gpus=sizes, wait=waits)
+    def create_member(self, name: str, at: int, kind: str, gpus: int, wait: float) -> None:
+        """A member on its own: the PodGroup may be missing."""
+        plan = replace(KINDS_OF_POD[kind], name=f"{name}-{at}", gang=name, gpus=gpus)
+        self._do(wait, "create_pod", plan)
+
+    @rule(at=st.integers(0, 5), kind=kinds, gpus=sizes, finalizer=st.booleans(), wait=waits)
+    def create_single(self, at: int, kind: str, wait: float, **what: Any) -> None:
+        plan = replace(KINDS_OF_POD[kind], name=f"p-{at}", **what)
+        self._do(wait, "create_pod", plan)
+
+    @rule(name=gangs, minimum=st.integers(1, 4), wait=waits)
+    def put_pod_group(self, name: str, minimum: int, wait: float) -> None:
+        self._do(wait, "put_pod_group", make_pod_group(name, minimum))
+
+    @rule(name=gangs, wait=waits)
+    def delete_pod_group(self, name: str, wait: float) -> None:
+        self._do(wait, "delete_pod_group", name)
+
+    @rule(at=indices, wait=waits)
+    def delete_pod(self, at: int, wait: float) -> None:
+        self._do_to_pod(at, wait, "delete_pod")
+
+    @rule(at=indices, kind=kinds, gpus=sizes, wait=waits)
+    def recreate_pod(self, at: int, kind: str, gpus: int, wait: float) -> None:
+        """Another pod under the same name, before anybody has seen the first one go."""
+        if name := self._pick_pod(at):
+            self._take(0.0, "delete_pod", name)
+            gang = name[0] if name[0] != "p" else ""
+            plan = replace(KINDS_OF_POD[kind], name=name, gang=gang, gpus=gpus)
+            self._do(wait, "create_pod", plan)
+
+    @rule(at=indices, phase=st.sampled_from(("Succeeded", "Failed")), wait=waits)
+    def end_pod(self, at: int, phase: str, wait: float) -> None:
+        self._do_to_pod(at, wait, "end_pod", phase)
+
+    @rule(at=indices, gate=st.sampled_from((OTHER_GATE, own.PLACEMENT_GATE)), wait=waits)
+    def drop_gate(self, at: int, gate: str, wait: float) -> None:
+        self._do_to_pod(at, wait, "drop_gate", gate)
+
+    @rule(at=indices, gang=st.sampled_from(("a", "b", "c", "")), wait=waits)
+    def move_pod(self, at: int, gang: str, wait: float) -> None:
+        self._do_to_pod(at, wait, "move_pod", gang)
+
+    @rule(at=indices, wait=waits)
+    def drop_finalizers(self, at: int, wait: float) -> None:
+        self._do_to_pod(at, wait, "drop_finalizers")
+
+    @rule(at=indices, node=indices, wait=waits)
+    def bind_for_others(self, at: int, node: int, wait: float) -> None:
+        if target := self._pick_node(node):
+            self._do_to_pod(at, wait, "bind_for_others", target)
+
+    # Nodes
+
+    @rule(at=st.integers(0, 5), gpus=st.sampled_from((4, 8)), wait=waits)
+    def add_node(self, at: int, gpus: int, wait: float) -> None:
+        self._do(wait, "add_node", f"n{at}", gpus)
+
+    @rule(at=indices, wait=waits)
+    def remove_node(self, at: int, wait: float) -> None:
+        if name := self._pick_node(at):
+            self._do(wait, "remove_node", name)
+
+    @rule(at=indices, gpus=st.sampled_from((0, 4, 8, 16)), wait=waits)
+    def resize_node(self, at: int, gpus: int, wait: float) -> None:
+        if name := self._pick_node(at):
+            self._do(wait, "resize_node", name, gpus)
+
+    @rule(at=indices, call=st.sampled_from(("cordon", "uncordon")), wait=waits)
+    def cordon(self, at: int, call: str, wait: float) -> None:
+        if name := self._pick_node(at):
+            self._do(wait, call, name)
+
+    # Network and crashes
+
+    @rule(
+        faults=st.sets(st.sampled_from(GENTLE), max_size=3),
+        rate=st.sampled_from((0.1, 0.5)),
+        lag=st.sampled_from((0.0, 0.02, 0.5, 5.0)),
+    )
+    def change_weather(self, faults: set[Fault], rate: float, lag: float) -> None:
+        self._do(0.0, "set_weather", tuple(sorted(faults)), rate, lag)
+
+    @rule(fault=st.sampled_from(WRONG))
+    def refuse(self, fault: Fault) -> None:
+        self._do(0.0, "set_weather", (fault,), 0.2, self.world.network.weather.lag)
+
+    @rule(kind=st.sampled_from(KINDS), call=st.sampled_from(("break_watch", "expire")), wait=waits)
+    def break_watches(self, kind: str, call: str, wait: float) -> None:
+        self._do(wait, call, kind)
+
+    @rule(writes=st.integers(0, 6), when=st.sampled_from(("before", "after")), wait=waits)
+    def crash(self, writes: int, when: str, wait: float) -> None:
+        """End the leader now, or a few writes later."""
+        self._do(wait, "crash", writes, when)
+
+    # Time
+
+    @rule(seconds=st.sampled_from((0.01, 0.1, 1.0, 8.0)))
+    def wait(self, seconds: float) -> None:
+        self._do(seconds, "change_nothing")
+
+    @precondition(lambda self: self.world.actions >= 5)
+    @rule()
+    def rest(self) -> None:
+        self._do(0.0, "rest")
+
+    def teardown(self) -> None:
+        with self._stack:
+            if hasattr(self, "world") and not self._is_broken:
+                rest(self.world)
+                self._check()
+
+    # How it is done
+
+    def _do(self, wait: float, call: str, *args: Any) -> None:
+        """Take a step that counts as an operation, after a moment."""
+        Machine.operations += 1
+        self._take(wait, call, *args)
+
+    def _do_to_pod(self, at: int, wait: float, call: str, *args: Any) -> None:
+        if name := self._pick_pod(at):
+            self._do(wait, call, name, *args)
+
+    def _take(self, wait: float, call: str, *args: Any) -> None:
+        step = Step(wait, call, args)
+        self._steps.append(step)
+        step.take(self.world)
+        self._check()
+
+    def _create_gang(self, group: Any, count: int, *, kind: str, gpus: int, wait: float) -> None:
+        name = name_of(group)
+        self._do(wait, "put_pod_group", group)
+        for at in range(count):
+            plan = replace(KINDS_OF_POD[kind], name=f"{name}-{at}", gang=name, gpus=gpus)
+            self._take(0.0, "create_pod", plan)
+
+    def _check(self) -> None:
+        if self.world.ledger.violations:
+            self._is_broken = True
+            raise Broken(Story(self._seed, tuple(self._steps)), self.world.ledger.violations)
+
+    def _pick_pod(self, at: int) -> str:
+        return _pick([name_of(pod) for pod in self.world.pods()], at)
+
+    def _pick_node(self, at: int) -> str:
+        return _pick([name_of(node) for node in self.world.nodes()], at)
+
+
+def _pick(names: list[str], at: int) -> str:
+    return names[at % len(names)] if names else ""

@@ -1,0 +1,153 @@
+"""What users create in the model, and what anybody may ask of an object there."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.store import Obj
+
+from koord.api.keys import gang, own
+
+GPU = "nvidia.com/gpu"
+NAMESPACE = "ns"
+OTHER_GATE = "example.org/quota"
+OTHER_SCHEDULER = "default-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """A pod to be created: who places it, what it asks, which gang it belongs to."""
+
+    name: str
+    gpus: int = 4
+    gated: bool = True
+    scheduler: str = own.SCHEDULER_NAME
+    other_gate: bool = False
+    gang: str = ""
+    zone: str = ""
+    priority: int = 0
+    finalizer: bool = False
+    node: str = ""
+
+    def render(self) -> Obj:
+        """Return the object to create."""
+        gates = [OTHER_GATE] * self.other_gate + [own.PLACEMENT_GATE] * self.gated
+        amounts = {GPU: str(self.gpus)}
+        spec: dict[str, Any] = {
+            "schedulerName": self.scheduler,
+            "priority": self.priority,
+            "containers": [
+                {"name": "c", "image": "x", "resources": {"limits": amounts, "requests": amounts}}
+            ],
+        }
+        if gates:
+            spec["schedulingGates"] = [{"name": gate} for gate in gates]
+        if self.zone:
+            spec["nodeSelector"] = {"zone": self.zone}
+        if self.node:
+            spec["nodeName"] = self.node
+        meta: dict[str, Any] = {"name": self.name, "namespace": NAMESPACE}
+        if self.gang:
+            meta["labels"] = {gang.POD_GROUP: self.gang}
+        if self.finalizer:
+            meta["finalizers"] = ["example.org/keep"]
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def make_node(name: str, gpus: int, zone: str = "") -> Obj:
+    """Return a node to create."""
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
+    labels = {"kubernetes.io/hostname": name, **({"zone": zone} if zone else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def make_pod_group(name: str, minimum: int, groups: tuple[str, ...] = (), policy: str = "") -> Obj:
+    """Return a PodGroup to create."""
+    annotations = {}
+    if groups:
+        annotations[gang.GROUPS] = json.dumps([f"{NAMESPACE}/{one}" for one in groups])
+    if policy:
+        annotations[gang.MATCH_POLICY] = policy
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
+        "spec": {"minMember": minimum},
+    }
+
+
+def name_of(obj: Obj) -> str:
+    return obj["metadata"]["name"]
+
+
+def uid_of(obj: Obj) -> str:
+    return obj["metadata"]["uid"]
+
+
+def node_of(pod: Obj) -> str:
+    return pod["spec"].get("nodeName", "")
+
+
+def gates_of(pod: Obj) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
+
+
+def gang_of(pod: Obj) -> str:
+    return (pod["metadata"].get("labels") or {}).get(gang.POD_GROUP, "")
+
+
+def gpus_of(pod: Obj) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
+
+
+def zone_of(pod: Obj) -> str:
+    return pod["spec"].get("nodeSelector", {}).get("zone", "")
+
+
+def plan_of(pod: Obj) -> dict[str, Any] | None:
+    """Return what the release recorded."""
+    text = (pod["metadata"].get("annotations") or {}).get(own.PLAN)
+    return json.loads(text) if text else None
+
+
+def pinned_to(pod: Obj) -> str:
+    """Return the node that the pod's affinity names, if it does."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in required.get("nodeSelectorTerms", ()):
+        for one in term.get("matchFields", ()):
+            return one["values"][0]
+    return ""
+
+
+def has_ended(pod: Obj) -> bool:
+    return pod["status"]["phase"] in {"Succeeded", "Failed"}
+
+
+def is_terminating(pod: Obj) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def is_alive(pod: Obj) -> bool:
+    return not is_terminating(pod) and not has_ended(pod)
+
+
+def condition_of(obj: Obj, kind: str) -> Obj | None:
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == kind), None)
+
+
+def allocatable_of(node: Obj) -> int:
+    return int(node["status"]["allocatable"][GPU])
+
+
+def is_open(node: Obj, zone: str) -> bool:
+    """Whether pods that ask for a zone may go there at all."""
+    if node["spec"].get("unschedulable"):
+        return False
+    return not zone or node["metadata"]["labels"].get("zone") == zone

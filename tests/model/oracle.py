@@ -1,0 +1,292 @@
+"""What must hold when nobody writes any more, told from the model's objects and history alone.
+
+The rules of gangs are written down here a second time, from ``docs/gangs.md`` and in the simplest
+form, so that a mistake would have to be made twice. Whether something could have been placed is
+answered on the safe side: only what certainly fits counts as left waiting.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.model.ledger import PodHistory
+from tests.model.network import Fault
+from tests.model.objects import (
+    NAMESPACE,
+    allocatable_of,
+    condition_of,
+    gang_of,
+    gates_of,
+    gpus_of,
+    has_ended,
+    is_alive,
+    is_open,
+    name_of,
+    node_of,
+    pinned_to,
+    plan_of,
+    uid_of,
+    zone_of,
+)
+from tests.model.store import POD_GROUPS, Obj
+from tests.model.world import World
+
+from koord.api.keys import gang as keys
+from koord.api.keys import own
+
+SILENCING = {Fault.FORBIDDEN, Fault.CONFLICT}
+"""Answers that a status writer takes for final."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gang:
+    name: str
+    minimum: int
+    policy: str
+    listing: frozenset[str]
+    members: tuple[Obj, ...]
+
+    @property
+    def plannable(self) -> list[Obj]:
+        return [pod for pod in self.members if is_plannable(pod)]
+
+    @property
+    def on_nodes(self) -> list[Obj]:
+        return [pod for pod in self.members if is_alive(pod) and node_of(pod)]
+
+    def has_released(self, pod: Obj) -> bool:
+        """Whether a pod was released with this gang: labels can change later."""
+        plan = plan_of(pod)
+        return plan is not None and f"{NAMESPACE}/{self.name}" in plan["group"].split(",")
+
+    def required(self, *, has_started: bool) -> int:
+        """How many must start together."""
+        if self.policy == "only-waiting":
+            return self.minimum
+        if self.policy == "once-satisfied" and has_started:
+            return 0
+        return max(0, self.minimum - len(self.on_nodes))
+
+
+def is_plannable(pod: Obj) -> bool:
+    """Whether a pod waits and is ours to place now."""
+    if node_of(pod) or not is_alive(pod):
+        return False
+    if gates := gates_of(pod):
+        return gates == [own.PLACEMENT_GATE]
+    return pod["spec"]["schedulerName"] == own.SCHEDULER_NAME or _is_released(pod)
+
+
+def _is_released(pod: Obj) -> bool:
+    plan = plan_of(pod)
+    return plan is not None and pinned_to(pod) == plan["node"]
+
+
+class Oracle:
+    """Looks at a world at rest once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._pods = world.pods()
+        self._nodes = {name_of(node): node for node in world.nodes()}
+        self._free = {name: self._room_on(name) for name in self._nodes}
+        self._gangs = {name_of(one): self._read(one) for one in self._all_groups()}
+
+    def judge(self) -> None:
+        """Blame whatever is not as it must be."""
+        if not self._world.lives:
+            return
+        self._judge_picture()
+        self._judge_liveness()
+        self._judge_gangs()
+        self._judge_reports()
+        self._judge_effort()
+
+    # The operators' picture
+
+    def _judge_picture(self) -> None:
+        parts = self._world.parts
+        if parts is None:
+            return
+        state = parts.reader.state
+        if state.assumed:
+            self._blame(f"still assumed at rest: {dict(state.assumed)}")
+        seen = {uid: pod.node for uid, pod in state.pods.items()}
+        if seen != {uid_of(pod): node_of(pod) for pod in self._pods}:
+            self._blame("the operators' pods differ from the server's")
+
+    # Liveness
+
+    def _judge_liveness(self) -> None:
+        for pod in self._pods:
+            if is_plannable(pod) and not gang_of(pod) and self._fits([pod], 1):
+                self._blame(f"{name_of(pod)} waits although there is room")
+        judged: set[str] = set()
+        for name in self._gangs:
+            if name not in judged:
+                group = self._group_of(name)
+                judged |= group
+                self._judge_group(sorted(group))
+
+    def _judge_group(self, names: list[str]) -> None:
+        gangs = [self._gangs[name] for name in names]
+        has_started = any(gang.has_released(pod) for gang in gangs for pod in gang.on_nodes)
+        if not has_started and not all(self._is_returned(gang) for gang in gangs):
+            return
+        required = [gang.required(has_started=has_started) for gang in gangs]
+        waiting = [pod for gang in gangs for pod in gang.plannable]
+        if any(len(g.plannable) < need for g, need in zip(gangs, required, strict=True)):
+            return
+        pods = ", ".join(map(name_of, waiting))
+        if sum(required):
+            if self._fits(waiting, sum(required)):
+                self._blame(f"{pods} wait although there is room for {sum(required)}")
+        elif any(self._fits([pod], 1) for pod in waiting):
+            self._blame(f"one of {pods} waits although there is room")
+
+    def _fits(self, pods: list[Obj], count: int) -> bool:
+        """Whether ``count`` of the pods certainly fit, by whatever order they are placed in."""
+        pinned = [pod for pod in pods if not gates_of(pod) and _is_released(pod)]
+        if any(not self._holds(pod) for pod in pinned):
+            return False
+        others = [pod for pod in pods if pod not in pinned]
+        missing = max(0, count - len(pinned))
+        if not others or not missing:
+            return bool(pinned)
+        largest = max(map(gpus_of, others))
+        zones = {zone_of(pod) for pod in others}
+        slots = sum(
+            max(0, self._free[name]) // largest
+            for name, node in self._nodes.items()
+            if all(is_open(node, zone) for zone in zones)
+        )
+        return slots >= missing
+
+    def _holds(self, pod: Obj) -> bool:
+        node = self._nodes.get(pinned_to(pod))
+        return node is not None and is_open(node, zone_of(pod)) and self._free[name_of(node)] >= 0
+
+    def _room_on(self, name: str) -> int:
+        """What is left on a node; released pods that can go nowhere else hold their place."""
+        taken = sum(
+            gpus_of(pod)
+            for pod in self._pods
+            if not has_ended(pod)
+            and (node_of(pod) or (pinned_to(pod) if _is_released(pod) else "")) == name
+        )
+        return allocatable_of(self._nodes[name]) - taken
+
+    # All or nothing
+
+    def _judge_gangs(self) -> None:
+        ledger = self._world.ledger
+        for gang in self._gangs.values():
+            group = self._group_of(gang.name)
+            histories = [one for one in ledger.pods.values() if one.gang in group]
+            ours = [pod for pod in gang.on_nodes if ledger.pods[uid_of(pod)].bound_by_us]
+            if not ours or gang.name not in ledger.decided_at:
+                continue  # or members came from another gang
+            since = ledger.decided_at[gang.name]
+            if any(one.bound_by_us and 0 < one.bound_at <= since for one in histories):
+                continue  # it joined a group that had started
+            policies = {self._gangs[name].policy for name in group}
+            was_cut_off = len(self._world.lives) > 1 and not _had_gates(histories)
+            if "only-waiting" in policies and was_cut_off:
+                continue  # known: see test_only_waiting_gang_is_finished_after_a_crash
+            bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
+            lost += sum(name in group and at > since for name, at in ledger.left)
+            if lost and gang.required(has_started=True) > len(gang.plannable):
+                continue  # others took members away, and the rest has to wait for new ones
+            if bound + lost < ledger.lowest_min(gang.name) and not self._was_disturbed(since):
+                self._blame(f"{gang.name} is at {bound} of {gang.minimum} ({lost} lost)")
+
+    def _was_disturbed(self, since: int) -> bool:
+        """Whether others took room, or the server refused a member, after a decision."""
+        if self._world.network.faults_drawn[Fault.FORBIDDEN]:
+            return True
+        return any(one.revision > since for one in self._world.ledger.disturbances)
+
+    # What users are told
+
+    def _judge_reports(self) -> None:
+        if SILENCING & self._world.network.faults_drawn.keys():
+            return
+        for pod in self._pods:
+            condition = condition_of(pod, own.PLACED)
+            if is_plannable(pod) and (condition is None or condition["status"] != "False"):
+                self._blame(f"{name_of(pod)} waits and nobody says why")
+            if condition and condition["status"] == "False" and is_alive(pod) and node_of(pod):
+                self._blame(f"{name_of(pod)} is said to wait and does not")
+        for (path, manager), is_invalid in self._world.ledger.invalid.items():
+            if is_invalid and path.split("/")[-2] in self._gangs:
+                self._blame(f"what {manager} says of {path} was refused as invalid")
+        for group in self._all_groups():
+            self._judge_group_status(group, self._gangs[name_of(group)])
+
+    def _judge_group_status(self, group: Obj, gang: _Gang) -> None:
+        said = group.get("status", {}).get("scheduled")
+        bound = sum(bool(node_of(pod)) for pod in gang.members)
+        if said != bound:
+            self._blame(f"{bound} of {gang.name} are on nodes, its status says {said}")
+
+    # Effort
+
+    def _judge_effort(self) -> None:
+        lives = len(self._world.lives)
+        faults = self._world.network.faults_drawn.total()
+        of_pod = self._world.network.faults_of
+        told = 2 * lives + self._world.actions + faults + self._world.loop.time() / 10
+        for history in self._world.ledger.pods.values():
+            most = self._most_writes(history, lives, of_pod[history.name])
+            writes = history.writes
+            if writes["release"] > most or writes["binding"] > most:
+                self._blame(f"{dict(writes)} writes to {history.name}, {most} were enough")
+            if writes["status"] > told:
+                self._blame(f"{writes['status']} status writes to {history.name}")
+
+    def _most_writes(self, history: PodHistory, lives: int, faults: int) -> int:
+        is_calm = not self._world.network.faults_drawn and not self._world.ledger.disturbances
+        if is_calm and not history.lost_at:
+            return lives
+        return 2 * lives + 2 * faults + 2 * history.changes
+
+    # Gangs
+
+    def _all_groups(self) -> Iterable[Obj]:
+        return self._world.server.store.all(POD_GROUPS)
+
+    def _read(self, group: Obj) -> _Gang:
+        name = name_of(group)
+        annotations = group["metadata"].get("annotations") or {}
+        listed = json.loads(annotations.get(keys.GROUPS, "[]")) or [f"{NAMESPACE}/{name}"]
+        return _Gang(
+            name=name,
+            minimum=group["spec"]["minMember"],
+            policy=annotations.get(keys.MATCH_POLICY, "once-satisfied"),
+            listing=frozenset(key.removeprefix(f"{NAMESPACE}/") for key in listed),
+            members=tuple(pod for pod in self._pods if gang_of(pod) == name),
+        )
+
+    def _group_of(self, name: str) -> set[str]:
+        found, queue = {name}, [name]
+        while queue:
+            lister = queue.pop()
+            for other in self._gangs[lister].listing & self._gangs.keys() - found:
+                if lister in self._gangs[other].listing:
+                    found.add(other)
+                    queue.append(other)
+        return found
+
+    def _is_returned(self, gang: _Gang) -> bool:
+        return all(
+            other in self._gangs and gang.name in self._gangs[other].listing
+            for other in gang.listing - {gang.name}
+        )
+
+    def _blame(self, text: str) -> None:
+        self._world.ledger.blame(text)
+
+
+def _had_gates(histories: list[PodHistory]) -> bool:
+    """Whether all members were released before the first of them was bound."""
+    return all(one.had_gate and one.is_named for one in histories)

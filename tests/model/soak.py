@@ -1,0 +1,99 @@
+"""Many crashes, and the state machine for as many operations as one asks for: ``make soak``.
+
+Prints how far it is; a failure is printed as a short story that ``play`` takes.
+"""
+
+import argparse
+import sys
+import time
+from itertools import count
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.model.crashes import Tally, try_all
+from tests.model.machine import Broken, Machine
+from tests.model.scenarios import make_scenario
+from tests.model.steps import Story, is_same_kind, play, shorten
+
+STEPS = 100
+"""Operations of one example, about."""
+EXAMPLES = 50
+"""Of one round, which has one seed."""
+ROUNDS_IN_CI = 2
+
+_SETTINGS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],  # we shorten failures ourselves, which is much faster
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def run_round(number: int) -> None:
+    """Run one round; raises Broken."""
+    machine = type(f"Round{number}", (Machine,), {})
+    seed(number)(machine)
+    run_state_machine_as_test(machine, settings=_SETTINGS)
+
+
+def tell(failure: Broken) -> str:
+    """Return the shortest story that breaks the same rule, and the rule."""
+
+    def is_bad(story: Story) -> bool:
+        return is_same_kind(failure.violations, play(story))
+
+    story = shorten(failure.story, is_bad)
+    rules = "\n".join(play(story) or failure.violations)
+    return f"{story}\n{rules}"
+
+
+def crash_everywhere(scenarios: int) -> int:
+    """Play scenarios with every crash; return how many came out badly."""
+    tally = Tally()
+    for number in range(scenarios):
+        try_all(make_scenario(number), tally)
+        if (number + 1) % 20 == 0:
+            write(f"{tally.scenarios} scenarios, {tally.points:,} crash points")
+    write(f"at {dict(tally.writes)}; slowest to converge: {tally.slowest:.1f} s")
+    for story, violations in tally.broken:
+        write(f"{story}\n{violations}")
+    return len(tally.broken)
+
+
+def run_rounds(first: int, operations: int) -> int:
+    """Run the state machine; return 1 if a rule was broken."""
+    began = time.monotonic()
+    for number in count(first):
+        try:
+            run_round(number)
+        except Broken as failure:
+            write(f"seed {number}: {failure}\n{tell(failure)}")
+            return 1
+        done = Machine.operations
+        rate = done / (time.monotonic() - began)
+        write(f"seed {number}: {done:,} operations, {rate:,.0f} a second")
+        if done >= operations:
+            break
+    return 0
+
+
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, default=1_000_000, help="of the state machine")
+    parser.add_argument("--seed", type=int, default=1000, help="of its first round")
+    parser.add_argument("--scenarios", type=int, default=400, help="with a crash at every write")
+    options = parser.parse_args()
+    broken = crash_everywhere(options.scenarios)
+    return min(1, broken + run_rounds(options.seed, options.operations))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What happens in a world, as data: it can be printed, played again, and made shorter.
+
+A step names a method of the world and its arguments. A story is a seed and steps: the same story
+always takes the same course, so a failure is reported as one, and the shortest that still fails is
+found by leaving steps out.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.oracle import Oracle
+from tests.model.world import World, open_world
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """After ``wait`` seconds somebody calls a method of the world."""
+
+    wait: float
+    call: str
+    args: tuple[Any, ...] = ()
+
+    def take(self, world: World) -> None:
+        if self.wait:
+            world.advance(self.wait)
+        world.actions += 1
+        world.last_change = world.loop.time()
+        if self.call == "rest":
+            rest(world)
+        else:
+            getattr(world, self.call)(*self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The world is at rest, and judged, at the end of a story, too."""
+
+    seed: int
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        lines = "".join(f"    {step},\n" for step in self.steps)
+        return f"Story(\n  seed={self.seed},\n  steps=(\n{lines}  ),\n)"
+
+
+def rest(world: World) -> None:
+    """Let all come to rest in calm weather, and judge."""
+    weather = world.network.weather
+    world.call_off_crash()
+    world.settle()
+    Oracle(world).judge()
+    world.network.weather = weather
+
+
+def play(story: Story) -> list[str]:
+    """Return the rules that were broken first, none if all is well."""
+    with quiet(), open_world(story.seed) as world:
+        for step in story.steps:
+            step.take(world)
+            if world.ledger.violations:
+                break
+        else:
+            rest(world)
+        return world.ledger.violations
+
+
+def shorten(story: Story, is_bad: Callable[[Story], bool], most_plays: int = 600) -> Story:
+    """Leave out whatever is not needed for the story to be bad."""
+    steps = list(story.steps)
+    size, plays = max(1, len(steps) // 2), 0
+    while plays < most_plays:
+        at, before = 0, len(steps)
+        while at < len(steps) and plays < most_plays:
+            shorter = Story(story.seed, tuple(steps[:at] + steps[at + size :]))
+            plays += 1
+            if is_bad(shorter):
+                steps = list(shorter.steps)
+            else:
+                at += size
+        if size == 1 and len(steps) == before:
+            break
+        size = max(1, size // 2)
+    return Story(story.seed, tuple(steps))
+
+
+def is_same_kind(violations: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two lists begin with the same rule, whoever broke it."""
+    return bool(others) and _kind_of(violations[0]) == _kind_of(others[0])
+
+
+def _kind_of(violation: str) -> set[str]:
+    return {word for word in violation.split() if word.isalpha()}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep warnings of the operators, of which there are many, out of the way."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

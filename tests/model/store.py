@@ -1,0 +1,125 @@
+"""The objects of the model, their revisions, and the log that watches are served from.
+
+It knows nothing of what a request may do. Objects are kept as JSON, so that nobody changes one by
+accident.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+PODS: Final = "pods"
+NODES: Final = "nodes"
+POD_GROUPS: Final = "podgroups"
+API_VERSIONS: Final = {
+    PODS: ("v1", "Pod"),
+    NODES: ("v1", "Node"),
+    POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
+    # There are never any of the rest.
+    "namespaces": ("v1", "Namespace"),
+    "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
+    "persistentvolumes": ("v1", "PersistentVolume"),
+    "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
+}
+KINDS: Final = tuple(API_VERSIONS)
+
+Obj = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace and name."""
+
+encode = msgspec.json.encode
+decode = msgspec.json.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a watch."""
+
+    revision: int
+    kind: str
+    type: str
+    obj: Obj = field(repr=False, compare=False)
+    line: bytes
+
+
+@dataclass(slots=True)
+class Store:
+    """Every object, by kind and key. ``listeners`` hear of every event."""
+
+    revision: int = 1
+    log: list[Event] = field(default_factory=list)
+    forgotten: int = 0
+    """Watches cannot start before this revision."""
+    listeners: list[Callable[[Event], None]] = field(default_factory=list)
+    _objects: dict[str, dict[Key, Obj]] = field(default_factory=lambda: {k: {} for k in KINDS})
+    _stored: dict[tuple[str, Key], bytes] = field(default_factory=dict)
+    _uids: int = 0
+
+    def get(self, kind: str, key: Key) -> Obj | None:
+        """Return an object; it must not be changed."""
+        return self._objects[kind].get(key)
+
+    def all(self, kind: str) -> Iterator[Obj]:
+        """Yield the objects of a kind, sorted by key; they must not be changed."""
+        objects = self._objects[kind]
+        return (objects[key] for key in sorted(objects))
+
+    def copy(self, kind: str, key: Key) -> Obj:
+        """Return an object to change and hand to :meth:`replace`."""
+        return decode(self._stored[kind, key])
+
+    def insert(self, kind: str, key: Key, obj: Obj) -> None:
+        """Store a new object under a new uid."""
+        self._uids += 1
+        obj["metadata"]["uid"] = f"uid-{self._uids}-{key[1]}"
+        self._write(kind, key, obj, "ADDED")
+
+    def replace(self, kind: str, key: Key, obj: Obj) -> None:
+        """Store another state of an object; nothing happens if it is the same."""
+        if obj != self._objects[kind][key]:
+            self._write(kind, key, obj, "MODIFIED")
+
+    def remove(self, kind: str, key: Key) -> None:
+        """Remove an object."""
+        obj = self.copy(kind, key)
+        self._write(kind, key, obj, "DELETED")
+        del self._objects[kind][key], self._stored[kind, key]
+
+    def page(self, kind: str) -> bytes:
+        """Return the list of a kind."""
+        version, name = API_VERSIONS[kind]
+        items = b",".join(self._stored[kind, key] for key in sorted(self._objects[kind]))
+        return (
+            b'{"apiVersion":"%b","kind":"%bList","metadata":{"resourceVersion":"%d"},"items":[%b]}'
+            % (
+                version.encode(),
+                name.encode(),
+                self.revision,
+                items,
+            )
+        )
+
+    def since(self, kind: str, revision: int) -> list[Event] | None:
+        """Return what happened to a kind after a revision; None if that is no longer known."""
+        if revision < self.forgotten:
+            return None
+        return [one for one in self.log if one.kind == kind and one.revision > revision]
+
+    def forget(self) -> None:
+        """Compact the log: older watches must list again."""
+        self.forgotten = self.revision
+        self.log.clear()
+
+    def _write(self, kind: str, key: Key, obj: Obj, event: str) -> None:
+        self.revision += 1
+        obj["metadata"]["resourceVersion"] = str(self.revision)
+        stored = encode(obj)
+        self._objects[kind][key] = obj
+        self._stored[kind, key] = stored
+        line = b'{"type":"%b","object":%b}\n' % (event.encode(), stored)
+        made = Event(self.revision, kind, event, obj, line)
+        self.log.append(made)
+        for listener in self.listeners:
+            listener(made)

@@ -1,0 +1,322 @@
+"""A cluster in a box: the model server, everybody who writes to it, and the operators as shipped.
+
+The operators are the real ones from the reflectors to the status writers; only HTTP, Kopf and time
+are stood in for. Nothing here sleeps: time is the loop's.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+from tests.model.clock import VirtualLoop, virtual_time
+from tests.model.ledger import Ledger
+from tests.model.network import CrashPoint, Fault, Life, ModelClient, Network, Weather
+from tests.model.objects import (
+    NAMESPACE,
+    PodPlan,
+    allocatable_of,
+    gates_of,
+    gpus_of,
+    is_alive,
+    is_open,
+    is_terminating,
+    make_node,
+    name_of,
+    node_of,
+    pinned_to,
+    uid_of,
+    zone_of,
+)
+from tests.model.server import Answer, Request, Server
+from tests.model.store import NODES, PODS, Obj, decode
+
+from koord.api.keys import gang, own
+from koord.kube.request import Media
+from koord.runtime.settings import Settings
+from koord.runtime.wiring import PLACEMENT, POD_GROUP, Parts
+
+_GROUPS = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_NODES = "/api/v1/nodes"
+TICK_SECONDS = 0.25
+"""How often kubelets, kube-scheduler and the collector of lost pods look around."""
+DOWN_SECONDS = 1.0
+"""From the end of one life of the operators to the start of the next."""
+
+
+class World:
+    """Use it through :func:`open_world`; methods are called between steps of the loop."""
+
+    def __init__(self, loop: VirtualLoop, seed: object) -> None:
+        self.loop = loop
+        self.has_standby = False
+        self.rng = random.Random(f"world {seed}")
+        self.server = Server(loop.wall)
+        self.network = Network(self.server, random.Random(f"network {seed}"))
+        self.ledger = Ledger(self.network)
+        self.network.on_crash = self._bury
+        self.lives: list[Life] = []
+        self.parts: Parts | None = None
+        self.actions = 0
+        self.last_change = 0.0
+        """When a step was last taken, or the operators were started."""
+        self.next_crash: CrashPoint | None = None
+        """Where the next life ends."""
+        self._numbers = count()
+        self._standby: Life | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """Life -> its task."""
+        self._others = loop.create_task(self._live())
+
+    # Time
+
+    def advance(self, seconds: float) -> None:
+        """Let everything run for a while."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def settle(self, longest: float = 240.0) -> None:
+        """Calm the weather, see to it that operators run, and wait until nobody writes."""
+        self.network.weather = Weather()
+        self.last_change = self.loop.time()
+        deadline = self.loop.time() + longest
+        while True:
+            before = (self.network.writes, self.server.store.revision, len(self.lives))
+            self.advance(12.0)
+            if before == (self.network.writes, self.server.store.revision, len(self.lives)):
+                return
+            if self.loop.time() > deadline:
+                self.ledger.blame(f"no rest after {longest:.0f} s")
+                return
+
+    # The operators
+
+    def start(self) -> None:
+        """Have a process lead: the one that stands by, or a new one."""
+        life = self._stand_by() if self._standby is None else self._standby
+        life.crash, self.next_crash = self.next_crash, None
+        self.last_change = self.loop.time()
+        self.lives.append(life)
+        life.elected.set()
+        self._standby = self._stand_by() if self.has_standby else None
+
+    def begin_with_standby(self) -> None:
+        """Start the operators, and another process that follows and is ready to lead."""
+        self.has_standby = True
+        self.start()
+
+    def crash_at(self, point: CrashPoint) -> None:
+        """Have the next life end at one of its writes."""
+        self.next_crash = point
+
+    def call_off_crash(self) -> None:
+        """Let nobody end any more."""
+        self.next_crash = None
+        if self.lives:
+            self.lives[-1].crash = None
+
+    def crash(self, writes: int = 0, when: str = "after") -> None:
+        """End the leader without warning, now or some writes later; the next one leads soon."""
+        if self.lives and writes:
+            life = self.lives[-1]
+            life.crash = CrashPoint(life.writes + writes, is_before=when == "before")
+        elif self.lives:
+            self.network.kill(self.lives[-1])
+
+    # The network
+
+    def set_weather(self, faults: tuple[Fault, ...], rate: float, lag: float) -> None:
+        self.network.weather = Weather(faults, rate, lag)
+
+    def break_watch(self, kind: str) -> None:
+        self.network.break_watches(kind)
+
+    def expire(self, kind: str) -> None:
+        """Break the watches of a kind, and have the server know nothing of what was before."""
+        self.server.store.forget()
+        self.network.break_watches(kind)
+
+    def change_nothing(self) -> None:
+        """Do what it takes to let time pass."""
+
+    def _stand_by(self) -> Life:
+        life = Life(next(self._numbers))
+        self._spawn(life, self._operate(life))
+        return life
+
+    async def _operate(self, life: Life) -> None:
+        """Run the parts in the order in which the process itself runs them."""
+        client = ModelClient(self.network, life)
+        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP), has_subresource=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(parts.reader.run())
+            await parts.reader.wait_synced()
+            await life.elected.wait()
+            self.parts = parts
+            for run in parts.background:
+                group.create_task(run())
+            await parts.catch_up(f"life-{life.number}")
+            assert parts.placement is not None
+            group.create_task(parts.placement.run())
+
+    def _spawn(self, life: Life, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks[life.number] = task
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.ledger.blame(f"the operators ended by themselves: {_describe(error)}")
+
+    def _bury(self, life: Life) -> None:
+        self.parts = None
+        self._tasks.pop(life.number).cancel()
+        self.loop.call_later(DOWN_SECONDS, self.start)
+
+    # Users
+
+    def request(self, method: str, path: str, body: Any = None, media: str = Media.JSON) -> Answer:
+        """Send a request that is not the operators'."""
+        return self.server.handle(Request(method, path, body, media))
+
+    def add_node(self, name: str, gpus: int = 8, zone: str = "") -> None:
+        self.request("POST", _NODES, make_node(name, gpus, zone))
+
+    def remove_node(self, name: str) -> None:
+        self.request("DELETE", f"{_NODES}/{name}")
+
+    def resize_node(self, name: str, gpus: int) -> None:
+        status = make_node(name, gpus)["status"]
+        path = f"{_NODES}/{name}/status"
+        self.request("PATCH", path, {"status": status}, Media.STRATEGIC_MERGE_PATCH)
+
+    def cordon(self, name: str) -> None:
+        self._close(name, is_closed=True)
+
+    def uncordon(self, name: str) -> None:
+        self._close(name, is_closed=None)
+
+    def _close(self, name: str, *, is_closed: bool | None) -> None:
+        body = {"spec": {"unschedulable": is_closed}}
+        self.request("PATCH", f"{_NODES}/{name}", body, Media.MERGE_PATCH)
+
+    def create_pod(self, plan: PodPlan) -> Answer:
+        return self.request("POST", _PODS, plan.render())
+
+    def delete_pod(self, name: str) -> None:
+        self.request("DELETE", f"{_PODS}/{name}")
+
+    def end_pod(self, name: str, phase: str) -> None:
+        """Have a pod succeed or fail."""
+        self._set_phase(name, phase)
+
+    def drop_gate(self, name: str, gate: str) -> None:
+        """Take a gate of others off a pod."""
+        pod = self.server.store.get(PODS, (NAMESPACE, name))
+        if pod is None or gate not in gates_of(pod):
+            return
+        gates = [{"name": one} for one in gates_of(pod) if one != gate]
+        body = {"spec": {"schedulingGates": gates or None}}
+        self.request("PATCH", f"{_PODS}/{name}", body, Media.MERGE_PATCH)
+
+    def move_pod(self, name: str, gang_name: str) -> None:
+        """Have a pod belong to another gang, or to none."""
+        body = {"metadata": {"labels": {gang.POD_GROUP: gang_name or None}}}
+        self.request("PATCH", f"{_PODS}/{name}", body, Media.MERGE_PATCH)
+
+    def drop_finalizers(self, name: str) -> None:
+        body = {"metadata": {"finalizers": None}}
+        self.request("PATCH", f"{_PODS}/{name}", body, Media.MERGE_PATCH)
+
+    def put_pod_group(self, body: Obj) -> None:
+        """Create a PodGroup, or change its minimum."""
+        answer = self.request("POST", _GROUPS, body)
+        if answer.status == 409:
+            patch = {"spec": body["spec"]}
+            self.request("PATCH", f"{_GROUPS}/{name_of(body)}", patch, Media.MERGE_PATCH)
+
+    def delete_pod_group(self, name: str) -> None:
+        self.request("DELETE", f"{_GROUPS}/{name}")
+
+    def bind_for_others(self, pod: str, node: str) -> Answer:
+        """Bind a pod as somebody would who has no business with it."""
+        metadata = {"name": pod, "namespace": NAMESPACE}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+        return self.request("POST", f"{_PODS}/{pod}/binding", binding)
+
+    # Kubelets, kube-scheduler, garbage collection
+
+    async def _live(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for pod in list(self.server.store.all(PODS)):
+                self._tend(pod)
+
+    def _tend(self, pod: Obj) -> None:
+        node, name = node_of(pod), name_of(pod)
+        if not node:
+            if is_alive(pod) and not gates_of(pod):
+                self._schedule(pod)
+        elif is_terminating(pod) or self.server.store.get(NODES, ("", node)) is None:
+            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid_of(pod)}}
+            self.request("DELETE", f"{_PODS}/{name}", body)
+        elif pod["status"]["phase"] == "Pending":
+            self._set_phase(name, "Running")
+
+    def _schedule(self, pod: Obj) -> None:
+        """Do what kube-scheduler does, with what it can see."""
+        if pod["spec"]["schedulerName"] == own.SCHEDULER_NAME:
+            return
+        pin = pinned_to(pod)
+        for node in self.server.store.all(NODES):
+            name = name_of(node)
+            if pin not in {"", name} or not is_open(node, zone_of(pod)):
+                continue
+            if self.ledger.used_on(name) + gpus_of(pod) <= allocatable_of(node):
+                self.bind_for_others(name_of(pod), name)
+                return
+
+    def _set_phase(self, name: str, phase: str) -> None:
+        body = {"status": {"phase": phase}}
+        self.request("PATCH", f"{_PODS}/{name}/status", body, Media.STRATEGIC_MERGE_PATCH)
+
+    # Questions
+
+    def pods(self) -> list[Obj]:
+        return list(self.server.store.all(PODS))
+
+    def nodes(self) -> list[Obj]:
+        return list(self.server.store.all(NODES))
+
+    def close(self) -> None:
+        """End everything."""
+        tasks = [*self._tasks.values(), self._others]
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+@contextmanager
+def open_world(seed: object = 0) -> Iterator[World]:
+    """Make a world and its loop, and end both."""
+    with virtual_time(seed) as loop:
+        asyncio.set_event_loop(loop)
+        world = World(loop, seed)
+        try:
+            yield world
+        finally:
+            world.close()
+            asyncio.set_event_loop(None)
+
+
+def _describe(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return repr(error)
+
+
+def read(answer: Answer) -> Any:
+    return decode(answer.body)

@@ -1,0 +1,115 @@
+"""Rules about other pods and volumes, as decided by the operators as shipped."""
+
+from collections import Counter
+from typing import Any
+
+from tests.operators.conftest import Cluster
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+BY_APP = {"matchLabels": {"app": "web"}}
+WEB = {"app": "web"}
+APART = {"podAntiAffinity": {REQUIRED: [{"topologyKey": HOSTNAME, "labelSelector": BY_APP}]}}
+
+
+def put_in_zones(cluster: Cluster, nodes: list[str]) -> dict[str, str]:
+    """Label nodes with zones a, b and c in turn; return node -> zone."""
+    zones = {name: "abc"[at % 3] for at, name in enumerate(nodes)}
+    for name, zone in zones.items():
+        body = {"metadata": {"labels": {ZONE: zone}}}
+        cluster.box.client.patch(f"/api/v1/nodes/{name}", body)
+    return zones
+
+
+def bind_claim(cluster: Cluster, name: str, node: str) -> list[dict[str, Any]]:
+    """Create a claim and the volume of one node that it is bound to; return a pod's volumes."""
+    client, space = cluster.box.client, cluster.namespace
+    shared = {"storageClassName": "", "accessModes": ["ReadWriteOnce"]}
+    size = {"storage": "1Gi"}
+    field = {"key": HOSTNAME, "operator": "In", "values": [node]}
+    spec = {
+        **shared,
+        "capacity": size,
+        "local": {"path": "/nowhere"},
+        "claimRef": {"namespace": space, "name": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [field]}]}},
+    }
+    volume = f"{space}-{name}"
+    client.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec})
+    claim = {
+        "metadata": {"name": name},
+        "spec": {**shared, "resources": {"requests": size}, "volumeName": volume},
+    }
+    client.create(f"/api/v1/namespaces/{space}/persistentvolumeclaims", claim)
+    return [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def test_members_that_keep_apart_get_a_node_each_or_none(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 3, gpus=1, labels=WEB, affinity=APART)
+    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "two are too few")
+    text = cluster.group_message("a")
+    assert "2 node(s) didn't match pod anti-affinity rules" in text
+    assert "2 of 3 pods fit" in text
+    assert "1 more node like the largest here, empty, would do" in text
+    assert cluster.bound() == {}
+    cluster.add_nodes(1)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+    assert len(set(cluster.bound().values())) == 3
+
+
+def test_pods_that_are_there_keep_others_away(cluster: Cluster) -> None:
+    first, second = cluster.add_nodes(2)
+    pinned = {"test": cluster.namespace, HOSTNAME: first}
+    cluster.pod("shy", gpus=1, nodeSelector=pinned, affinity=APART)
+    cluster.wait_bound("shy")
+    cluster.gang("a", 3, gpus=1, labels=WEB)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+    assert {cluster.bound()[f"a-{at}"] for at in range(3)} == {second}
+
+
+def test_members_are_spread_over_zones(cluster: Cluster) -> None:
+    zones = put_in_zones(cluster, cluster.add_nodes(4))
+    even = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": BY_APP,
+    }
+    cluster.gang("a", 6, gpus=1, labels=WEB, topologySpreadConstraints=[even])
+    cluster.wait_bound(*(f"a-{at}" for at in range(6)))
+    assert Counter(zones[node] for node in cluster.bound().values()) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_bound_volume_draws_its_pod_to_its_node(cluster: Cluster) -> None:
+    nodes = cluster.add_nodes(3)
+    for at, node in enumerate(nodes):
+        cluster.pod(f"p{at}", gpus=1, volumes=bind_claim(cluster, f"c{at}", node))
+    cluster.wait_bound("p0", "p1", "p2")
+    assert cluster.bound() == {f"p{at}": node for at, node in enumerate(nodes)}
+
+
+def test_a_claim_that_is_bound_with_its_pod_is_left_to_kube_scheduler(cluster: Cluster) -> None:
+    client, space = cluster.box.client, cluster.namespace
+    cluster.add_nodes(1)
+    client.create(
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {
+            "metadata": {"name": space},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    claim = {
+        "metadata": {"name": "late"},
+        "spec": {
+            "storageClassName": space,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "late"}}]
+    cluster.pod("p", gpus=1, volumes=volumes)
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "VolumeNotReady", "there is no claim")
+    client.create(f"/api/v1/namespaces/{space}/persistentvolumeclaims", claim)
+    cluster.wait_for(lambda: cluster.pod_reason("p") == "NeedsKubeScheduler", "it is not bound")

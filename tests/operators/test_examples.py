@@ -1,0 +1,72 @@
+"""Every example of gangs is applied as its page says; what the server refuses is shown, too."""
+
+import re
+
+import pytest
+import yaml
+from tests.operators.conftest import ROOT, Cluster
+
+from koord.sandbox.errors import ApiError, KubectlError
+
+EXAMPLES = ROOT / "examples"
+NAMES = ("gang-by-annotations", "gang-groups", "hp-training-job", "training-job")
+PAGES = [EXAMPLES / name / "README.md" for name in NAMES]
+COMMAND = re.compile(r"^\$ kubectl (.*)$", re.MULTILINE)
+GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces"
+LIST = ["namespaceA/podGroupA", "namespaceB/podGroupB"]
+
+
+def run(cluster: Cluster, command: str) -> None:
+    """Run a command of a page, in the namespace of the test."""
+    words = command.replace("examples/", f"{EXAMPLES}/").split()
+    own = [] if "-n" in words or "gang-groups.yaml" in command else ["-n", cluster.namespace]
+    timeout = ["--timeout=30s"] if words[0] == "wait" else []
+    cluster.box.kubectl(*words, *own, *timeout)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_an_example_works_as_its_page_says(cluster: Cluster, page) -> None:
+    cluster.add_nodes(2)
+    commands = COMMAND.findall(page.read_text(encoding="utf-8"))
+    assert len(commands) > 1, "it applies something and waits for it"
+    try:
+        for command in commands:
+            run(cluster, command)
+    finally:
+        run(cluster, commands[0].replace("apply", "delete --wait=false"))
+
+
+def test_one_worker_alone_does_not_start(cluster: Cluster) -> None:
+    cluster.add_nodes(1)
+    text = (EXAMPLES / "hp-training-job/hp-training-job.yaml").read_text(encoding="utf-8")
+    objects = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] != "hp-worker-2"]
+    cluster.box.kubectl(
+        "apply", "-n", cluster.namespace, "-f", "-", stdin=yaml.safe_dump_all(objects)
+    )
+    cluster.wait_for(lambda: cluster.pod_reason("hp-worker-1") == "MissingMembers", "it waits")
+    cluster.wait_for(lambda: cluster.group_reason("hp-training-job") == "MissingMembers", "so too")
+    assert not cluster.bound()
+
+
+def test_a_version_without_group_is_refused(cluster: Cluster) -> None:
+    body = {"apiVersion": "v1alpha1", "kind": "PodGroup", "metadata": {"name": "a"}}
+    with pytest.raises(KubectlError, match="no matches for kind"):
+        cluster.box.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(body))
+
+
+@pytest.mark.parametrize(
+    ("meta", "problem"),
+    [
+        ({"name": "podGroupA"}, "lowercase"),
+        ({"name": "a", "annotations": {"gang.scheduling.koordinator.sh/groups": LIST}}, "string"),
+    ],
+)
+def test_capitals_and_lists_are_refused(cluster: Cluster, meta, problem: str) -> None:
+    body = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"namespace": cluster.namespace, **meta},
+        "spec": {"minMember": 1},
+    }
+    with pytest.raises(ApiError, match=problem):
+        cluster.box.client.create(f"{GROUPS}/{cluster.namespace}/podgroups", body)

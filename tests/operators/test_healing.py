@@ -1,0 +1,86 @@
+"""Started gangs that lose members: nobody else gets the room before the replacement has it."""
+
+import pytest
+from tests.operators.conftest import Cluster
+
+pytestmark = pytest.mark.sandbox
+
+
+def test_the_room_of_a_lost_member_is_kept_from_a_gang_that_waits_for_it(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 2)
+    cluster.wait_bound("a-0", "a-1")
+    cluster.gang("b", 1)
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "InsufficientNodes", "b waits")
+    lost = cluster.bound()["a-1"]
+    cluster.box.client.delete(f"/api/v1/nodes/{lost}")
+    cluster.delete_pod("a-1")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "a is degraded")
+    (spare,) = cluster.add_nodes(1)
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "KeptForReplacements", "b may not")
+    cluster.wait_for(lambda: cluster.group_reason("b") == "KeptForReplacements", "nor has its gang")
+    assert f"{cluster.namespace}/a" in cluster.group_message("b")
+    cluster.pod("a-2", group="a")
+    cluster.wait_bound("a-2")
+    assert cluster.bound()["a-2"] == spare
+    assert "b-0" not in cluster.bound()
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "InsufficientNodes", "b waits for room")
+    cluster.add_nodes(1)
+    cluster.wait_bound("b-0")
+
+
+def test_what_is_kept_is_free_when_the_wait_time_is_over(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 2)
+    cluster.wait_bound("a-0", "a-1")
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
+    cluster.box.client.patch(path, {"spec": {"scheduleTimeoutSeconds": 5}})
+    seen = "observedGeneration"
+    cluster.wait_for(lambda: cluster.get_group("a").get("status", {}).get(seen) == 2, "it is seen")
+    cluster.delete_pod("a-1")
+    cluster.pod("alone")
+    cluster.wait_for(lambda: cluster.pod_reason("alone") == "KeptForReplacements", "it waits")
+    cluster.wait_bound("alone")
+
+
+def test_a_gang_that_is_deleted_keeps_nothing(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.gang("a", 2)
+    cluster.wait_bound("a-0", "a-1")
+    cluster.delete_pod("a-1")
+    cluster.pod("alone")
+    cluster.wait_for(lambda: cluster.pod_reason("alone") == "KeptForReplacements", "it waits")
+    cluster.delete_pod("a-0")
+    cluster.wait_bound("alone")
+
+
+def test_what_fits_of_a_non_strict_gang_is_kept_but_from_nobody_who_fits(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    mode = {"gang.scheduling.koordinator.sh/mode": "NonStrict"}
+    cluster.pod_group("a", 3, **mode)
+    for at in range(3):
+        cluster.pod(f"a-{at}", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "InsufficientNodes", "it waits")
+    cluster.pod("alone")
+    cluster.wait_bound("alone")
+    assert set(cluster.bound()) == {"alone"}
+    cluster.add_nodes(2)
+    cluster.wait_bound("a-0", "a-1", "a-2")
+
+
+def test_a_gang_that_joins_a_running_group_gathers_first(cluster: Cluster) -> None:
+    cluster.add_nodes(3)
+    key = "gang.scheduling.koordinator.sh/groups"
+    both = f'["{cluster.namespace}/a", "{cluster.namespace}/b"]'
+    cluster.pod_group("a", 1)
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0")
+    path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
+    cluster.box.client.patch(path, {"metadata": {"annotations": {key: both}}})
+    cluster.pod_group("b", 2, **{key: both})
+    cluster.pod("b-0", group="b")
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "MissingMembers", "b gathers")
+    cluster.delete_pod("a-0")
+    cluster.pod("a-1", group="a")
+    cluster.pod("b-1", group="b")
+    cluster.wait_bound("a-1", "b-0", "b-1")

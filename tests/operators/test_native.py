@@ -1,0 +1,82 @@
+"""PodGroups of Kubernetes' own, on a server that has them; and a server that loses ours."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.operators.conftest import ROOT, SERVICE_ACCOUNT, Cluster, Operators, open_cluster
+
+from koord.sandbox import Sandbox
+from koord.sandbox.components import Component
+
+PATH = "/apis/scheduling.k8s.io/v1alpha2"
+SERVED = [f"--runtime-config={PATH.removeprefix('/apis/')}=true"]
+GATES = "--feature-gates=GenericWorkload=true"
+CRD = "podgroups.scheduling.sigs.k8s.io"
+
+
+@pytest.fixture(scope="module")
+def native_box() -> Iterator[Sandbox]:
+    with Sandbox(arguments={Component.APISERVER: [*SERVED, GATES]}) as box:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+        yield box
+
+
+@pytest.fixture
+def native(native_box: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = Operators(native_box, tmp_path_factory.mktemp("native"))
+    running.start()
+    with open_cluster(native_box, running) as view:
+        yield view
+    assert running.stop() == 0
+
+
+def create_group(cluster: Cluster, name: str, count: int) -> dict[str, Any]:
+    body = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": cluster.namespace},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+    }
+    return cluster.box.client.create(f"{PATH}/namespaces/{cluster.namespace}/podgroups", body)
+
+
+@pytest.mark.sandbox
+def test_members_of_a_native_pod_group_start_together(native: Cluster) -> None:
+    native.add_nodes(2)
+    create_group(native, "train", 2)
+    group = {"schedulingGroup": {"podGroupName": "train"}}
+    native.pod("train-0", **group)
+    native.wait_for(lambda: native.pod_reason("train-0") == "MissingMembers", "it waits")
+    assert not native.bound()
+    native.pod("train-1", **group)
+    native.wait_bound("train-0", "train-1")
+    plan = json.loads(
+        native.get_pod("train-0")["metadata"]["annotations"]["operators.koordinator.sh/plan"]
+    )
+    assert plan["members"] == 2
+    written = {
+        one.resource
+        for one in native.box.writes(SERVICE_ACCOUNT)
+        if one.namespace == native.namespace
+    }
+    assert "podgroups" not in written, "what others own is read and never written"
+
+
+@pytest.mark.sandbox
+def test_a_server_that_loses_our_pod_groups_goes_on_and_says_so(native: Cluster) -> None:
+    native.add_nodes(2)
+    native.pod_group("a", 2)
+    native.pod("a-0", group="a")
+    native.wait_for(lambda: native.pod_reason("a-0") == "MissingMembers", "it waits")
+    native.box.kubectl("delete", "crd", CRD, "--timeout=30s")
+    native.pod("alone")
+    native.wait_bound("alone")
+    native.wait_for(lambda: native.pod_reason("a-0") == "MissingPodGroup", "it says why")
+    native.box.apply(ROOT / "crds")
+    native.pod_group("a", 2)
+    native.add_nodes(1)
+    native.pod("a-1", group="a")
+    native.wait_bound("a-0", "a-1")

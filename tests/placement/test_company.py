@@ -1,0 +1,344 @@
+"""Rules about other pods, on clusters made at random: against their plain wording, and in a plan.
+
+The reference below goes node by node and pod by pod, as the rules are written down; nothing of it
+is shared with the planner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import intern_shape, make_node
+
+from koord.core.constraints import (
+    AffinityTerm,
+    PodConstraints,
+    PodSelector,
+    Profile,
+    SpreadConstraint,
+    WeightedTerm,
+)
+from koord.core.placement.fill import fill
+from koord.core.placement.scoring import Scoring
+from koord.core.pods import Handling, Pod, PodPhase, PodShape
+from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
+from koord.core.state import ClusterState
+
+NAMESPACES = {"one": {"team": "x"}, "two": {"team": "y"}}
+KEYS = ("zone", "rack")
+NODES = 5
+
+values = st.sampled_from("12")
+labels = st.dictionaries(st.sampled_from(("app", "tier")), values, min_size=1)
+requirements = st.builds(
+    Requirement,
+    st.sampled_from(("app", "tier")),
+    st.sampled_from([Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST]),
+    st.lists(values, min_size=1, max_size=2).map(tuple),
+)
+by_app = values.map(lambda value: (Requirement("app", Operator.IN, (value,)),))
+selectors = by_app | st.none() | st.lists(requirements, max_size=2).map(tuple)
+by_team = (
+    st.none()
+    | st.just(())
+    | values.map(lambda value: (Requirement("team", Operator.IN, ("x" if value == "1" else "y",)),))
+)
+pod_selectors = st.builds(
+    PodSelector,
+    selectors,
+    st.lists(st.sampled_from(["one", "two"]), max_size=2).map(tuple),
+    by_team,
+)
+keys = st.sampled_from(KEYS)
+terms = st.builds(AffinityTerm, pod_selectors, keys)
+few_terms = st.lists(terms, max_size=2).map(tuple)
+spreads = st.builds(
+    SpreadConstraint,
+    st.builds(PodSelector, selectors, st.just(("one",))),
+    keys,
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.booleans(),
+)
+constraints = st.builds(
+    PodConstraints,
+    few_terms,
+    few_terms,
+    st.lists(st.builds(WeightedTerm, terms, st.sampled_from([-5, 5])), max_size=1).map(tuple),
+    st.lists(spreads, max_size=2).map(tuple),
+    st.lists(spreads, max_size=1).map(tuple),
+)
+
+
+@dataclass(frozen=True)
+class Resident:
+    node: int
+    namespace: str
+    labels: dict[str, str]
+    constraints: PodConstraints
+    is_leaving: bool = False
+
+
+resident = st.builds(
+    Resident,
+    st.integers(0, NODES),  # one more than there are: its node is not known
+    st.sampled_from(list(NAMESPACES)),
+    labels,
+    constraints,
+    st.booleans(),
+)
+residents = st.lists(resident, max_size=6)
+both_keys = st.fixed_dictionaries(dict.fromkeys(KEYS, values))
+node_labels = st.lists(
+    both_keys | both_keys | st.dictionaries(keys, values), min_size=NODES, max_size=NODES
+)
+node_choices = st.none() | values.map(
+    lambda value: (SelectorTerm((Requirement("rack", Operator.NOT_IN, (value,)),)),)
+)
+
+
+def make_state(nodes: list[dict[str, str]], pods: list[Resident]) -> ClusterState:
+    state = ClusterState()
+    for namespace, found in NAMESPACES.items():
+        state.upsert_namespace(namespace, found)
+    for at, one in enumerate(pods):
+        state.upsert_pod(make_resident(at, one))
+    for at, found in enumerate(nodes):
+        builder = make_node(f"n{at}").pods(3)
+        for key, value in found.items():
+            builder.label(key, value)
+        state.upsert_node(builder.build())
+    return state
+
+
+def make_resident(at: int, one: Resident) -> Pod:
+    return Pod(
+        uid=f"r{at}",
+        namespace=one.namespace,
+        name=f"r{at}",
+        shape=intern_shape(PodShape((("pods", 1),), constraints=one.constraints)),
+        profile=Profile(one.namespace, one.labels),
+        node=f"n{one.node}",
+        phase=PodPhase.RUNNING,
+        is_terminating=one.is_leaving,
+    )
+
+
+def make_subject(
+    found: dict[str, str], asks: PodConstraints, choice: tuple[SelectorTerm, ...] | None
+) -> Pod:
+    shape = PodShape((("pods", 1),), terms=choice, constraints=asks)
+    return Pod(
+        uid="p",
+        namespace="one",
+        name="p",
+        shape=intern_shape(shape),
+        profile=Profile("one", found),
+        handling=Handling.BIND,
+    )
+
+
+def means(pods: PodSelector, namespace: str, found: dict[str, str]) -> bool:
+    named = namespace in pods.namespaces
+    if not named and pods.namespace_selector is not None:
+        named = is_selected(NAMESPACES[namespace], pods.namespace_selector)
+    return named and is_selected(found, pods.selector)
+
+
+class Reference:
+    """The rules as they are written."""
+
+    def __init__(self, nodes: list[dict[str, str]], pods: list[Resident], subject: Pod) -> None:
+        self.nodes = nodes
+        self.pods = [pod for pod in pods if pod.node < len(nodes)]
+        self.labels = dict(subject.profile.labels)
+        self.asks = subject.shape.constraints or PodConstraints()
+        self.choice = subject.shape.terms
+
+    def admits(self, node: int) -> bool:
+        return (
+            sum(pod.node == node for pod in self.pods) < 3
+            and self.is_chosen(node)
+            and all(self.is_even(node, one) for one in self.asks.spread)
+            and self.is_near(node)
+            and not any(self.is_beside(node, term) for term in self.asks.anti_affinity)
+            and not any(self.is_repelled(node, pod) for pod in self.pods)
+        )
+
+    def is_chosen(self, node: int) -> bool:
+        if self.choice is None:
+            return True
+        return any(is_selected(self.nodes[node], term.expressions) for term in self.choice)
+
+    def is_same_domain(self, key: str, node: int, other: int) -> bool:
+        value = self.nodes[node].get(key)
+        return value is not None and value == self.nodes[other].get(key)
+
+    def is_beside(self, node: int, term: AffinityTerm) -> bool:
+        return any(
+            means(term.pods, pod.namespace, pod.labels)
+            and self.is_same_domain(term.topology_key, node, pod.node)
+            for pod in self.pods
+        )
+
+    def is_repelled(self, node: int, pod: Resident) -> bool:
+        return any(
+            means(term.pods, "one", self.labels)
+            and self.is_same_domain(term.topology_key, node, pod.node)
+            for term in pod.constraints.anti_affinity
+        )
+
+    def is_near(self, node: int) -> bool:
+        wanted = self.asks.affinity
+        if not all(term.topology_key in self.nodes[node] for term in wanted):
+            return False
+        found = [
+            pod
+            for pod in self.pods
+            if all(means(term.pods, pod.namespace, pod.labels) for term in wanted)
+        ]
+        if all(
+            any(self.is_same_domain(term.topology_key, node, pod.node) for pod in found)
+            for term in wanted
+        ):
+            return True
+        is_alone = not any(
+            term.topology_key in self.nodes[pod.node] for pod in found for term in wanted
+        )
+        return is_alone and all(means(term.pods, "one", self.labels) for term in wanted)
+
+    def is_even(self, node: int, constraint: SpreadConstraint) -> bool:
+        key = constraint.topology_key
+        if key not in self.nodes[node]:
+            return False
+        counting = [
+            at
+            for at, found in enumerate(self.nodes)
+            if all(one.topology_key in found for one in self.asks.spread)
+            and (self.is_chosen(at) or not constraint.honors_affinity)
+        ]
+        numbers = {self.nodes[at][key]: 0 for at in counting}
+        for pod in self.pods:
+            is_meant = means(constraint.pods, pod.namespace, pod.labels)
+            if pod.node in counting and is_meant and constraint.pods.selector != ():
+                numbers[self.nodes[pod.node][key]] += not pod.is_leaving
+        least = min(numbers.values(), default=0)
+        if len(numbers) < constraint.min_domains:
+            least = 0
+        here = numbers.get(self.nodes[node][key], 0)
+        return here + means(constraint.pods, "one", self.labels) - least <= constraint.max_skew
+
+
+subjects = st.tuples(labels, constraints, node_choices)
+
+
+@settings(deadline=None)
+@given(node_labels, residents, subjects)
+def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
+    nodes: list[dict[str, str]],
+    pods: list[Resident],
+    drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
+) -> None:
+    subject = make_subject(*drawn)
+    state = make_state(nodes, pods)
+    snapshot = state.snapshot()
+    room = snapshot.room(snapshot.shape_of(subject))
+    reference = Reference(nodes, pods, subject)
+    found = {at: bool(room[state.table.row_of[f"n{at}"]]) for at in range(NODES)}
+    assert found == {at: reference.admits(at) for at in range(NODES)}
+
+
+@settings(deadline=None)
+@given(node_labels, residents, subjects, subjects, st.integers(1, 6))
+def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
+    nodes: list[dict[str, str]],
+    pods: list[Resident],
+    first: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
+    second: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
+    count: int,
+) -> None:
+    state = make_state(nodes, pods)
+    snapshot = state.snapshot()
+    both = [make_subject(*first), make_subject(*second)]
+    for subject in both:
+        if subject.shape.constraints is not None:
+            snapshot.note(subject.shape.constraints)
+    shapes = [snapshot.shape_of(subject) for subject in both]
+    before = [snapshot.room(shape).tolist() for shape in shapes]
+    mark = snapshot.checkpoint()
+    now = list(pods)
+    for step in range(count):
+        subject, shape = both[step % 2], shapes[step % 2]
+        for share in fill(snapshot, shape, 1, Scoring()):
+            node = int(state.table.node_at(share.row).name[1:])
+            labels_of = dict(subject.profile.labels)
+            now.append(Resident(node, "one", labels_of, subject.shape.constraints))  # type: ignore[arg-type]
+        fresh = make_state(nodes, now)
+        other = fresh.snapshot()
+        for one, here in zip(both, shapes, strict=True):
+            rooms = (snapshot.room(here), other.room(other.shape_of(one)))
+            assert [bool(rooms[0][state.table.row_of[f"n{at}"]]) for at in range(NODES)] == [
+                bool(rooms[1][fresh.table.row_of[f"n{at}"]]) for at in range(NODES)
+            ]
+    snapshot.rollback(mark)
+    assert [snapshot.room(shape).tolist() for shape in shapes] == before
+
+
+@settings(deadline=None)
+@given(node_labels, residents, subjects, st.integers(1, 6))
+def test_filling_at_once_is_filling_one_by_one(
+    nodes: list[dict[str, str]],
+    pods: list[Resident],
+    drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
+    count: int,
+) -> None:
+    subject = make_subject(*drawn)
+    state = make_state(nodes, pods)
+    at_once, one_by_one = state.snapshot(), state.snapshot()
+    shares = fill(at_once, at_once.shape_of(subject), count, Scoring())
+    singles: dict[int, int] = {}
+    for _ in range(count):
+        for share in fill(one_by_one, one_by_one.shape_of(subject), 1, Scoring()):
+            singles[share.row] = singles.get(share.row, 0) + 1
+    assert sum(share.count for share in shares) == sum(singles.values())
+
+
+events = st.lists(st.tuples(st.integers(0, 3), st.none() | resident), max_size=8)
+
+
+@settings(deadline=None)
+@given(node_labels, events, st.lists(st.integers(0, NODES - 1), max_size=4), subjects)
+def test_a_state_that_has_seen_changes_equals_one_that_has_not(
+    nodes: list[dict[str, str]],
+    changes: list[tuple[int, Resident | None]],
+    gone: list[int],
+    drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
+) -> None:
+    state = make_state(nodes, [])
+    left: dict[int, Resident] = {}
+    subject = make_subject(*drawn)
+    for step, (at, resident) in enumerate(changes):
+        if resident is None:
+            state.remove_pod(f"r{at}")
+            left.pop(at, None)
+        else:
+            state.upsert_pod(make_resident(at, resident))
+            left[at] = resident
+        if step < len(gone):
+            state.remove_node(f"n{gone[step]}")
+            snapshot = state.snapshot()
+            snapshot.room(snapshot.shape_of(subject))
+    for at in set(gone[: len(changes)]):
+        builder = make_node(f"n{at}").pods(3)
+        for key, value in nodes[at].items():
+            builder.label(key, value)
+        state.upsert_node(builder.build())
+    fresh = make_state(nodes, list(left.values()))
+    rooms = []
+    for one in (state, fresh):
+        snapshot = one.snapshot()
+        room = snapshot.room(snapshot.shape_of(subject))
+        rooms.append([int(room[one.table.row_of[f"n{at}"]]) for at in range(NODES)])
+    assert rooms[0] == rooms[1]

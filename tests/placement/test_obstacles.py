@@ -1,0 +1,89 @@
+"""Who stands in the way: the pod, the numbers or the claim behind a node's refusal."""
+
+import pytest
+from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
+
+from koord.core.constraints import PodSelector
+from koord.core.explain import explain_pod
+from koord.core.placement.scoring import Scoring
+from koord.core.placement.volumes import Claim, Volume
+from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.core.state import ClusterState
+
+ZONE = "topology.kubernetes.io/zone"
+WEB, DB = select_pods(app="web"), select_pods(app="db")
+TIERS = PodSelector(
+    (
+        Requirement("app", Operator.IN, ("a", "b")),
+        Requirement("tier", Operator.EXISTS),
+        Requirement("x", Operator.DOES_NOT_EXIST),
+        Requirement("y", Operator.NOT_IN, ("1",)),
+    ),
+    ("default",),
+)
+
+
+def make_cluster() -> ClusterState:
+    """Zone a has two ``web`` pods, zone b one that keeps away from ``db``; ``out`` has no zone."""
+    state = ClusterState()
+    for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
+        state.upsert_node(make_node(name).label("zone", zone).label(ZONE, zone).build())
+    state.upsert_node(make_node("out").taint("team", "x").build())
+    for at, node in enumerate(("a1", "a2")):
+        state.upsert_pod(make_pod(f"w{at}").labels(app="web").running(node).build())
+    state.upsert_pod(make_pod("shy").apart(DB).claims("taken").running("b1").build())
+    for name, volume, exclusive in (
+        ("bound", Volume("v", (SelectorTerm(select_labels(zone="a")),)), False),
+        ("zonal", Volume("z", zones=((ZONE, ("a",)),)), False),
+        ("taken", Volume("t"), True),
+    ):
+        key = f"default/{name}"
+        state.upsert_claim(Claim(key, volume.name, is_bound=True, is_exclusive=exclusive))
+        state.upsert_volume(volume)
+    return state
+
+
+def web() -> PodBuilder:
+    return make_pod("p").labels(app="web").tolerates("team", operator="Exists")
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "expected"),
+    [
+        (make_pod("p"), "out", "UntoleratedTaint: team: x"),
+        (
+            web().spread(WEB),
+            "a2",
+            "PodTopologySpread: zone=a has 2 of app=web, 0 in the emptiest, maxSkew 1",
+        ),
+        (
+            web().spread(WEB, skew=2, min_domains=3),
+            "a1",
+            "PodTopologySpread: zone=a has 2 of app=web, 2 of 3 domains (minDomains), maxSkew 2",
+        ),
+        (web().spread(WEB), "out", "PodTopologySpreadLabel: no label zone"),
+        (web().near(DB), "a1", "PodAffinity: zone=a has none of app=db"),
+        (web().near(DB), "out", "PodAffinity: no label zone"),
+        (web().near(WEB).near(DB), "a1", "PodAffinity: zone=a has none of app=web and app=db"),
+        (
+            web().near(TIERS),
+            "a1",
+            "PodAffinity: zone=a has none of app in (a,b),tier,!x,y notin (1)",
+        ),
+        (web().near(select_pods()), "out", "PodAffinity: no label zone"),
+        (web().apart(WEB), "a2", "PodAntiAffinity: default/w0 on zone=a"),
+        (web().apart(WEB), "b1", "None: "),
+        (web().labels(app="db"), "b1", "ExistingPodAntiAffinity: default/shy on zone=b"),
+        (web().claims("bound"), "b1", "VolumeBinding: v of default/bound"),
+        (web().claims("zonal"), "b1", "VolumeZone: z of default/zonal is in a"),
+        (web().claims("taken"), "a1", "VolumeRestrictions: default/taken by default/shy"),
+    ],
+)
+def test_the_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> None:
+    state = make_cluster()
+    subject = pod.build()
+    state.upsert_pod(subject)
+    (offers,) = explain_pod(state, subject, Scoring()).offers
+    (offer,) = (one for one in offers.nodes if one.node == node)
+    refusal = offer.refusal.value if offer.refusal else None
+    assert f"{refusal}: {offer.detail}" == expected
