@@ -10,7 +10,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from koord.core.explain import Standing, explain_pod
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
-from koord.core.queue import Queue
+from koord.core.queue import Queue, unit_of
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import (
@@ -308,3 +308,14 @@ def test_a_released_pod_is_not_charged_twice() -> None:
     cluster.add(worker("a", "t").released("n0", "plan").build())
     assert cluster.step() == ["a"]
     assert cluster.used("t") == 8
+
+
+def test_what_is_taken_back_of_a_snapshot_is_taken_back_of_quotas() -> None:
+    cluster = Cluster(1, team("t", most=8))
+    pod = worker("a", "t").build()
+    cluster.add(pod)
+    snapshot = cluster.state.snapshot()
+    for _ in range(2):
+        mark = snapshot.checkpoint()
+        assert plan(snapshot, [unit_of(pod)], Scoring()).placements
+        snapshot.rollback(mark)
