@@ -24,6 +24,8 @@ from koord.sandbox import Component, Write
 
 Attach = Callable[[str, int], None]
 """Is told the name of a row, and the process of the operators that are measured for it."""
+Create = Callable[[Order], None]
+"""Creates what is ordered; returns when all is there."""
 
 _CREATED: Final = 201
 _PATIENCE: Final = 120.0
@@ -60,9 +62,9 @@ class Laboratory:
         self._attach = attach
         self._access = load_kubeconfig(str(cluster.box.kubeconfig))
 
-    def measure(self, cell: Cell, who: Who) -> Measurement:
-        """Let one of the schedulers place the pods."""
-        return self._measure(cell, self.make_contender(who))
+    def measure(self, cell: Cell, who: Who, create: Create | None = None) -> Measurement:
+        """Let one of the schedulers place the pods; ``create`` creates them in a way of its own."""
+        return self._measure(cell, self.make_contender(who), create)
 
     def measure_ceiling(self, cell: Cell) -> Measurement:
         """Let the client place them that does not think."""
@@ -85,14 +87,17 @@ class Laboratory:
         command = self._cluster.command_of(Component.SCHEDULER, KubeScheduler.ARGUMENTS)
         return KubeScheduler(directory, command)
 
-    def _measure(self, cell: Cell, contender: Contender) -> Measurement:
+    def _measure(
+        self, cell: Cell, contender: Contender, create: Create | None = None
+    ) -> Measurement:
         cluster = self._cluster
         order = _make_order(cluster, cell, contender.scheduler)
+        create = create or cluster.create
         noise = cluster.rest()
         cluster.forget_writes()
         try:
             if cell.mode is Mode.DRAINED:
-                cluster.create(order)
+                create(order)
                 cluster.rest()
             observer = Observer(self._access, cell.load.pods)
             with contender, Meter(contender.pid) as meter:
@@ -101,7 +106,7 @@ class Laboratory:
                 if cell.mode is Mode.BURST:
                     contender.wait_ready()
                     cluster.rest()
-                    cluster.create(order)
+                    create(order)
                 _wait_bound(cell, contender, observer)
                 writes = self._settle(contender)
                 peak = read_peak_mib(contender.pid)

@@ -101,3 +101,8 @@ def test_version() -> None:
     lines = [line.split() for line in run("version").stdout.splitlines()]
     assert [line[0] for line in lines] == ["koord", "Python"]
     assert lines[1][1] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_version_as_an_option() -> None:
+    first = run("version").stdout.splitlines()[0]
+    assert run("--version").stdout.split() == first.split()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
+from koord.api.keys import own
 from koord.kube.election import (
     DEADLINE_SECONDS,
     LEASE_SECONDS,
@@ -23,9 +24,16 @@ from koord.kube.http1 import UNACKNOWLEDGED_SECONDS
 ME, OTHER = "me", "other"
 
 
-def lease(holder: str | None, duration: int | None = LEASE_SECONDS, renewed: str = "r1") -> Lease:
+def lease(
+    holder: str | None,
+    duration: int | None = LEASE_SECONDS,
+    renewed: str = "r1",
+    at: str | None = None,
+) -> Lease:
+    """Make a lease; ``at`` is when it was renewed, on the clock of its holder."""
     spec = LeaseSpec(holder, duration, acquire_time="a", renew_time=renewed, lease_transitions=3)
-    return Lease({"name": "koord", "resourceVersion": "7"}, spec)
+    annotations = {} if at is None else {"annotations": {own.RENEWED_AT: at}}
+    return Lease({"name": "koord", "resourceVersion": "7", **annotations}, spec)
 
 
 def make_election(found: Lease | None, *, renewed_at: float | None = None) -> Election:
@@ -84,6 +92,45 @@ def test_a_lease_that_changes_begins_anew() -> None:
     election.observe(lease(OTHER, renewed="r2"), 114.0)
     assert election.next_move(128.9) is Move.WAIT
     assert election.next_move(129.0) is Move.TAKE
+
+
+def test_a_renewal_that_is_seen_late_is_known_to_be_old() -> None:
+    election = make_election(lease(OTHER, at="5000"))
+    # Renewed two seconds later, and then the API server was gone until now.
+    election.observe(lease(OTHER, renewed="r2", at="5002"), 116.9)
+    assert election.next_move(116.9) is Move.WAIT
+    assert election.next_move(117.0) is Move.TAKE
+
+
+def test_the_clock_that_was_seen_soonest_counts() -> None:
+    election = make_election(lease(OTHER, at="5000"))
+    election.observe(lease(OTHER, renewed="r2", at="5004"), 103.0)
+    election.observe(lease(OTHER, renewed="r3", at="5006"), 130.0)
+    assert election.free_at == 105.0 + LEASE_SECONDS
+
+
+def test_another_holder_has_another_clock() -> None:
+    election = make_election(lease(OTHER, at="5000"))
+    election.observe(lease("third", at="2"), 120.0)
+    assert election.next_move(134.9) is Move.WAIT
+    assert election.next_move(135.0) is Move.TAKE
+
+
+@pytest.mark.parametrize("at", ["", "soon", "nan", "inf", "-inf"])
+def test_a_clock_that_makes_no_sense_is_none(at: str) -> None:
+    election = make_election(lease(OTHER, at=at))
+    election.observe(lease(OTHER, renewed="r2", at=at), 120.0)
+    assert election.free_at == 120.0 + LEASE_SECONDS
+
+
+def test_a_renewal_without_answer_counts_when_it_is_found() -> None:
+    election = make_election(lease(ME), renewed_at=100.0)
+    claim = election.claim(0.5)
+    election.send(claim, 104.0)
+    election.observe(lease(ME), 106.0)
+    assert election.deadline == 100.0 + DEADLINE_SECONDS, "it has not arrived"
+    election.observe(Lease({}, claim), 108.0)
+    assert election.deadline == 104.0 + DEADLINE_SECONDS
 
 
 def test_a_change_of_metadata_is_none() -> None:
@@ -186,13 +233,15 @@ class Claim:
 
     sender: "Process"
     version: int
-    spec: LeaseSpec
+    lease: Lease
     sent_at: float
 
 
 @dataclass(eq=False)
 class Process:
     election: Election
+    ahead: float
+    """How far its clock is ahead of the others'."""
     version: int = -1
     is_doubtful: bool = True
     is_over: bool = False
@@ -215,7 +264,7 @@ class ManyProcesses(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.version = 0
-        self.stored: LeaseSpec | None = None
+        self.stored: Lease | None = None
         self.deleted_at = float("-inf")
         self.started = 0
         self.processes = [self._start() for _ in range(3)]
@@ -224,7 +273,7 @@ class ManyProcesses(RuleBasedStateMachine):
 
     def _start(self) -> Process:
         self.started += 1
-        return Process(Election(f"p{self.started}", is_candidate=True))
+        return Process(Election(f"p{self.started}", is_candidate=True), 1000.0 * self.started)
 
     @rule(seconds=st.sampled_from([2.0, 3.9, 5.0, 9.9, 15.0]))
     def time_passes(self, seconds: float) -> None:
@@ -279,7 +328,7 @@ class ManyProcesses(RuleBasedStateMachine):
         leaders = [
             one.election.identity
             for one in self.processes
-            if not one.is_over and self.now < one.election.deadline
+            if not one.is_over and self.now + one.ahead < one.election.deadline
         ]
         assert len(leaders) <= 1
 
@@ -287,19 +336,21 @@ class ManyProcesses(RuleBasedStateMachine):
         if not one.is_stopped and (one.is_doubtful or not one.election.leads):
             if one.fate is Fate.REQUEST_LOST:
                 return
-            found = None if self.stored is None else Lease({}, self.stored)
-            one.election.observe(found, self.now)
+            one.election.observe(self.stored, self.now + one.ahead)
             one.version, one.is_doubtful = self.version, False
         self._move(one)
 
     def _move(self, one: Process) -> None:
         if one.is_stopped or one.is_over:
             return
-        move = one.election.next_move(self.now)
+        now = self.now + one.ahead
+        move = one.election.next_move(now)
         if move is Move.GIVE_UP:
             one.is_over = True
         elif move is not Move.WAIT and not one.is_doubtful:
-            claim = Claim(one, one.version, one.election.claim(self.now), self.now)
+            sent = Lease(one.election.mark({}, now), one.election.claim(self.now))
+            one.election.send(sent.spec, now)
+            claim = Claim(one, one.version, sent, self.now)
             one.is_doubtful = True
             if one.fate is Fate.REQUEST_LATE:
                 self.claims.append(claim)
@@ -310,7 +361,7 @@ class ManyProcesses(RuleBasedStateMachine):
         if claim.version != self.version:
             return
         self.version += 1
-        self.stored = claim.spec
+        self.stored = claim.lease
         answer = replace_version(claim, self.version)
         if fate is Fate.ANSWERED:
             self._grant(answer)
@@ -319,12 +370,12 @@ class ManyProcesses(RuleBasedStateMachine):
 
     def _grant(self, answer: Claim) -> None:
         one = answer.sender
-        one.election.grant(Lease({}, answer.spec), answer.sent_at)
+        one.election.grant(answer.lease, answer.sent_at + one.ahead)
         one.version, one.is_doubtful = answer.version, False
 
 
 def replace_version(claim: Claim, version: int) -> Claim:
-    return Claim(claim.sender, version, claim.spec, claim.sent_at)
+    return Claim(claim.sender, version, claim.lease, claim.sent_at)
 
 
 TestManyProcesses = ManyProcesses.TestCase

@@ -16,7 +16,7 @@ from koord.kube.config import find_credentials
 from koord.kube.election import DEADLINE_SECONDS, LEASE_SECONDS
 from koord.kube.errors import NotFound
 from koord.kube.fence import Fence, LeadershipLost, read_clock
-from koord.kube.lease import Elector
+from koord.kube.lease import Elector, NoNamespace
 from koord.kube.request import Media
 from koord.sandbox import Sandbox
 
@@ -175,7 +175,7 @@ async def test_what_others_write_on_the_lease_stays(client: Client, namespace: s
         await until(lambda: one.elector.election.lease.spec.renew_time > before)
         lease = await read(client, namespace)
         assert one.leads
-    assert lease["metadata"]["annotations"] == {"team": "blue"}
+    assert lease["metadata"]["annotations"]["team"] == "blue"
 
 
 async def test_a_lease_that_is_deleted_is_made_anew(client: Client, namespace: str) -> None:
@@ -245,6 +245,19 @@ async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, name
         await until(lambda: fault.times == 0)
         await until(lambda: one.elector.election.lease.spec.renew_time > renewed)
         assert one.leads
+
+
+async def test_renewals_whose_answers_are_lost_keep_the_lead(
+    proxy: FaultProxy, namespace: str
+) -> None:
+    async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
+        await until(lambda: one.leads)
+        proxy.plan(is_method("PUT"), Do.LOSE_REPLY, times=100)
+        granted = one.elector.election.renewed_at
+        await until(lambda: one.elector.election.renewed_at > granted)
+        until_then = one.elector.election.deadline
+        one.clock.stands_at = until_then - 0.1
+        assert one.fence.is_open
 
 
 async def test_renewals_that_fail_too_long_end_it(proxy: FaultProxy, namespace: str) -> None:
@@ -341,3 +354,11 @@ async def test_the_kernel_does_not_deliver_what_is_late(sandbox: Sandbox, monkey
         limits = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for one in made]
     assert limits
     assert all(0 < limit < (LEASE_SECONDS - DEADLINE_SECONDS) * 1000 for limit in limits)
+
+
+async def test_a_namespace_that_is_not_there_is_said_and_not_waited_for(sandbox: Sandbox) -> None:
+    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
+        elector = Elector(client, "nowhere", "koord-test", "one", Fence())
+        elector.stand()
+        with pytest.raises(NoNamespace, match="kubectl create namespace nowhere"):
+            await asyncio.wait_for(elector.run(), 10.0)

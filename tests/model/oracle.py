@@ -38,6 +38,10 @@ SILENCING = {Fault.FORBIDDEN, Fault.CONFLICT}
 """Answers that a status writer takes for final."""
 
 
+_LARGEST_POD = 8
+"""GPUs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Gang:
     name: str
@@ -57,7 +61,7 @@ class _Gang:
     def has_released(self, pod: Obj) -> bool:
         """Whether a pod was released with this gang: labels can change later."""
         plan = plan_of(pod)
-        return plan is not None and f"{NAMESPACE}/{self.name}" in plan["group"].split(",")
+        return plan is not None and f"{NAMESPACE}/{self.name}" in plan.get("group", "").split(",")
 
     def required(self, *, has_started: bool) -> int:
         """How many must start together."""
@@ -90,6 +94,7 @@ class Oracle:
         self._pods = world.pods()
         self._nodes = {name_of(node): node for node in world.nodes()}
         self._free = {name: self._room_on(name) for name in self._nodes}
+        self._kept = self._count_kept()
         self._gangs = {name_of(one): self._read(one) for one in self._all_groups()}
 
     def judge(self) -> None:
@@ -129,10 +134,15 @@ class Oracle:
                 self._judge_group(sorted(group))
 
     def _judge_group(self, names: list[str]) -> None:
+        """Judge the gangs that have started apart from those that have not."""
         gangs = [self._gangs[name] for name in names]
-        has_started = any(gang.has_released(pod) for gang in gangs for pod in gang.on_nodes)
-        if not has_started and not all(self._is_returned(gang) for gang in gangs):
-            return
+        started = [g for g in gangs if any(g.has_released(pod) for pod in g.on_nodes)]
+        self._judge_part(started, has_started=True)
+        others = [gang for gang in gangs if gang not in started]
+        if all(self._is_returned(gang) for gang in others):
+            self._judge_part(others, has_started=False)
+
+    def _judge_part(self, gangs: list[_Gang], *, has_started: bool) -> None:
         required = [gang.required(has_started=has_started) for gang in gangs]
         waiting = [pod for gang in gangs for pod in gang.plannable]
         if any(len(g.plannable) < need for g, need in zip(gangs, required, strict=True)):
@@ -160,7 +170,13 @@ class Oracle:
             for name, node in self._nodes.items()
             if all(is_open(node, zone) for zone in zones)
         )
-        return slots >= missing
+        # Nobody else gets what is kept for replacements; what of the nodes that is, is not known.
+        return slots - self._kept * (_LARGEST_POD // largest + 1) >= missing
+
+    def _count_kept(self) -> int:
+        """Return for how many pods the operators keep room."""
+        placement = self._world.parts.placement if self._world.parts else None
+        return sum(placement.holds.kept_for().values()) if placement else 0
 
     def _holds(self, pod: Obj) -> bool:
         node = self._nodes.get(pinned_to(pod))

@@ -69,9 +69,24 @@ class Operators:
         self._process = None
         return code
 
+    def terminate(self) -> None:
+        """Tell it to end."""
+        self.send(signal.SIGTERM)
+
     def stop(self) -> int:
         """End it in good order; return the exit code."""
         return self._end(signal.SIGTERM)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def end(self) -> None:
+        """End it if it runs, whatever state it is in."""
+        if self.is_running():
+            self._end(signal.SIGKILL)
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -124,16 +139,19 @@ class Cluster:
                 self.box.client.delete(f"/api/v1/nodes/{name}")
 
     def pod_group(self, name: str, minimum: int, **annotations: str) -> dict[str, Any]:
-        body = {
+        body = self.make_group(name, minimum, **annotations)
+        return self.box.client.create(self.groups_path, body)
+
+    def make_group(self, name: str, minimum: int, **annotations: str) -> dict[str, Any]:
+        return {
             "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
             "kind": "PodGroup",
             "metadata": {"name": name, "namespace": self.namespace, "annotations": annotations},
             "spec": {"minMember": minimum},
         }
-        return self.box.client.create(self._groups(), body)
 
     def get_group(self, name: str) -> dict[str, Any]:
-        return self.box.client.get(f"{self._groups()}/{name}")
+        return self.box.client.get(f"{self.groups_path}/{name}")
 
     def pod(self, name: str, **options: Any) -> dict[str, Any]:
         """Create a pod; see :func:`make_pod` for the options."""
@@ -206,7 +224,8 @@ class Cluster:
             if one.namespace == self.namespace
         ]
 
-    def _groups(self) -> str:
+    @property
+    def groups_path(self) -> str:
         return f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{self.namespace}/podgroups"
 
 

@@ -6,176 +6,59 @@ not at all, and the other replica takes over within the time that the lease allo
 
 import random
 import signal
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
-from tests.operators.conftest import SERVICE_ACCOUNT, Cluster, Operators, read_lease
+from tests.operators.conftest import Cluster, read_lease
+from tests.operators.judge import count_bindings, find_faults, find_torn_gangs
+from tests.operators.load import GPUS, MEMBERS, NODES, Load
+from tests.operators.replicas import Pair, Replica
+from tests.support.figures import write_figures
 from tests.support.tcp_proxy import TcpProxy, open_line
-from typing_extensions import override
 
 from koord.kube.election import LEASE_SECONDS
 from koord.sandbox import Sandbox
 
-NODES = 8
-GPUS = 8
-MEMBERS = 2
 TAKES_OVER_WITHIN = LEASE_SECONDS + 5.0
-PATIENCE_SECONDS = 60.0
 LEADERSHIP_LOST = 3
 
+Fault = Callable[["WiredReplica", Callable[[], None]], None]
+"""Does something to a leader, and says when the other one should have taken over."""
 
-class Replica(Operators):
-    """One of two processes, behind a line of its own that can be cut."""
+
+class WiredReplica(Replica):
+    """One of the two, behind a line of its own that can be cut."""
 
     def __init__(self, box: Sandbox, directory: Path, line: TcpProxy) -> None:
-        directory.mkdir()
-        shipped = box.kubeconfig_for("koord-system", "koord-operators").read_text()
-        kubeconfig = directory / "kubeconfig"
-        kubeconfig.write_text(shipped.replace(box.server, f"https://127.0.0.1:{line.port}"))
-        super().__init__(box, directory, kubeconfig)
+        super().__init__(box, directory, f"https://127.0.0.1:{line.port}")
         self.line = line
-        self._starts = 0
-
-    @override
-    def start(self) -> None:
-        super().start()
-        self._starts += 1
-
-    @property
-    def is_synced(self) -> bool:
-        return self.log.read_text().count(" synced ") == self._starts
-
-    @property
-    def leads(self) -> bool:
-        """Whether the lease says so; every start has an identity of its own."""
-        holder = read_lease(self._box).get("holderIdentity", "")
-        return bool(holder) and f"identity={holder}" in self.log.read_text()
 
 
-class Load:
-    """Creates gangs and takes whole ones away again, all the time, and looks at what is there.
-
-    Every look is one list, so it is a moment of the cluster as it really was. More is asked for
-    than there is, so that every node is wanted at every moment.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.faults: list[str] = []
-        self.bound: dict[str, str] = {}
-        """Pod uid -> its node, of every pod that was ever seen with one."""
-        self._cluster = cluster
-        self._path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-        self._gangs = 0
-        self._is_creating = True
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def settle(self) -> None:
-        """Create and take away no more."""
-        self._is_creating = False
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            pods = self._cluster.box.client.get(self._path)["items"]
-            self._check(pods)
-            if self._is_creating:
-                self._churn(count_bound(pods))
-
-    def _check(self, pods: list[dict[str, Any]]) -> None:
-        used: Counter[str] = Counter()
-        for pod in pods:
-            node = pod["spec"].get("nodeName")
-            if node is None:
-                continue
-            used[node] += GPUS
-            before = self.bound.setdefault(pod["metadata"]["uid"], node)
-            if before != node:
-                self.faults.append(f"{pod['metadata']['name']} moved from {before} to {node}")
-        self.faults += [f"{node} holds {gpus}" for node, gpus in used.items() if gpus > GPUS]
-
-    def _churn(self, gangs: Counter[str]) -> None:
-        whole = sorted(gang for gang, bound in gangs.items() if bound == MEMBERS)
-        if len(gangs) - len(whole) < NODES:
-            self._cluster.gang(f"g{self._gangs}", MEMBERS, gpus=GPUS)
-            self._gangs += 1
-        if len(whole) * MEMBERS >= NODES:
-            for at in range(MEMBERS):
-                self._cluster.box.client.delete(f"{self._path}/{whole[0]}-{at}")
-
-
-def count_bound(pods: list[dict[str, Any]]) -> Counter[str]:
-    """Return how many members of each gang have a node."""
-    bound: Counter[str] = Counter()
-    for pod in pods:
-        bound[pod["metadata"]["name"].partition("-")[0]] += "nodeName" in pod["spec"]
-    return bound
-
-
-class Pair:
+class LoadedPair(Pair[WiredReplica]):
     """Two replicas and the load on them."""
 
-    def __init__(self, cluster: Cluster, replicas: list[Replica], load: Load) -> None:
-        self.cluster = cluster
-        self.replicas = replicas
+    def __init__(self, cluster: Cluster, replicas: list[WiredReplica], load: Load) -> None:
+        super().__init__(cluster, replicas)
         self.load = load
-
-    def find_leader(self) -> tuple[Replica, Replica]:
-        """Return the one that leads, and the other one, once both are there."""
-        self.wait_for(lambda: all(one.is_synced for one in self.replicas), "both follow")
-        self.wait_for(lambda: any(one.leads for one in self.replicas), "one leads")
-        first, second = self.replicas
-        return (first, second) if first.leads else (second, first)
 
     def wait_until_it_works(self) -> None:
         """Return when gangs are bound that were not."""
         before = len(self.load.bound)
         self.wait_for(lambda: len(self.load.bound) >= before + 2 * MEMBERS, "gangs are bound")
 
-    def wait_for(self, is_true: Callable[[], bool], what: str) -> None:
-        """Wait until something holds, longer than it takes on a machine that does little else."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not is_true():
-            if time.monotonic() > deadline:
-                logs = (one.log.read_text()[-2000:] for one in self.replicas)
-                raise AssertionError("\n\n".join([f"not seen: {what}", *logs]))
-            time.sleep(0.05)
-
-    def judge(self) -> None:
-        """Fail for anything that must never be."""
+    def judge(self) -> int:
+        """Fail for anything that must never be; return how many bindings there were."""
         self.load.settle()
-        self.wait_for(self._is_whole, "every gang is whole, or not there at all")
-        assert self.load.faults == []
-        bindings = Counter(
-            write.name
-            for write in self.cluster.box.writes(SERVICE_ACCOUNT)
-            if write.namespace == self.cluster.namespace
-            and write.subresource == "binding"
-            and write.code < 300
-        )
-        assert bindings
-        assert max(bindings.values()) == 1
-
-    def _is_whole(self) -> bool:
-        bound = count_bound(list(self.cluster.pods().values()))
-        return set(bound.values()) <= {0, MEMBERS}
+        self.wait_for(lambda: not find_torn_gangs(self.cluster), "no gang is torn")
+        assert self.load.faults + find_faults(self.cluster) == []
+        return count_bindings(self.cluster).total()
 
 
 @pytest.fixture
-def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iterator[Pair]:
+def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iterator[LoadedPair]:
     """Two replicas at work, with a follower that is ready."""
     quiet_cluster.add_nodes(NODES, GPUS)
     with ExitStack() as stack:
@@ -183,42 +66,42 @@ def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iter
         lines = [stack.enter_context(open_line(port)) for _ in range(2)]
         directories = [tmp_path / name for name in ("first", "second")]
         replicas = [
-            Replica(operators_box, directory, line)
+            WiredReplica(operators_box, directory, line)
             for directory, line in zip(directories, lines, strict=True)
         ]
         for one in replicas:
             one.start()
             stack.callback(end, one)
-        pair = Pair(quiet_cluster, replicas, stack.enter_context(Load(quiet_cluster)))
+        pair = LoadedPair(quiet_cluster, replicas, stack.enter_context(Load(quiet_cluster)))
         pair.find_leader()
         pair.wait_until_it_works()
         yield pair
 
 
-def end(replica: Replica) -> None:
+def end(replica: WiredReplica) -> None:
     if replica.is_running():
         replica.send(signal.SIGCONT)
         replica.stop()
 
 
-def let_go(leader: Replica, has_taken_over: Callable[[], None]) -> None:
+def let_go(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     assert leader.stop() == 0
     has_taken_over()
 
 
-def kill(leader: Replica, has_taken_over: Callable[[], None]) -> None:
+def kill(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     leader.kill(is_waited_out=True)
     has_taken_over()
 
 
-def pause(leader: Replica, has_taken_over: Callable[[], None]) -> None:
+def pause(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     leader.send(signal.SIGSTOP)
     has_taken_over()
     leader.send(signal.SIGCONT)
     assert leader.wait() == LEADERSHIP_LOST
 
 
-def cut_off(leader: Replica, has_taken_over: Callable[[], None]) -> None:
+def cut_off(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     leader.line.cut()
     has_taken_over()
     # It has stopped writing by itself, before anybody told it.
@@ -226,16 +109,18 @@ def cut_off(leader: Replica, has_taken_over: Callable[[], None]) -> None:
     leader.line.mend()
 
 
-FAULTS = (let_go, kill, pause, cut_off)
+FAULTS: tuple[Fault, ...] = (let_go, kill, pause, cut_off)
 
 
-def suffer(pair: Pair, fault: Callable[[Replica, Callable[[], None]], None]) -> float:
+def suffer(pair: LoadedPair, fault: Fault) -> float:
     """Do something to the leader; return how long nobody placed anything."""
     leader, follower = pair.find_leader()
     took: list[float] = []
 
     def has_taken_over() -> None:
         pair.wait_for(lambda: follower.leads, f"{fault.__name__}: the other one leads")
+        before = len(pair.load.bound)
+        pair.wait_for(lambda: len(pair.load.bound) > before, "the other one places")
         took.append(time.monotonic() - began)
         pair.wait_until_it_works()
 
@@ -245,7 +130,7 @@ def suffer(pair: Pair, fault: Callable[[Replica, Callable[[], None]], None]) -> 
 
 
 @pytest.mark.timeout(400)  # it takes one; starting two processes for each fault would take two
-def test_the_other_one_takes_over(pair: Pair) -> None:
+def test_the_other_one_takes_over(pair: LoadedPair) -> None:
     lose_the_follower(pair)
     for fault in FAULTS:
         leader, _ = pair.find_leader()
@@ -254,7 +139,7 @@ def test_the_other_one_takes_over(pair: Pair) -> None:
     pair.judge()
 
 
-def lose_the_follower(pair: Pair) -> None:
+def lose_the_follower(pair: LoadedPair) -> None:
     """Change nothing for the leader."""
     leader, follower = pair.find_leader()
     holder = read_lease(pair.cluster.box)["holderIdentity"]
@@ -269,15 +154,35 @@ def lose_the_follower(pair: Pair) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_fifty_faults(pair: Pair) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(3))
+def test_kills(pair: LoadedPair, part: int) -> None:
     """Needs a machine that does little else: here the times count, too."""
+    suffer_many(pair, f"failover-kills-{part}", [kill] * 17)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(5))
+def test_split_brains(pair: LoadedPair, part: int) -> None:
+    """Two processes that both took themselves for the leader, twenty times in each part."""
+    suffer_many(pair, f"failover-split-brain-{part}", [pause, cut_off] * 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_faults_in_any_order(pair: LoadedPair) -> None:
     choose = random.Random(7)  # noqa: S311 - repeatable
+    suffer_many(pair, "failover-any", choose.choices(FAULTS, k=16))
+
+
+def suffer_many(pair: LoadedPair, name: str, faults: Sequence[Fault]) -> None:
     took: list[tuple[float, str]] = []
-    for _ in range(50):
+    for fault in faults:
         leader, _ = pair.find_leader()
-        fault = choose.choice(FAULTS)
         took.append((suffer(pair, fault), fault.__name__))
+        write_figures(name, {"placing_again_seconds": took})
         leader.start()
-    pair.judge()
+    bindings = pair.judge()
+    write_figures(name, {"placing_again_seconds": took, "bindings": bindings, "faults": []})
     assert max(took)[0] <= TAKES_OVER_WITHIN, took

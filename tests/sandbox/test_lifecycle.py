@@ -111,3 +111,17 @@ def test_a_name_is_taken_once(state_home):
 def test_names_that_cannot_be_a_directory_are_refused(name):
     with pytest.raises(SandboxError, match="cannot be the name"):
         Sandbox(name, components=[])
+
+
+def test_a_component_that_is_started_again_keeps_what_was_there(trace):
+    with Sandbox(components=[]) as box:
+        box.create_namespace("kept")
+        for component in (Component.ETCD, Component.APISERVER):
+            before = box.record.read_pids()
+            box.restart(component)
+            after = box.record.read_pids()
+            assert {name for name in before if before[name] != after[name]} == {component}
+            assert "kept" in box.kubectl("get", "namespaces")
+        traces = trace(box.record)
+        assert traces.are_all_there()
+    assert traces.list_left() == []

@@ -9,7 +9,9 @@ credentials of its own goes on with those of the proxy.
 import asyncio
 import json
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Self
@@ -47,6 +49,8 @@ class Fault:
     message: str = "planned by the test"
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    then: Callable[[], None] = lambda: None
+    """Called when nothing but the answer, or the break of the connection, is left to do."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,23 @@ class _Stream:
     request: web.Request
     response: web.StreamResponse
     flows: asyncio.Event
+    echoes: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def repeat(self, line: bytes, seconds: float) -> None:
+        """Say a line again later."""
+        echo = asyncio.ensure_future(self._repeat(line, seconds))
+        self.echoes.add(echo)
+        echo.add_done_callback(self.echoes.discard)
+
+    async def _repeat(self, line: bytes, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        with suppress(ConnectionError):
+            await self.response.write(line)
+
+    def hush(self) -> None:
+        """Say nothing more."""
+        for echo in self.echoes:
+            echo.cancel()
 
 
 class FaultProxy:
@@ -76,6 +97,8 @@ class FaultProxy:
         self.seen: list[Seen] = []
         self.faults: list[Fault] = []
         self.server = ""
+        self.echo_seconds = 0.0
+        """Every event of a watch is said again after so long, whatever was said meanwhile."""
         self._credentials = credentials
         self._streams: set[_Stream] = set()
 
@@ -85,7 +108,10 @@ class FaultProxy:
         self._bare.check_hostname = False
         self._bare.verify_mode = ssl.CERT_NONE
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+            # Watches of clients that have died stay for a while; nobody must wait for their end.
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
         )
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
@@ -112,6 +138,11 @@ class FaultProxy:
         fault = Fault(matches, do, **how)
         self.faults.append(fault)
         return fault
+
+    def heal(self) -> None:
+        """End everything that was planned; what is silent stays so."""
+        self.faults.clear()
+        self.echo_seconds = 0.0
 
     @property
     def open_streams(self) -> int:
@@ -144,13 +175,16 @@ class FaultProxy:
             if fault.do is Do.ANSWER:
                 return _refuse(fault)
             if fault.do is Do.DROP:
+                fault.then()
                 return _break(request)
             if fault.do is Do.DELAY:
                 await asyncio.sleep(fault.seconds)
-        lose = fault is not None and fault.do is Do.LOSE_REPLY
-        return await self._pass_on(request, lose=lose)
+        try:
+            return await self._pass_on(request, fault)
+        except aiohttp.ClientError:
+            return _break(request)  # as the server behind did, or would have done
 
-    async def _pass_on(self, request: web.Request, *, lose: bool) -> web.StreamResponse:
+    async def _pass_on(self, request: web.Request, fault: Fault | None) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
         tls = self._bare if "Authorization" in headers else self._upstream.tls
         if "Authorization" not in headers and self._upstream.authorization:
@@ -159,15 +193,18 @@ class FaultProxy:
             request.method,
             f"{self._upstream.server}{request.raw_path}",
             headers=headers,
-            data=await request.read(),
+            data=await request.read() or None,  # an empty one would get a type
             ssl=tls or True,
+            read_bufsize=1 << 20,
         ) as answer:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
             if request.query.get("watch") == "true" and answer.status == 200:
                 return await self._stream(request, answer, kept)
             body = await answer.read()
-            if lose:
-                return _break(request)
+            if fault is not None:
+                fault.then()
+                if fault.do is Do.LOSE_REPLY:
+                    return _break(request)
             return web.Response(status=answer.status, body=body, headers=kept)
 
     async def _stream(
@@ -179,14 +216,62 @@ class FaultProxy:
         stream.flows.set()
         self._streams.add(stream)
         try:
-            while chunk := await answer.content.readany():
+            async for line in answer.content:
                 await stream.flows.wait()
-                await response.write(chunk)
+                await response.write(line)
+                if self.echo_seconds:
+                    stream.repeat(line, self.echo_seconds)
         except (ConnectionError, aiohttp.ClientError):
             pass  # the client went away, or a fault broke the connection
         finally:
+            stream.hush()
             self._streams.discard(stream)
         return response
+
+
+class ProxyThread:
+    """A proxy that runs in a thread of its own, for tests that are not asynchronous."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.proxy = FaultProxy(credentials)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+
+    def run(self, started: threading.Event) -> None:
+        """Run until :meth:`stop`."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve(started))
+
+    def do(self, act: Callable[[FaultProxy], object]) -> None:
+        """Do something to the proxy, in its thread."""
+
+        async def call() -> None:
+            act(self.proxy)
+
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _serve(self, started: threading.Event) -> None:
+        async with self.proxy:
+            started.set()
+            await self._stop.wait()
+
+
+@contextmanager
+def open_fault_proxy(credentials: Credentials) -> Iterator[ProxyThread]:
+    """Run a proxy in a thread for as long as the context lasts."""
+    runner = ProxyThread(credentials)
+    started = threading.Event()
+    thread = threading.Thread(target=runner.run, args=[started], daemon=True)
+    thread.start()
+    started.wait()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        thread.join()
 
 
 def is_watch(request: web.Request) -> bool:

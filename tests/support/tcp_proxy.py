@@ -44,6 +44,7 @@ class TcpProxy:
         server.close()
         for writer in self._writers:
             writer.transport.abort()
+        await asyncio.sleep(0.1)  # until the loop has seen them end
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)

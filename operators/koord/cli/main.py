@@ -11,9 +11,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -73,8 +74,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"koord {version_of('koord-operators')}")
+        raise typer.Exit
+
+
 @app.callback()
-def koord() -> None:
+def koord(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
     """Koordinator's scheduling for AI and batch jobs, as Kubernetes operators."""
 
 

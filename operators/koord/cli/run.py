@@ -1,6 +1,7 @@
 """``koord run``: starts the operators. Knows how to ask for them, not what they are made of."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -11,6 +12,7 @@ from koord.api.compat import Compat
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError
 from koord.kube.fence import LeadershipLost
+from koord.kube.lease import NoNamespace
 from koord.runtime.app import NotInstalled, Options, run_operators
 from koord.runtime.election import NameTaken
 from koord.runtime.http import CannotListen
@@ -73,16 +75,29 @@ def run(
     configure_logging(settings.log_format)
     try:
         asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
-    except (NotInstalled, NameTaken) as error:
+    except (NotInstalled, NameTaken, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:
         _fail(f"{error}; name another address as httpAddress in a file for --config")
     except LeadershipLost as error:
-        _fail(f"this process does not lead any more: {error}", EXIT_LOST)
+        _say(f"this process does not lead any more: {error}")
+        _leave(EXIT_LOST)
     except KubeError as error:
         _fail(f"the cluster cannot be used: {error}", EXIT_LOST)
+    _leave(0)
 
 
 def _fail(message: str, status: int = EXIT_USAGE) -> NoReturn:
-    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+    _say(message)
     sys.exit(status)
+
+
+def _say(message: str) -> None:
+    typer.secho(f"error: {message}", err=True, fg=typer.colors.RED)
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once: the interpreter would wait for threads of Kopf that repeat their requests."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

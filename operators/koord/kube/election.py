@@ -1,18 +1,26 @@
 """Electing a leader with a Lease: what to do next, as a pure state machine.
 
-Two rules carry everything. A Lease is over only when it has not changed for its whole duration *on
-the clock of the one who looks*: times written by others are never compared with it. And who leads
-counts from when its last renewal was *sent*, and gives up well before anybody else may take over.
-What travels is not known here: moves are carried out, and observations brought, by ``lease``.
+Two rules carry everything. A Lease is over only when it has not been renewed for its whole duration
+*on the clock of the one who looks*: times written by others are never compared with it. And who
+leads counts from when its last renewal was *sent*, and gives up well before anybody else may take
+over. What travels is not known here: moves are carried out, and observations brought, by ``lease``.
+
+A renewal that is first seen after a gap, when the API server was not there for example, need not be
+young. So each carries a reading of its holder's own steady clock. How far that is from ours is not
+known, but it was read before we saw it: the least difference of all that were seen bounds it, and
+that tells how old a renewal is at least.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import isfinite
 from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+
+from koord.api.keys import own
 
 LEASE_SECONDS: Final = 15
 """A Lease that has not changed for so long is free."""
@@ -40,6 +48,16 @@ class Lease(Struct, rename="camel", frozen=True):
     spec: LeaseSpec = field(default_factory=LeaseSpec)
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
+
+    @property
+    def renewed_at(self) -> float | None:
+        """When it was renewed, on its holder's clock, if that is known."""
+        text = (self.metadata.get("annotations") or {}).get(own.RENEWED_AT, "")
+        try:
+            seconds = float(text)
+        except ValueError:
+            return None
+        return seconds if isfinite(seconds) else None
 
 
 class Move(StrEnum):
@@ -69,6 +87,13 @@ class Election:
     """From when on nobody leads, if nothing changes until then."""
     renewed_at: float | None = None
     """When the last renewal that was granted was sent; None: we do not lead."""
+    _sent: LeaseSpec | None = None
+    _sent_at: float = float("-inf")
+    """What we have claimed last, and when."""
+    _clock_of: str = ""
+    """Whose clock ``_ahead`` is about."""
+    _ahead: float = float("inf")
+    """How many seconds our clock is ahead of the holder's, at most."""
 
     @property
     def leads(self) -> bool:
@@ -86,15 +111,32 @@ class Election:
         return float("-inf") if self.renewed_at is None else self.renewed_at + DEADLINE_SECONDS
 
     def observe(self, lease: Lease | None, now: float) -> None:
-        """Take in what was read just now."""
+        """Take in what was read just now; our last claim there proves that it was accepted."""
         known, self.lease = self.lease, lease
+        if self.leads and lease is not None and lease.spec == self._sent:
+            self.grant(lease, self._sent_at)
         if lease is None:
             # Whoever held a Lease that somebody deleted may not know it yet.
             if known is not None and known.spec.holder_identity:
                 self.free_at = now + LEASE_SECONDS
         elif known is None or lease.spec != known.spec:
             duration = lease.spec.lease_duration_seconds or LEASE_SECONDS
-            self.free_at = now + duration if lease.spec.holder_identity else now
+            renewed_at = self._latest_renewal(lease, now)
+            self.free_at = renewed_at + duration if lease.spec.holder_identity else now
+
+    def _latest_renewal(self, lease: Lease, now: float) -> float:
+        """Return when, on our clock, a renewal was sent at the latest."""
+        holder, theirs = lease.spec.holder_identity or "", lease.renewed_at
+        if theirs is None:
+            return now
+        if holder != self._clock_of:
+            self._clock_of, self._ahead = holder, float("inf")
+        self._ahead = min(self._ahead, now - theirs)
+        return theirs + self._ahead
+
+    def send(self, claim: LeaseSpec, now: float) -> None:
+        """Note that a claim is sent now."""
+        self._sent, self._sent_at = claim, now
 
     def grant(self, lease: Lease, sent_at: float) -> None:
         """Take in that a claim of ours was accepted."""
@@ -141,6 +183,12 @@ class Election:
         return replace(
             mine, acquire_time=now, lease_transitions=(before.lease_transitions or 0) + 1
         )
+
+    @staticmethod
+    def mark(metadata: dict[str, Any], now: float) -> dict[str, Any]:
+        """Return the metadata for what is sent now, on our clock."""
+        annotations = {**(metadata.get("annotations") or {}), own.RENEWED_AT: f"{now:.3f}"}
+        return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:
         """Return what to write so that another one may lead at once."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -22,8 +22,16 @@ log = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 4.0
 """A connection that does not answer is given up soon enough to try another one in time."""
+HAND_BACK_SECONDS: Final = 1.0
+"""Nobody waits longer for the end of a process; a Lease that is not handed back runs out."""
 CONFLICT_SECONDS: Final = 0.1
+COMPLAIN_SECONDS: Final = 60.0
+"""How often a problem that stays is told again."""
 _JITTER: Final = 0.2
+
+
+class NoNamespace(Exception):  # noqa: N818 - what it says is what is wrong
+    """The namespace of the Lease does not exist, and waiting does not make it."""
 
 
 class Elector:
@@ -46,7 +54,7 @@ class Elector:
         """Whether the Lease could be read, or was found missing, at least once."""
         self.leading = asyncio.Event()
         self.election = Election(identity)
-        self._metadata = {"name": name, "namespace": namespace}
+        self._metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._client = client
         self._fence = fence
@@ -55,6 +63,7 @@ class Elector:
         self._is_doubtful = True
         """Whether the Lease has to be read before anything is decided."""
         self._said = ""
+        self._said_at = float("-inf")
 
     def stand(self) -> None:
         """Say that this process is ready to lead."""
@@ -62,7 +71,10 @@ class Elector:
         self._standing.set()
 
     async def run(self) -> NoReturn:
-        """Take part until cancelled. Raises ``LeadershipLost`` when we led and do no longer."""
+        """Take part until cancelled.
+
+        Raises ``LeadershipLost`` when we led and do no longer, ``NoNamespace`` when nobody can.
+        """
         while True:
             pause = await self._step()
             if self._standing.is_set():
@@ -80,7 +92,7 @@ class Elector:
         if not self.leading.is_set():
             return
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(HAND_BACK_SECONDS):
                 # It may have been cut off in the middle of a renewal.
                 await self._read()
                 if self.election.holder == self.election.identity:
@@ -100,6 +112,8 @@ class Elector:
             async with asyncio.timeout(self._patience()):
                 if self._is_doubtful or not self.leading.is_set():
                     await self._read()
+                    if self.election.leads:
+                        self._fence.open_until(self.election.deadline)
                 await self._make(self.election.next_move(self._clock()))
             self._said = ""
         except Conflict:
@@ -129,6 +143,7 @@ class Elector:
             self._give_up()
         sent_at = self._clock()
         claim = self.election.claim(time.time())
+        self.election.send(claim, sent_at)
         write = self._create if move is Move.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
         # The answer may have come so late that it is worth nothing.
@@ -159,20 +174,37 @@ class Elector:
             log.info("following", extra={"lease": self.key, "leader": holder or "nobody"})
 
     async def _create(self, spec: LeaseSpec) -> Lease:
-        return _decode(await self._client.post(self._leases, Lease(self._metadata, spec)))
+        try:
+            return _decode(
+                await self._client.post(self._leases, Lease(self._mark(self._metadata), spec))
+            )
+        except NotFound as error:
+            if self.election.leads:
+                raise
+            namespace = self._metadata["namespace"]
+            raise NoNamespace(
+                f"the Lease {self.key}, by which one of several processes is elected, cannot be "
+                f"created: {error.message}; create the namespace first: "
+                f"kubectl create namespace {namespace}"
+            ) from error
 
     async def _replace(self, spec: LeaseSpec) -> Lease:
         if self.election.lease is None:
             raise AssertionError("there is nothing to replace")
-        body = Lease(self.election.lease.metadata, spec)
+        body = Lease(self._mark(self.election.lease.metadata), spec)
         path = f"{self._leases}/{self._metadata['name']}"
         return _decode(await self._client.put(path, body))
 
+    def _mark(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return self.election.mark(metadata, self._clock())
+
     def _complain(self, problem: str) -> None:
-        """Log a problem once, not at every attempt."""
-        if problem != self._said:
-            log.warning("the lease cannot be used", extra={"lease": self.key, "problem": problem})
-        self._said = problem
+        """Log a problem when it is new, then from time to time, not at every attempt."""
+        now = self._clock()
+        if problem == self._said and now - self._said_at < COMPLAIN_SECONDS:
+            return
+        log.warning("the lease cannot be used", extra={"lease": self.key, "problem": problem})
+        self._said, self._said_at = problem, now
 
 
 def _decode(body: bytes) -> Lease:

@@ -22,6 +22,7 @@ REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 1.0
+_OPENING_SECONDS: Final = 0.5
 _TURNS_TO_CLOSE: Final = 3
 """Of the event loop, until what was given up has let go of its socket."""
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
@@ -77,9 +78,12 @@ class Pool:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
+        if self._opening:
+            # A handshake that is cancelled before its first byte would leave its socket open.
+            _, late = await asyncio.wait(self._opening, timeout=_OPENING_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         for connection in list(self._busy):
             connection.abort("the client was closed")
         self._refuse("the client was closed")

@@ -25,7 +25,7 @@ from koord.kube.wire import Status
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = (270, 330)
-SILENCE_SECONDS: Final = 75.0
+SILENCE_SECONDS: Final = 70.0
 """Bookmarks come about once a minute: a stream without any is dead, whatever TCP says."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
@@ -202,13 +202,16 @@ class Reflector(Generic[W, T]):
             if isinstance(item, Status):
                 failure = item
                 break
-            if kind == DELETED:
-                changes += self._store.remove(item)
-            elif kind == BOOKMARK:
+            revision = _revision_of(item)
+            if kind == BOOKMARK:
                 self.stats.bookmarks += 1
+            elif _is_old(revision, self._revision):
+                continue  # said again, and late: the object may have changed since, or be gone
+            elif kind == DELETED:
+                changes += self._store.remove(item)
             else:
                 changes += self._store.upsert(item)
-            self._revision = _revision_of(item) or self._revision
+            self._revision = revision or self._revision
         self._flush(changes, began)
         if failure is not None:
             self._invalidate()
@@ -245,6 +248,11 @@ def _needs_list(error: KubeError) -> bool:
     """
     is_from_future = isinstance(error, ApiError) and "Too large resource version" in error.message
     return is_from_future or not is_transient(error)
+
+
+def _is_old(revision: str, known: str) -> bool:
+    """Whether a revision is not after what is known. A watch tells everything in this order."""
+    return revision.isdecimal() and known.isdecimal() and int(revision) <= int(known)
 
 
 def _revision_of(item: HasMeta | Poison) -> str:

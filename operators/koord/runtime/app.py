@@ -19,7 +19,7 @@ from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.discovery import served_resources
 from koord.kube.fence import Fence, LeadershipLost
-from koord.kube.lease import Elector
+from koord.kube.lease import Elector, NoNamespace
 from koord.runtime.election import make_elector, refuse_taken_name
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
@@ -28,8 +28,10 @@ from koord.runtime.wiring import OPERATORS, PLACEMENT, Parts, resources_of
 
 log = logging.getLogger(__name__)
 
-FINISH_SECONDS: Final = 5.0
+FINISH_SECONDS: Final = 1.5
 """After a signal, what is being committed gets this long to come to its end."""
+ENDS: Final = (LeadershipLost, NoNamespace)
+"""What ends the process whichever part of it notices, and is told by itself, not in a group."""
 
 
 class NotInstalled(Exception):  # noqa: N818 - what it says is what is wrong
@@ -72,8 +74,8 @@ class _Process:
 async def run_operators(options: Options) -> None:
     """Run until SIGTERM or SIGINT; what is being committed then is finished first.
 
-    Raises NotInstalled, NameTaken, LeadershipLost, and the errors of ``koord.kube.errors`` if the
-    cluster cannot be reached.
+    Raises NotInstalled, NameTaken, NoNamespace, LeadershipLost, and the errors of
+    ``koord.kube.errors`` if the cluster cannot be reached.
     """
     fence = Fence()
     async with (
@@ -116,7 +118,7 @@ async def _check_installed(client: Client, operators: Collection[str]) -> frozen
 
 
 async def _serve(process: _Process, settings: Settings) -> None:
-    """Run a process with its HTTP side. Raises LeadershipLost by itself, not in a group."""
+    """Run a process with its HTTP side. Raises what is in ``ENDS`` by itself, not in a group."""
     sources = Sources(
         metrics=process.parts.metrics.encode,
         unsynced=process.unsynced,
@@ -132,10 +134,10 @@ async def _serve(process: _Process, settings: Settings) -> None:
             await _run(process, stop)
         except BaseExceptionGroup as group:
             # The elector and every writer may notice, in any order.
-            lost = group.subgroup(LeadershipLost)
-            if lost is None:
+            ends = group.subgroup(ENDS)
+            if ends is None:
                 raise
-            raise _first_of(lost) from None
+            raise _first_of(ends) from None
 
 
 def _first_of(group: BaseExceptionGroup) -> BaseException:
@@ -157,6 +159,7 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
             kopf.start()
             await stop.wait()
             log.info("stopping")
+            group.create_task(kopf.stop())
             if not elector.leading.is_set():
                 lead.cancel()
             finished, _ = await asyncio.wait([lead], timeout=FINISH_SECONDS)
@@ -173,7 +176,7 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
 async def _stand_when_synced(parts: Parts, elector: Elector) -> None:
     """Stand for election from the moment that every kind has been listed completely."""
     await parts.reader.wait_synced()
-    log.info("synced", extra={"pods": len(parts.reader.state.pods)})
+    log.info("synced", extra=parts.count())
     elector.stand()
 
 
@@ -185,6 +188,7 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
         writers = [group.create_task(run()) for run in process.parts.background]
         placement = process.parts.placement
         if placement is None:
+            log.info("ready", extra=process.parts.count())
             await stop.wait()
         else:
             planning = group.create_task(_plan(process, placement), name="placement")
@@ -198,4 +202,5 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
 async def _plan(process: _Process, placement: PlacementController) -> None:
     """Plan until told to stop, from a copy that holds what the leader before us wrote."""
     await process.parts.catch_up(process.elector.election.identity)
+    log.info("ready", extra=process.parts.count())
     await placement.run()

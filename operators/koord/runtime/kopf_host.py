@@ -11,7 +11,7 @@ import logging
 import ssl
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from koord.api.keys import own
 from koord.kube.config import Credentials
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     import kopf
 
 log = logging.getLogger(__name__)
+_KOPF_LOG = logging.getLogger("kopf")
 # A line per event that was handled well is of no use to anybody.
-logging.getLogger("kopf").setLevel(logging.WARNING)
+_KOPF_LOG.setLevel(logging.WARNING)
+# Signals are the business of the main thread, where Kopf is not.
+logging.getLogger("kopf._core.reactor.running").addFilter(
+    lambda record: not record.getMessage().startswith("OS signals are ignored")
+)
 
 _CLIENT_LIBRARIES = ("kubernetes", "kubernetes_asyncio", "pykube")
 _BACKOFF = Backoff(base=0.5, cap=5.0)
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 1.0
 
 
 def make_settings() -> "kopf.OperatorSettings":
@@ -50,6 +55,8 @@ def make_settings() -> "kopf.OperatorSettings":
     settings.watching.server_timeout = 290
     # The CRDs are there before we start: looking for new kinds would need rights to list CRDs.
     settings.scanning.disabled = True
+    # Handlers only hand over what they saw: there is nothing to finish, and nobody to wait for.
+    settings.queueing.exit_timeout = 0
     # We are not the main thread: its default would kill the whole process ten minutes later.
     settings.process.ultimate_exiting_timeout = None
     return settings
@@ -109,6 +116,9 @@ class KopfHost:
         self._stop = threading.Event()
         self._may_operate = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self._lock = threading.Lock()
+        self._cancel_operator: Callable[[], object] | None = None
+        """How to cut Kopf off; only while it runs."""
         self.is_ready = threading.Event()
 
     def start(self) -> None:
@@ -120,10 +130,23 @@ class KopfHost:
         self._may_operate.set()
 
     async def stop(self) -> None:
-        """Ask Kopf to end and wait for the thread, a bounded time."""
+        """End Kopf and wait for the thread, a bounded time."""
         self._stop.set()
         self._may_operate.set()
+        _KOPF_LOG.setLevel(logging.CRITICAL)  # it is cut off in whatever it does
+        self._cancel()
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
+
+    def _cancel(self) -> None:
+        """Cancel Kopf, which gives everything several seconds if it is asked politely."""
+        with self._lock:
+            if self._cancel_operator is not None:
+                self._cancel_operator()
+
+    def _take_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report what nobody waits for, unless it comes of being cut off."""
+        if not self._stop.is_set():
+            loop.default_exception_handler(context)
 
     def _run(self) -> None:
         _load_kopf()
@@ -133,9 +156,14 @@ class KopfHost:
             try:
                 asyncio.run(self._operate())
                 attempt = 0
+            except asyncio.CancelledError:
+                return
             except Exception:
                 # Whatever ended Kopf, its handlers are level-triggered: starting again is safe.
                 log.exception("Kopf ended, it is started again")
+            finally:
+                with self._lock:
+                    self._cancel_operator = None
             self.is_ready.clear()
             self._stop.wait(_BACKOFF.delay(attempt))
             attempt += 1
@@ -143,11 +171,16 @@ class KopfHost:
     async def _operate(self) -> None:
         import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
 
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        with self._lock:
+            if task is None or self._stop.is_set():
+                return
+            self._cancel_operator = lambda: loop.call_soon_threadsafe(task.cancel)
+        loop.set_exception_handler(self._take_exception)
         await kopf.operator(
             registry=self._make_registry(),
             settings=make_settings(),
             clusterwide=True,
             standalone=True,
-            stop_flag=self._stop,
             ready_flag=self.is_ready,
         )

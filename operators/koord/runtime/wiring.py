@@ -138,13 +138,20 @@ class Parts:
             controller.register(registry)
         return registry
 
+    def count(self) -> dict[str, int]:
+        """Count what is known of the cluster."""
+        state = self.reader.state
+        return {
+            "nodes": len(state.table),
+            "pods": len(state.pods),
+            "gangs": len(state.book.keys()),
+        }
+
     def describe(self) -> dict[str, object]:
         """Return the inner state for the debug page."""
         state = self.reader.state
         description: dict[str, object] = {
-            "pods": len(state.pods),
-            "nodes": len(state.table),
-            "gangs": len(state.book.keys()),
+            **self.count(),
             "assumed": state.assumed,
             "reflectors": {kind: one.stats for kind, one in self.reader.reflectors.items()},
         }

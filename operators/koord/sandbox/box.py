@@ -159,6 +159,16 @@ class Sandbox(ControlPlane):
     ) -> None:
         self.stop()
 
+    def restart(self, component: Component) -> None:
+        """Kill a component and start it again; return when the API server is ready after it."""
+        before = self.record.read_pids()[component]
+        self._launched.tell(f"restart:{component}")
+        while self.record.read_pids()[component] == before:
+            time.sleep(_INTERVAL)
+        self.client.close()  # its connections may be those of before
+        while not self.client.is_ready():
+            time.sleep(_INTERVAL)
+
     def detach(self) -> None:
         """Let it run on after this process; `koord sandbox down` takes it down."""
         self._launched.detach()

@@ -16,7 +16,7 @@ How nothing is left behind, whatever dies:
   so the rest is taken down too and `failure.json` says which one it was.
 
 The owner speaks one word per line: `rest` starts the components that need a ready API server,
-`detach` makes the sandbox independent of its owner.
+`restart:NAME` kills one and starts it again, `detach` makes the sandbox independent of its owner.
 """
 
 import ctypes
@@ -92,6 +92,8 @@ class Supervisor:
                 self._start(after_ready=True)
             elif word == "detach":
                 self._detach()
+            elif word.startswith("restart:"):
+                self._restart(word.removeprefix("restart:"))
         return bool(words)
 
     def _detach(self) -> None:
@@ -100,10 +102,24 @@ class Supervisor:
             self._poll.unregister(self._owner_fd)
             self._owner_fd = None
 
+    def _restart(self, name: str) -> None:
+        descriptor = next(fd for fd, other in self._names.items() if other == name)
+        self._poll.unregister(descriptor)
+        del self._names[descriptor]
+        os.close(descriptor)
+        self._children[name].kill()
+        self._children[name].wait()
+        command = next(one["command"] for one in self._plan if one["name"] == name)
+        self._spawn(name, command)
+        self._write_pids()
+
     def _start(self, *, after_ready: bool) -> None:
         for component in self._plan:
             if component["after_ready"] is after_ready:
                 self._spawn(str(component["name"]), component["command"])
+        self._write_pids()
+
+    def _write_pids(self) -> None:
         pids = {name: child.pid for name, child in self._children.items()}
         _write_atomically(self._directory / "pids.json", json.dumps(pids))
 

@@ -1,0 +1,145 @@
+"""kube-scheduler binds pods to the same nodes at the same time, and they are nine tenths full.
+
+Neither sees what the other one has decided and not yet written, so now and then both give the same
+room away, and a kubelet turns a pod down. How often, and how soon a gang is whole again?
+"""
+
+import time
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from tests.operators.conftest import GROUP_LABEL, Cluster, make_pod
+from tests.operators.faults.kubelets import OVER, Kubelets
+from tests.support.figures import write_figures
+
+from koord.sandbox.errors import ApiError
+
+NODES = 20
+ROOM = 64_000
+"""Milli-CPU of a node."""
+FILLERS, FILLER = 6, 8_000
+"""Pods that stay, on each node, and what each of them takes: three quarters of it."""
+SMALL = 2_000
+MEMBERS = 4
+LOAD = 0.9
+REPAIRED_WITHIN = 5.0
+OVER_COMMITTED_AT_MOST = 0.001
+
+
+class Tenants:
+    """Gangs for the operators and single pods for kube-scheduler, each for half of the room."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._count = 0
+        self._path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+        room = NODES * (LOAD * ROOM - FILLERS * FILLER)
+        self._singles = int(room / 2 / SMALL)
+        self._gangs = int(room / 2 / SMALL / MEMBERS)
+
+    def settle_in(self) -> dict[str, int]:
+        """Have nodes that are three quarters full; return what room they have."""
+        names = self.cluster.add_nodes(NODES)
+        for name in names:
+            for at in range(FILLERS):
+                body = self._pod(f"filler-{name}-{at}", FILLER, gated=False, nodeName=name)
+                self.cluster.box.client.create(self._path, body)
+        return dict.fromkeys(names, ROOM)
+
+    def turn_over(self, pods: list[dict[str, Any]]) -> None:
+        """Delete what has been placed longest, and create as much as it takes to be full."""
+        alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
+        groups = defaultdict(list)
+        singles = []
+        for pod in alive:
+            if group := pod["metadata"].get("labels", {}).get(GROUP_LABEL):
+                groups[group].append(pod)
+            elif pod["metadata"]["name"].startswith("single"):
+                singles.append(pod)
+        placed = [one for one in groups.values() if len(one) == MEMBERS and all(map(is_bound, one))]
+        gone = [pod for pod in singles if is_bound(pod)][:4]
+        gone += [pod for group in sorted(placed, key=age_of)[:1] for pod in group]
+        for pod in gone:
+            self._delete(pod["metadata"]["name"])
+        for _ in range(self._singles - len(singles)):
+            self._count += 1
+            body = self._pod(f"single-{self._count}", SMALL, gated=False)
+            self.cluster.box.client.create(self._path, body)
+        for _ in range(self._gangs - len(groups)):
+            self._count += 1
+            self.cluster.pod_group(f"g{self._count}", MEMBERS)
+            for at in range(MEMBERS):
+                self.join(f"g{self._count}", f"g{self._count}-{at}")
+
+    def join(self, group: str, name: str) -> None:
+        """Create a member of a gang."""
+        body = self._pod(name, SMALL, group=group, scheduler="koord-scheduler")
+        self.cluster.box.client.create(self._path, body)
+
+    def replace(self, pod: dict[str, Any], name: str) -> None:
+        """Make another pod in the place of one that was rejected, as its controller does."""
+        self.join(pod["metadata"]["labels"][GROUP_LABEL], name)
+
+    def _pod(self, name: str, cpu: int, **options: Any) -> dict[str, Any]:
+        made = make_pod(
+            self.cluster.namespace, name, **{"scheduler": "default-scheduler", **options}
+        )
+        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{cpu}m"}}
+        return made
+
+    def _delete(self, name: str) -> None:
+        try:
+            self.cluster.box.client.delete(f"{self._path}/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def is_bound(pod: dict[str, Any]) -> bool:
+    return "nodeName" in pod["spec"]
+
+
+def age_of(group: list[dict[str, Any]]) -> str:
+    created: str = group[0]["metadata"]["creationTimestamp"]
+    return created
+
+
+def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
+    """Let both place pods on the same nodes; return what came of it."""
+    tenants = Tenants(cluster)
+    kubelets = Kubelets(cluster, tenants.settle_in(), tenants.replace)
+    kubelets.look()
+    fillers = len(kubelets.seen)
+    end, next_reject = time.monotonic() + seconds, 0.0
+    while time.monotonic() < end:
+        if time.monotonic() > next_reject:
+            kubelets.to_reject, next_reject = 1, time.monotonic() + 2.0
+        tenants.turn_over(kubelets.look())
+    kubelets.to_reject = 0
+    cluster.wait_for(lambda: bool(kubelets.look()) and kubelets.is_whole, "all gangs are whole")
+    binds = len(kubelets.seen) - fillers
+    figures = {
+        "binds": binds,
+        "over_committed": kubelets.over_committed,
+        "over_committed_share": kubelets.over_committed / binds,
+        "rejected": kubelets.rejected,
+        "repaired_seconds": sorted(kubelets.repaired_seconds),
+    }
+    write_figures(name, figures)
+    return figures
+
+
+@pytest.mark.timeout(120)
+def test_gangs_are_repaired_beside_another_scheduler(cluster: Cluster) -> None:
+    figures = share(cluster, 8.0, "shared-nodes-short")
+    assert figures["rejected"]
+    assert len(figures["repaired_seconds"]) >= figures["rejected"] - figures["over_committed"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_little_is_given_away_twice(cluster: Cluster) -> None:
+    figures = share(cluster, 240.0, "shared-nodes")
+    assert figures["over_committed_share"] <= OVER_COMMITTED_AT_MOST, figures
+    assert figures["repaired_seconds"][-1] <= REPAIRED_WITHIN, figures

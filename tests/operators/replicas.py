@@ -1,0 +1,82 @@
+"""Two replicas of the operators, of which one leads and the other one follows."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tests.operators.conftest import Cluster, Operators, read_lease
+from typing_extensions import override
+
+from koord.sandbox import Sandbox
+
+PATIENCE_SECONDS = 90.0
+R = TypeVar("R", bound="Replica")
+
+
+class Replica(Operators):
+    """One of two processes; they reach the API server at an address of their own."""
+
+    def __init__(self, box: Sandbox, directory: Path, server: str) -> None:
+        directory.mkdir()
+        shipped = box.kubeconfig_for("koord-system", "koord-operators").read_text()
+        kubeconfig = directory / "kubeconfig"
+        kubeconfig.write_text(shipped.replace(box.server, server))
+        super().__init__(box, directory, kubeconfig)
+        self._from = 0
+        self._starts = 0
+
+    @override
+    def start(self) -> None:
+        self._from = self.log.stat().st_size if self.log.exists() else 0
+        super().start()
+        self._starts += 1
+
+    def said(self) -> str:
+        """Return what it has logged since it was started last."""
+        with self.log.open("rb") as log:
+            log.seek(self._from)
+            return log.read().decode()
+
+    @property
+    def number(self) -> int:
+        """Which of its processes this is; it lives only while this does not change."""
+        return self._starts
+
+    @property
+    def is_synced(self) -> bool:
+        return " synced " in self.said()
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lease says so."""
+        holder = read_lease(self._box).get("holderIdentity", "")
+        return bool(holder) and f"identity={holder}" in self.said()
+
+
+class Pair(Generic[R]):
+    """The two, and the cluster that they work on."""
+
+    def __init__(self, cluster: Cluster, replicas: Sequence[R]) -> None:
+        self.cluster = cluster
+        self.replicas = replicas
+
+    def find_leader(self) -> tuple[R, R]:
+        """Return the one that leads, and the other one, once both are there."""
+        self.wait_for(lambda: all(one.is_synced for one in self.replicas), "both follow")
+        self.wait_for(lambda: any(one.leads for one in self.replicas), "one leads")
+        first, second = self.replicas
+        return (first, second) if first.leads else (second, first)
+
+    def wait_for(self, is_true: Callable[[], bool], what: str) -> float:
+        """Wait until something holds; return how long it took.
+
+        Longer than it takes on a machine that does little else.
+        """
+        began = time.monotonic()
+        while not is_true():
+            if time.monotonic() > began + PATIENCE_SECONDS:
+                logs = (one.log.read_text()[-3000:] for one in self.replicas)
+                raise AssertionError("\n\n".join([f"not seen: {what}", *logs]))
+            time.sleep(0.05)
+        return time.monotonic() - began

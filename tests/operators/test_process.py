@@ -1,0 +1,69 @@
+"""How the process begins and ends, while PodGroups come and go."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.operators.conftest import LEASE, Cluster, read_lease
+
+LEADERSHIP_LOST = 3
+SOON_SECONDS = 5.0
+"""It takes less than two; what waits for a polite end of Kopf takes seven and more."""
+
+
+@contextmanager
+def gangs_coming(cluster: Cluster) -> Iterator[None]:
+    """Create gangs for as long as the context lasts."""
+    stop = threading.Event()
+
+    def create() -> None:
+        at = 0
+        while not stop.wait(0.1):
+            cluster.gang(f"g{at}", 2, gpus=1)
+            at += 1
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    try:
+        cluster.wait_bound("g9-0", "g9-1")
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_it_ends_soon_when_told(cluster: Cluster) -> None:
+    cluster.add_nodes(8)
+    with gangs_coming(cluster):
+        assert read_lease(cluster.box)["holderIdentity"]
+        cluster.operators.terminate()
+        assert cluster.operators.wait(SOON_SECONDS) == 0
+        assert not read_lease(cluster.box)["holderIdentity"]
+    cluster.operators.start()
+
+
+def test_it_ends_soon_when_another_one_leads(cluster: Cluster) -> None:
+    cluster.add_nodes(8)
+    with gangs_coming(cluster):
+        cluster.box.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
+        assert cluster.operators.wait(SOON_SECONDS) == LEADERSHIP_LOST
+        assert "does not lead any more" in cluster.operators.log.read_text()
+    cluster.box.client.delete(LEASE)
+    cluster.operators.start()
+
+
+def test_it_says_when_it_is_ready_and_nothing_needless(quiet_cluster: Cluster) -> None:
+    operators = quiet_cluster.operators
+    quiet_cluster.add_nodes(1)
+    before = len(operators.log.read_text())
+    operators.start()
+    quiet_cluster.pod("a", gpus=1)
+    quiet_cluster.wait_bound("a")
+    operators.stop()
+    lines = operators.log.read_text()[before:].splitlines()
+    ready = [line for line in lines if " ready " in line]
+    assert len(ready) == 1
+    assert "nodes=" in ready[0]
+    assert "pods=" in ready[0]
+    assert [line for line in lines if "signal" in line] == []
+    operators.start()
