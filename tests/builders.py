@@ -7,7 +7,7 @@ ours (gated, our scheduler name), a healthy node with nothing taken. Knows no ru
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from koord.core.constraints import (
     AffinityTerm,
@@ -40,6 +40,9 @@ from koord.core.pods import (
     Toleration,
 )
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+
+if TYPE_CHECKING:
+    from koord.core.gather import TopologyWish
 
 GPU = "nvidia.com/gpu"
 
@@ -201,6 +204,14 @@ class PodBuilder:
     def kept_on(self, node: str) -> Self:
         """Be made by a DaemonSet for a node, and wait for it."""
         return self.not_ours()._set(kept_on=node)
+
+    def index(self, index: int) -> Self:
+        """Give it a rank among the members of its gang."""
+        return self._set(index=index)
+
+    def attraction(self, selector: str) -> Self:
+        """Draw pods with the same selector close."""
+        return self._set(attraction=selector)
 
     def wait_reason(self, code: str) -> Self:
         return self._set(wait_reason=code)
@@ -366,6 +377,10 @@ class PodGroupBuilder:
 
     def wait(self, seconds: int) -> Self:
         return self._set_spec(wait_seconds=seconds)
+
+    def topology(self, wish: TopologyWish | None) -> Self:
+        """Ask something of the network."""
+        return self._set_spec(topology=wish)
 
     def total(self, total: int) -> Self:
         return self._set_spec(total=total)

@@ -41,6 +41,7 @@ def test_a_pod_that_waits() -> None:
         },
         "place": None,
         "gang": None,
+        "network": None,
         "add": None,
         "warnings": [],
     }

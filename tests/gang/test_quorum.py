@@ -14,6 +14,7 @@ from koord.core.gang.book import GangBook
 from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.gang.permit import Permit, Standing, permit_member
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
+from koord.core.gather import Gather, LayerWish, TopologyWish
 from koord.core.pods import Pod, PodPhase
 from koord.core.reasons import (
     GangCount,
@@ -379,3 +380,17 @@ def test_the_answer_does_not_depend_on_the_order_of_arrival(pods: list[Pod], tur
     groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 1).group(A, B).build()]
     expected = demands(make_book(sorted(pods, key=lambda pod: pod.uid), groups), A)
     assert demands(make_book(pods, reversed(groups) if turn else groups), A) == expected
+
+
+def test_surplus_of_a_gang_with_multiples_is_planned_together() -> None:
+    wish = TopologyWish((LayerWish("Block", Gather.PREFER, 2),))
+    for topology, units in ((wish, 1), (None, 2)):
+        book = GangBook()
+        book.upsert_pod_group(make_pod_group("ns/a", 1).topology(topology).build())
+        released = make_pod("ns/p").gang("ns/a").released("n1", "plan", group="ns/a")
+        book.upsert_pod(released.bound("n1").build())
+        for name in ("q", "r"):
+            book.upsert_pod(make_pod(f"ns/{name}").gang("ns/a").build())
+        made = demands(book, "ns/a")
+        assert isinstance(made, Ready)
+        assert len(made.units) == units

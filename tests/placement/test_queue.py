@@ -9,6 +9,7 @@ from tests.builders import (
     select_pods,
 )
 
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.volumes import Claim, Volume
@@ -16,6 +17,8 @@ from koord.core.pods import Pod
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, Queue
 from koord.core.reasons import MissingMembers, ReasonCode
 from koord.core.state import ClusterState, Feed
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
 
 
 class Cluster:
@@ -186,6 +189,22 @@ def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
     assert cluster.take() == []
     assert not cluster.queue.blocked
     assert list(cluster.queue.waiting) == ["default/g"]
+
+
+def test_what_labels_or_layers_may_mend_is_tried_again_though_nothing_is_free() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("other").gpu(8).running("n0").build())
+    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.MUST),))
+    cluster.state.upsert_pod_group(make_pod_group("default/g", 1).topology(wish).build())
+    cluster.state.upsert_pod(gang_pod("g-0"))
+    assert cluster.take() == ["g-0"]
+    cluster.decide()
+    assert cluster.queue.blocked["default/g"].reason.code is ReasonCode.MISSING_TOPOLOGY
+    assert cluster.take() == []
+    cluster.state.upsert_topology(Topology("default", (Layer(NODE_LAYER),)))
+    assert cluster.take() == ["g-0"]
+    cluster.decide()
+    assert cluster.queue.blocked["default/g"].reason.code is ReasonCode.NO_DOMAIN_FITS
 
 
 WEB = select_pods(app="web")

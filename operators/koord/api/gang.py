@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from koord.api.annotations import NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec
 from koord.api.duration import parse_duration_seconds
-from koord.api.keys import foreign
+from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
+from koord.api.parse import Invalid
 
 Texts = Mapping[str, str]
 """Labels or annotations."""
@@ -79,6 +81,8 @@ class GangSettings:
     mode: str
     match_policy: str
     groups: tuple[str, ...]
+    topology: NetworkTopologySpec | None = None
+    topology_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +249,8 @@ class _Reader:
             mode=self._choice(keys.MODE, MODES, MODES[0]),
             match_policy=self._match_policy(),
             groups=self._groups(),
+            topology=self._topology(),
+            topology_name=self._annotations.get(own.TOPOLOGY, ""),
         )
 
     def wait_seconds(self) -> int:
@@ -297,6 +303,14 @@ class _Reader:
             self._report(keys.GROUPS, self._annotations[keys.GROUPS], problem, "the list as it is")
         return listed
 
+    def _topology(self) -> NetworkTopologySpec | None:
+        found = NETWORK_TOPOLOGY_SPEC.read(self._annotations)
+        if not isinstance(found, Invalid):
+            return found
+        key = keys.NETWORK_TOPOLOGY_SPEC
+        self._report(key, self._annotations[key], found.problems[0].message, "none")
+        return None
+
     def _report(self, key: str, value: str, problem: str, in_force: str) -> None:
         self.bad.append(BadSetting(key, cut(value), problem, in_force))
 
@@ -329,3 +343,9 @@ def _parse_min(key: str, text: str) -> int | BadSetting:
 
 def _bad_groups(text: str, problem: str) -> BadSetting:
     return BadSetting(keys.GROUPS, cut(text), problem, "none")
+
+
+def parse_topology_index(text: str | None) -> int:
+    """Return the rank that a member is given by ``network-topology-index``; -1 if none, or bad."""
+    index = _parse_integer(text) if text else None
+    return index if index is not None and index >= 0 else -1

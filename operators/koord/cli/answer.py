@@ -19,6 +19,7 @@ from koord.cli.hints import find_hints
 from koord.cli.history import History, look_back
 from koord.core.advice import Closed, advise, find_closed
 from koord.core.explain import (
+    NetworkView,
     ShapeOffers,
     Standing,
     explain_gang,
@@ -89,6 +90,7 @@ class Answer:
     place: Place | None = None
     gang: GangAnswer | None = None
     offers: tuple[ShapeOffers, ...] = ()
+    network: NetworkView | None = None
     advice: tuple[str, ...] = ()
     add: str = ""
     warnings: tuple[str, ...] = ()
@@ -158,6 +160,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
+        network=None if are_nodes_unknown(reading) else explanation.network,
         advice=_advise(state, reason),
         add=_ADD if _has_strangers(reason) else "",
     )

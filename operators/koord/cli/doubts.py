@@ -13,6 +13,7 @@ from koord.cli.cluster import (
     POD_GROUPS,
     PODS,
     QUOTAS,
+    TOPOLOGIES,
     VOLUME_KINDS,
     Extent,
     Kind,
@@ -25,7 +26,15 @@ from koord.core.pods import Pod
 
 MAX_SUGGESTIONS: Final = 3
 
-_NODES_MATTER: Final = (r.InsufficientNodes, r.Planned, r.PinnedNodeUnfit, *r.QUOTA_REASONS)
+_NODES_MATTER: Final = (
+    r.InsufficientNodes,
+    r.Planned,
+    r.PinnedNodeUnfit,
+    r.NoDomainFits,
+    r.MultipleNotMet,
+    r.MembersApart,
+    *r.QUOTA_REASONS,
+)
 _SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
 _ROLE: Final = "the ClusterRole koord-user has it"
 
@@ -36,6 +45,7 @@ def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r
         (are_nodes_unknown, _NODES_MATTER),
         (are_quotas_unknown, r.QUOTA_REASONS),
         (are_settings_unknown, _SETTINGS_MATTER),
+        (are_topologies_unknown, (r.MissingTopology,)),
     )
     if any(is_unknown(reading) and isinstance(reason, kinds) for is_unknown, kinds in unknown):
         return None
@@ -70,6 +80,11 @@ def are_quotas_unknown(reading: Reading) -> bool:
     return reading.extent_of(QUOTAS) in {Extent.NAMESPACE, Extent.NOTHING}
 
 
+def are_topologies_unknown(reading: Reading) -> bool:
+    """Whether a topology that was not found may be there."""
+    return reading.extent_of(TOPOLOGIES) is Extent.NOTHING
+
+
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
     """Say what was looked for, what is like it, and what may have hidden it."""
     problem = reading.rejected.get(target.key)
@@ -88,11 +103,22 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     return text
 
 
+def _asks_for_topology(reading: Reading, target: Target) -> bool:
+    book, key = reading.state.book, target.key
+    if target.kind is Kind.POD:
+        pod = reading.state.pod_by_key(key)
+        key = pod.gang.key if pod is not None and pod.gang is not None else ""
+    spec = book.spec(key)
+    return spec is not None and spec.topology is not None
+
+
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
     """Name each right that is missing, and what is therefore not known."""
     only = f"in namespace {target.namespace} only"
     if reading.extent_of(NODES) is not None:
         yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
+    if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
+        yield f"you may not list {TOPOLOGIES} ({_ROLE}): what is near what is not known"
     if reading.extent_of(PODS) is Extent.NAMESPACE:
         yield (
             f"you may list pods {only} ({_ROLE} for all): what other pods use is not known, "

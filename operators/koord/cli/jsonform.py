@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from koord.cli.answer import Answer, Explained
-from koord.core.explain import ShapeOffers
+from koord.core.explain import NetworkView, ShapeOffers
 from koord.core.placement.shortage import NodeOffer
+from koord.core.placement.survey import SurveyedDomain
+from koord.core.plan import Gathered
 from koord.core.units import format_amount
 
 
@@ -32,10 +34,46 @@ def make_document(answer: Answer) -> dict[str, Any]:
         "reported": _make_plain(answer.history.reported),
         "place": _make_plain(answer.place),
         "gang": _make_plain(answer.gang),
+        "network": None if answer.network is None else make_network(answer.network),
         "offers": [_make_offers(offers) for offers in answer.offers],
         "advice": list(answer.advice),
         "add": answer.add or None,
         "warnings": list(answer.warnings),
+    }
+
+
+def make_network(network: NetworkView) -> dict[str, Any]:
+    """Return what a gang asks of the network, where it is, and what each domain offers."""
+    return {
+        "topology": network.wish.topology,
+        "wish": [_make_plain(one) for one in network.wish.layers],
+        "where": None if network.where is None else _make_where(network.where),
+        "domains": [make_domain(domain) for domain in network.domains],
+    }
+
+
+def _make_where(where: Gathered) -> dict[str, Any]:
+    return {
+        "layer": where.layer,
+        "domain": "/".join(where.domain),
+        "domainsPerLayer": dict(where.used),
+        "optimal": where.is_optimal,
+        "gap": None if where.gap is None else {"layer": where.gap[0], "domains": where.gap[1]},
+    }
+
+
+def make_domain(domain: SurveyedDomain) -> dict[str, Any]:
+    """Return a domain of a topology with what is free in it."""
+    return {
+        "layer": domain.layer,
+        "domain": "/".join(domain.path),
+        "nodes": domain.nodes,
+        "offer": domain.offer,
+        "members": domain.members,
+        "free": {one.resource: format_amount(one.resource, one.free) for one in domain.amounts},
+        "allocatable": {
+            one.resource: format_amount(one.resource, one.allocatable) for one in domain.amounts
+        },
     }
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from koord.cli.answer import Answer, GangAnswer, Place
 from koord.cli.history import Reported
+from koord.cli.networktext import MOST_DOMAINS, make_network
 from koord.cli.nodetext import count_of, make_offers, make_table
 from koord.core.explain import Standing
 from koord.core.messages import render
@@ -67,6 +68,9 @@ def _make_parts(answer: Answer, now: float, most_nodes: int) -> Iterator[Rendera
     if answer.gang is not None:
         yield ""
         yield from _make_gang(answer.gang)
+    if answer.network is not None:
+        yield ""
+        yield from make_network(answer.network, None if most_nodes > BEST_NODES else MOST_DOMAINS)
     if answer.advice:
         yield ""
         yield Text("What would help", style="bold")

@@ -22,12 +22,20 @@ from koord.core.reasons import (
     InsufficientNodes,
     InvalidAnnotation,
     NeedsKubeScheduler,
+    NoDomainFits,
     PinnedNodeUnfit,
     Planned,
     Reason,
 )
+from koord.core.topology.book import Topology
 from koord.kube.events import EventRecorder, EventType
-from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group, ref_of_quota
+from koord.kube.objects import (
+    ObjectRef,
+    ref_of_pod,
+    ref_of_pod_group,
+    ref_of_quota,
+    ref_of_topology,
+)
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
@@ -35,7 +43,7 @@ from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 PLACING: Final = "Placing"
 """The action that events are about."""
 
-_CAPACITY_REASONS = (InsufficientNodes, NeedsKubeScheduler, PinnedNodeUnfit)
+_CAPACITY_REASONS = (InsufficientNodes, NoDomainFits, NeedsKubeScheduler, PinnedNodeUnfit)
 """What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
 
 
@@ -130,6 +138,19 @@ class QuotaAnnouncer:
         """Set these fields and conditions of the status, and no others."""
         statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
         self.writer.say(ref_of_quota(quota), statement)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAnnouncer:
+    """Says what the networktopology operator observes."""
+
+    writer: StatusWriter
+
+    def write_status(
+        self, topology: Topology, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+        self.writer.say(ref_of_topology(topology), Statement(conditions, fields))
 
 
 @dataclass(slots=True)

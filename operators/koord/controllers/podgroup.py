@@ -20,7 +20,8 @@ from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
-from koord.core.reasons import InconsistentGroup, Reason
+from koord.core.placement.locate import locate_gang
+from koord.core.reasons import InconsistentGroup, Reason, ReasonCode, UnknownLayer
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
 
@@ -157,8 +158,9 @@ class PodGroupController:
         status = observe(self.state.book, gang, now)
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
-        conditions = _conditions(status, self._problems.get(gang, ()))
-        new = _Said(pod_group.generation, _fields(status), conditions, self.clock())
+        conditions = _conditions(status, self._problems.get(gang, ()), self._unknown(gang))
+        fields = _fields(status) | self._placement(gang, status)
+        new = _Said(pod_group.generation, fields, conditions, self.clock())
         said = self._said.get(gang)
         if said is not None and new.differs_in_wording_only(said):
             again = said.at + SAY_AGAIN_AFTER_SECONDS
@@ -167,6 +169,38 @@ class PodGroupController:
                 return
         self._said[gang] = new
         self.sink.write_status(pod_group, new.fields, conditions)
+
+    def _unknown(self, gang: GangKey) -> UnknownLayer | None:
+        """Return layers that the gang names and its topology does not have; they have no effect."""
+        spec = self.state.book.spec(gang)
+        if spec is None or spec.topology is None:
+            return None
+        tree = self.state.topologies.tree(spec.topology.topology)
+        named = {one.layer for one in spec.topology.layers}
+        if tree is None or named <= set(tree.layers):
+            return None
+        unknown = tuple(sorted(named - set(tree.layers)))
+        return UnknownLayer(spec.topology.topology, unknown, tree.layers[1:])
+
+    def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
+        """Return where the members are, named as in the API; nothing if they are nowhere."""
+        if not status.nodes:
+            return {}
+        placement: dict[str, Any] = {"nodes": len(status.nodes)}
+        state = self.state
+        where = locate_gang(state.book, state.topologies, state.table.row_of, gang)
+        if where is not None:
+            placement |= {
+                "topology": where.topology,
+                "layer": where.layer,
+                "domain": "/".join(where.domain),
+                "domainsPerLayer": dict(where.used),
+                "optimal": where.is_optimal,
+            }
+            if where.gap is not None:
+                layer, count = where.gap
+                placement["gap"] = f"{layer}: {count} more than may have been needed"
+        return {"placement": placement}
 
     async def _rest(self) -> None:
         if not self._due:
@@ -217,28 +251,34 @@ def _fields(status: GangStatus) -> dict[str, Any]:
     if status.plan_id:
         fields["planID"] = status.plan_id
         fields["incarnation"] = status.incarnation
-    if status.nodes:
-        fields["placement"] = {"nodes": len(status.nodes)}
     return fields
 
 
 def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
+    unknown: UnknownLayer | None,
 ) -> tuple[Condition, ...]:
     conditions = {
         kind: Condition(kind, is_true, str(reason.code), render(reason))
         for kind, is_true, reason in status.conditions
     }
-    if problems:
+    kind = ConditionType.SPEC_VALID
+    if unknown is not None and conditions[kind].status:
+        conditions[kind] = Condition(kind, False, str(unknown.code), render(unknown))
+    is_said = conditions[kind].reason == ReasonCode.INVALID_ANNOTATION
+    if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))
-        kind = ConditionType.SPEC_VALID
         conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
     if ConditionType.PLACED not in conditions and obstacle is not None:
         kind = ConditionType.PLACED
         conditions[kind] = Condition(kind, False, str(obstacle.code), render(obstacle))
     return tuple(conditions.values())
+
+
+def _is_about_annotation(problem: Problem) -> bool:
+    return problem.field.startswith("metadata.annotations")
 
 
 def _obstacle(status: GangStatus) -> Reason | None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from koord.core import reasons as r
+from koord.core.gather import ROOT_LAYER
 from koord.core.nodes import Node, Taint
 from koord.core.placement.arrays import Mask
 from koord.core.placement.labels import is_tolerated
@@ -192,6 +193,39 @@ _COMPANY: Final = {
 }
 
 
+def _no_domain_fits(reason: r.NoDomainFits) -> list[str]:
+    best = max(reason.offers, key=lambda one: one.offer, default=None)
+    if best is None or reason.layer == ROOT_LAYER:
+        return ["Add nodes that have the labels of the topology, or ask for less."]
+    missing = _count(reason.want - best.offer, "more member")
+    where = f"{reason.layer} {'/'.join(best.path)}"
+    return [
+        f"Make room for {missing} in {where}, which is nearest to taking all.",
+        f"Or ask for a layer above {reason.layer}, or for PreferGather instead of MustGather.",
+    ]
+
+
+def _multiple_not_met(reason: r.MultipleNotMet) -> list[str]:
+    wanted = _named([f"{layer} by {multiple}" for layer, multiple in reason.multiples])
+    return [f"Choose a number of members, or a podCountMultiple, that can be met ({wanted})."]
+
+
+def _members_apart(reason: r.MembersApart) -> list[str]:
+    return [
+        f"Correct the labels of {_named(reason.nodes)}, so that they share one {reason.layer}.",
+        "Or delete all members: the gang then starts anew in one domain.",
+    ]
+
+
+def _missing_topology(reason: r.MissingTopology) -> list[str]:
+    verb = "Correct the layers of" if reason.exists else "Create"
+    return [f"{verb} ClusterNetworkTopology {reason.topology}; koord topology shows those there."]
+
+
+def _unknown_layer(reason: r.UnknownLayer) -> list[str]:
+    return [f"Name one of {_named(reason.known)} instead of {_named(reason.layers)}."]
+
+
 def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> list[str]:
     way_out = "set spec.schedulerName to default-scheduler and keep the gate"
     return [
@@ -232,6 +266,11 @@ _ADVICE: Final[dict[type[r.Reason], Callable[[Any], list[str]]]] = {
     r.MissingGang: _missing_gang,
     r.InvalidAnnotation: _invalid_annotation,
     r.InconsistentGroup: _inconsistent_group,
+    r.NoDomainFits: _no_domain_fits,
+    r.MultipleNotMet: _multiple_not_met,
+    r.MembersApart: _members_apart,
+    r.MissingTopology: _missing_topology,
+    r.UnknownLayer: _unknown_layer,
     r.NeedsKubeScheduler: _needs_kube_scheduler,
     r.WaitingForForeignGate: _waiting_for_foreign_gate,
     r.PinnedNodeUnfit: _pinned_node_unfit,

@@ -9,11 +9,15 @@ from enum import StrEnum
 
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
+from koord.core.gather import TopologyWish
+from koord.core.placement.locate import locate_gang
 from koord.core.placement.obstacles import Obstacles
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import NodeOffer, offers
-from koord.core.plan import Unit
+from koord.core.placement.snapshot import Snapshot
+from koord.core.placement.survey import SurveyedDomain, survey
+from koord.core.plan import Gathered, Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
@@ -58,8 +62,23 @@ class PodExplanation:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkView:
+    """The topology that a gang asks for: what it asks, where it is, what each domain offers.
+
+    ``where`` is the place of the members that have one, or of all if the gang is placeable.
+    """
+
+    wish: TopologyWish
+    where: Gathered | None
+    domains: tuple[SurveyedDomain, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GangExplanation:
-    """The answer for one gang. ``quorum`` tells who is missing, ``reason`` why the rest waits."""
+    """The answer for one gang. ``quorum`` tells who is missing, ``reason`` why the rest waits.
+
+    ``network`` is None for a gang that asks nothing of the network, and without a tree.
+    """
 
     key: GangKey
     spec: GangSpec | None
@@ -70,6 +89,7 @@ class GangExplanation:
     waiting: int
     bound: int
     offers: tuple[ShapeOffers, ...] = ()
+    network: NetworkView | None = None
 
 
 def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanation:
@@ -98,11 +118,14 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     made = demands(book, key)
     tally = book.tally(key)
     reason, standing, waiting = None, Standing.NOTHING_WAITS, tuple(tally.plannable.values())
+    where = locate_gang(book, state.topologies, state.table.row_of, key)
     if not isinstance(made, Ready):
         reason, standing = made, Standing.WAITING
     elif made.units:
-        reason = _first_refusal(state, made.units, scoring)
+        outcome = plan(_snapshot(state), made.units, scoring)
+        reason = _first_refusal(outcome)
         standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
+        where = next((one for p in outcome.placements for one in p.gathered), where)
     return GangExplanation(
         key=key,
         spec=book.spec(key),
@@ -113,11 +136,29 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
         waiting=tally.waiting,
         bound=tally.bound_alive,
         offers=_offers(state, waiting),
+        network=_view(state, key, waiting, where),
     )
 
 
-def _first_refusal(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
-    outcome = plan(state.snapshot(lambda: find_pending(state)), units, scoring)
+def _snapshot(state: ClusterState) -> Snapshot:
+    """Return the state for a plan: what is left over of quotas is shared with all that waits."""
+    return state.snapshot(lambda: find_pending(state))
+
+
+def _view(
+    state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: Gathered | None
+) -> NetworkView | None:
+    snapshot = state.snapshot()
+    wish = snapshot.network.wish_of(key)
+    tree = None if wish is None else state.topologies.tree(wish.topology)
+    if wish is None or tree is None:
+        return None
+    shape = waiting[0].shape if waiting else None
+    members = [sibling.node for sibling in snapshot.network.siblings_of(key)]
+    return NetworkView(wish, where, tuple(survey(snapshot, tree, shape, members)))
+
+
+def _first_refusal(outcome: Plan) -> Reason:
     if outcome.refusals:
         return outcome.refusals[0].reason
     assignments = [one for placement in outcome.placements for one in placement.assignments]
@@ -125,7 +166,7 @@ def _first_refusal(state: ClusterState, units: tuple[Unit, ...], scoring: Scorin
 
 
 def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
-    return _first_refusal(state, (unit,), scoring)
+    return _first_refusal(plan(_snapshot(state), (unit,), scoring))
 
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:

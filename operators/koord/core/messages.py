@@ -12,6 +12,9 @@ from typing import Any, Final, assert_never
 from koord.core import quotatexts
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
+from koord.core.gather import NODE_LAYER, ROOT_LAYER
+from koord.core.topology.layers import InvalidLayers, LayerFault
+from koord.core.topology.status import TopologyStatus
 from koord.core.units import PODS, format_amount
 
 MAX_TEXT: Final = 1024
@@ -42,6 +45,49 @@ def render_notes(claim: GangClaim) -> str:
     """Write what is odd about a pod's own gang settings without holding it up; empty if nothing."""
     notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
     return f"Note: {_cut(_listed(notes, '; '), MAX_TEXT)}" if notes else ""
+
+
+_STRAY: Final = ' (topology layer "" not found in spec)'
+_FAULTS: Final = {
+    LayerFault.EMPTY: f"no layers are listed; list {NODE_LAYER} at least",
+    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; one entry per layer{_STRAY}",
+    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; take it off the list",
+    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it has to be listed",
+    LayerFault.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
+    LayerFault.CYCLE: "the parents of {names} lead in a circle; one layer has to be the top",
+    LayerFault.TWO_ROOTS: f"{{names}} have no layer above; only one can be the top{_STRAY}",
+    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers form one chain to the nodes{_STRAY}",
+    LayerFault.NO_LABEL: f"{{names}} name no labelKey; only {NODE_LAYER} goes without",
+}
+
+
+def render_layers(invalid: InvalidLayers) -> str:
+    """Write why no tree can be made of a list of layers, and the way out."""
+    names = _listed(f'"{name}"' for name in invalid.layers)
+    return _FAULTS[invalid.fault].format(names=names)
+
+
+def render_topology(status: TopologyStatus) -> str:
+    """Write whether there is a tree, how large it is, and what is odd about it."""
+    parts = []
+    if status.fault is not None:
+        kept = "the last valid layers stay in force" if status.has_tree else "there is no tree"
+        parts.append(f"{render_layers(status.fault)}; {kept}")
+    if status.has_tree:
+        parts.append(
+            f"{_plural(status.nodes, 'node')} in {_plural(len(status.layers), 'layer')}: "
+            f"{_listed(status.layers)}"
+        )
+    if status.left_out_count:
+        named = _listed(f"{name} ({layer})" for name, layer in status.left_out)
+        nodes = _plural(status.left_out_count, "node")
+        parts.append(f"{nodes} without a label for a layer are left out: {named}")
+    if status.twins:
+        named = _listed(f"{layer} {name}" for layer, name in status.twins)
+        parts.append(f"of the same name under several parents, and not the same: {named}")
+    if status.hidden_domains:
+        parts.append(f"{_plural(status.hidden_domains, 'more domain')} not listed")
+    return _cut("; ".join(parts), MAX_TEXT)
 
 
 def render_refusal(refused: r.RefusedNodes) -> str:
@@ -173,6 +219,73 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
     return f"{'; '.join(parts)}."
 
 
+def _no_domain_fits(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    """Write Koordinator's text, then what would help."""
+    return f"{_no_candidate(reason)} {_domain_advice(reason)}"
+
+
+def _no_candidate(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    names = [offer.path[-1] if offer.path else "" for offer in reason.offers]
+    texts = sorted(
+        f"topology topologyNode {reason.layer}/"
+        f"{_cut(name if names.count(name) == 1 else '/'.join(offer.path), MAX_QUOTED)}: "
+        f"{offer.offer}"
+        for name, offer in zip(names, reason.offers, strict=True)
+    )
+    text = (
+        "no candidate topology nodes can accommodate job, "
+        f"desiredOfferSlot: {reason.want}, {';'.join(texts)}, {_fit_error(reason.shortage)}"
+    )
+    if not reason.multiples:
+        return text
+    return f"{text}; podCountMultiple constraints: {_multiples(reason)}"
+
+
+def _multiples(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    return _listed(f"{layer}={multiple}" for layer, multiple in reason.multiples)
+
+
+def _domain_advice(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
+    if isinstance(reason, r.MultipleNotMet):
+        return (
+            f"{_plural(reason.want, 'member')} would fit if the number of members in each domain "
+            "did not have to be a whole multiple; change the number of members or podCountMultiple."
+        )
+    best = max((offer.offer for offer in reason.offers), default=0)
+    where = "the topology" if reason.layer == ROOT_LAYER else f"one domain of {reason.layer}"
+    more = reason.domains - len(reason.offers)
+    hidden = f" ({more} more domains offer no more)" if more > 0 else ""
+    text = f"at most {best} of {_plural(reason.want, 'member')} fit in {where}{hidden}"
+    shortage = reason.shortage
+    if shortage.resource and shortage.resource != PODS:
+        amount = format_amount(shortage.resource, shortage.request)
+        text += f"; the next, {shortage.first}, asks for {amount} {shortage.resource}"
+    return f"{text}."
+
+
+def _members_apart(reason: r.MembersApart) -> str:
+    return (
+        f"members run on {_listed(reason.nodes)}, which share no domain of {reason.layer} in "
+        f"topology {reason.topology}, and the gang must be in one; mend the labels of the nodes, "
+        "or restart the whole gang"
+    )
+
+
+def _missing_topology(reason: r.MissingTopology) -> str:
+    if reason.exists:
+        what = "has layers of which no tree can be made; see its conditions"
+    else:
+        what = "does not exist; create it, or take the annotation off"
+    return f"no cluster network topology: ClusterNetworkTopology {reason.topology} {what}"
+
+
+def _unknown_layer(reason: r.UnknownLayer) -> str:
+    return (
+        f"the gang asks to share {_listed(reason.layers)}, which topology {reason.topology} does "
+        f"not have; it has {_listed(reason.known)} (names are case-sensitive)"
+    )
+
+
 def _needs_kube_scheduler(reason: r.NeedsKubeScheduler) -> str:
     return (
         f"{reason.pod} uses {_listed(reason.fields)}, which only kube-scheduler can serve; leave "
@@ -287,6 +400,11 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.InconsistentGroup: _inconsistent_group,
     r.SpecValid: _spec_valid,
     r.InsufficientNodes: _insufficient_nodes,
+    r.NoDomainFits: _no_domain_fits,
+    r.MultipleNotMet: _no_domain_fits,
+    r.MembersApart: _members_apart,
+    r.MissingTopology: _missing_topology,
+    r.UnknownLayer: _unknown_layer,
     r.NeedsKubeScheduler: _needs_kube_scheduler,
     r.VolumeNotReady: _volume_not_ready,
     r.WaitingForForeignGate: _waiting_for_foreign_gate,
@@ -318,6 +436,8 @@ def _culprit(reason: r.Reason) -> str:
     """Name the one pod that holds up the others, if the reason knows one."""
     if isinstance(reason, r.InsufficientNodes):
         return reason.first
+    if isinstance(reason, r.NoDomainFits):
+        return reason.shortage.first
     if isinstance(reason, _BLAMING):
         return reason.pod
     return ""

@@ -84,6 +84,27 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """Where in a network topology a gang is, all of its members together.
+
+    ``layer`` and ``domain`` (its path) name the lowest domain that holds them all; ``used`` counts
+    the domains with a member, per layer. ``gap`` tells in which layer, and by how many domains, a
+    better placement may be ahead of one that is not known to be the best; empty if it is.
+    """
+
+    topology: str
+    layer: str
+    domain: tuple[str, ...]
+    used: tuple[tuple[str, int], ...]
+    gap: tuple[str, int] | None = None
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no better placement existed when this one was made."""
+        return self.gap is None
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A unit that was placed: to be committed member by member under one ``plan_id``.
 
@@ -94,10 +115,18 @@ class Placement:
     plan_id: str
     group: str
     assignments: tuple[Assignment, ...]
+    gathered: tuple[Gathered, ...] = ()
+    """One per wish of the unit's gangs that network topology was asked of."""
     strengths: Mapping[str, int] = field(default_factory=dict)
     """Gang -> how much of its minimum it has with these members."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
+
+    @property
+    def gap(self) -> str:
+        """By how much a better placement may have been missed, as it is recorded."""
+        gaps = (one.gap for one in self.gathered if one.gap is not None)
+        return max((f"{layer}+{count}" for layer, count in gaps), default="")
 
     def __post_init__(self) -> None:
         uids = frozenset(assignment.pod.uid for assignment in self.assignments)

@@ -143,6 +143,8 @@ class RecordedPlan:
     member_count: int
     strength: int = 0
     """How much of its minimum the gang of the pod had with this release; 0: not known."""
+    gap: str = ""
+    """By how much a better placement may have been missed; empty if it was the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,10 @@ class Pod:
     """The quota that the pod names by label."""
     is_fixed: bool = False
     """Must never be evicted (label ``preemptible: "false"``)."""
+    index: int = -1
+    """Rank among the members of its gang; below 0: none."""
+    attraction: str = ""
+    """Pods with the same text here are to be near each other."""
     kept_on: str = ""
     """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
     wait_reason: str = field(default="", compare=False)

@@ -12,11 +12,21 @@ from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import QUOTA_REASONS, Reason, ReasonCode, WaitingForForeignGate
+from koord.core.reasons import (
+    QUOTA_REASONS,
+    MembersApart,
+    MissingTopology,
+    Reason,
+    ReasonCode,
+    UnknownLayer,
+    WaitingForForeignGate,
+)
 from koord.core.relevance import Relevance
 from koord.core.state import Changes, ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
+_MENDED_ELSEWHERE = (MembersApart, MissingTopology, UnknownLayer)
+"""What labels of nodes or layers of a topology may mend, whether there is room or not."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """A leader never leaves something that blocks placement alone for longer than this."""
 
@@ -222,7 +232,8 @@ class Queue:
         for key, blocked in list(self.blocked.items()):
             if isinstance(blocked.reason, QUOTA_REASONS):
                 continue
-            if any(map(relevance.concerns, blocked.pods)):
+            is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE)
+            if is_mended or any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
 

@@ -23,6 +23,11 @@ class ReasonCode(StrEnum):
     INCONSISTENT_GROUP = "InconsistentGroup"
     SPEC_VALID = "Valid"
     INSUFFICIENT_NODES = "InsufficientNodes"
+    NO_DOMAIN_FITS = "NoDomainFits"
+    MULTIPLE_NOT_MET = "MultipleNotMet"
+    MEMBERS_APART = "MembersApart"
+    MISSING_TOPOLOGY = "MissingTopology"
+    UNKNOWN_LAYER = "UnknownLayer"
     NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
     WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
     VOLUME_NOT_READY = "VolumeNotReady"
@@ -183,6 +188,77 @@ class InsufficientNodes:
     resource: str = ""
     request: int = 0
     more_nodes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DomainOffer:
+    """How many members of a gang a domain of the network takes; the root has an empty path."""
+
+    path: tuple[str, ...]
+    offer: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoDomainFits:
+    """No domain of the layer that a gang must share, or of the whole topology, takes all of it.
+
+    ``want`` members must be placed together. ``offers`` are the largest ones of the ``domains``
+    that the ``layer`` has. ``shortage`` tells what the nodes lack for one more member beyond what
+    they could take. ``multiples`` are those asked for, by layer.
+    """
+
+    code: ClassVar = ReasonCode.NO_DOMAIN_FITS
+    topology: str
+    layer: str
+    want: int
+    offers: tuple[DomainOffer, ...]
+    domains: int
+    shortage: InsufficientNodes
+    multiples: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleNotMet:
+    """The gang would fit if the members per domain did not have to be whole multiples."""
+
+    code: ClassVar = ReasonCode.MULTIPLE_NOT_MET
+    topology: str
+    layer: str
+    want: int
+    offers: tuple[DomainOffer, ...]
+    domains: int
+    shortage: InsufficientNodes
+    multiples: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MembersApart:
+    """Members that have their place already share no domain of the layer that they must share."""
+
+    code: ClassVar = ReasonCode.MEMBERS_APART
+    topology: str
+    layer: str
+    nodes: tuple[str, ...]
+    """Nodes of members, one per domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTopology:
+    """A gang asks for a network topology that does not exist, or never was valid."""
+
+    code: ClassVar = ReasonCode.MISSING_TOPOLOGY
+    topology: str
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownLayer:
+    """A gang must share layers that the topology does not have; ``known`` are those it has."""
+
+    code: ClassVar = ReasonCode.UNKNOWN_LAYER
+    topology: str
+    layers: tuple[str, ...]
+    known: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +496,11 @@ Reason: TypeAlias = (
     | InconsistentGroup
     | SpecValid
     | InsufficientNodes
+    | NoDomainFits
+    | MultipleNotMet
+    | MembersApart
+    | MissingTopology
+    | UnknownLayer
     | NeedsKubeScheduler
     | VolumeNotReady
     | WaitingForForeignGate

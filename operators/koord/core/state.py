@@ -8,11 +8,13 @@ confirms it or the API's answer says that it did not happen. Nothing here decide
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from koord.core.constraints import ClaimUse, PodConstraints, Profile
+from koord.core.charges import Charge, charge_of
+from koord.core.constraints import PodConstraints, Profile
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.placement.carriers import Carriers
+from koord.core.placement.network import Network
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.quota_gate import QuotaGate
 from koord.core.placement.quota_keeper import QuotaKeeper
@@ -22,10 +24,12 @@ from koord.core.placement.surroundings import Neighbourhood
 from koord.core.placement.table import NodeTable
 from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
 from koord.core.plan import Plan, Unit
-from koord.core.pods import Handling, HostPort, Pod, PodShape
+from koord.core.pods import Handling, Pod, PodShape
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.topology.attraction import Attraction
+from koord.core.topology.book import Topology, TopologyBook
 from koord.core.units import Amounts
 
 
@@ -85,29 +89,6 @@ class Feed:
         return changes
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a pod takes from its node, wherever it would be admitted."""
-
-    node: str
-    requests: tuple[tuple[str, int], ...]
-    host_ports: tuple[HostPort, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """A pod that holds a place: its load, and what matters to other pods."""
-
-    load: _Load
-    profile: Profile
-    constraints: PodConstraints | None
-    claims: tuple[ClaimUse, ...]
-    is_leaving: bool
-    is_there: bool
-    """Whether others see it: room alone is kept for a daemon that has yet to be bound."""
-    shape: PodShape = field(compare=False)
-
-
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
@@ -116,12 +97,14 @@ class ClusterState:
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.table = NodeTable()
         self.book = GangBook(compat=compat)
+        self.topologies = TopologyBook()
+        self.attraction = Attraction()
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
         self._fading: set[str] = set()
         """Assumed only until their release is seen."""
-        self._charges: dict[str, _Charge] = {}
+        self._charges: dict[str, Charge] = {}
         self._on_node: dict[str, dict[str, int]] = {}
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
@@ -158,6 +141,7 @@ class ClusterState:
         """
         around = Neighbourhood(self._namespaces, self._residents, self._carriers)
         snapshot = Snapshot(self.table, self._ports, around, self.volumes)
+        snapshot.network = Network(self.topologies, self.attraction, self.book)
         snapshot.quotas = self.quota_gate(pending)
         return snapshot
 
@@ -262,6 +246,7 @@ class ClusterState:
         self._keep(pod, None)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
+        self.attraction.note(uid, "", "")
         self._discharge(uid, is_free=True)
         self.book.remove_pod(uid)
         if pod.gang is None:
@@ -276,6 +261,7 @@ class ClusterState:
         self.quotas.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node)
+        self.topologies.upsert_node(row, node.name, node.labels)
         if before is None:
             self._settle(node.name, row)
         self._changes.freed.add(node.name)
@@ -289,6 +275,7 @@ class ClusterState:
         row = self.table.remove(name)
         if row is None:
             return
+        self.topologies.remove_node(row)
         self._ports.clear(row)
         for uid, slot in self._on_node.get(name, {}).items():
             self._residents.move(slot, NOWHERE)
@@ -311,6 +298,16 @@ class ClusterState:
     def remove_quota(self, key: QuotaKey) -> None:
         """Forget an ElasticQuota that is gone."""
         self.quotas.book.remove(key)
+
+    def upsert_topology(self, topology: Topology) -> None:
+        """Take in a network topology as observed."""
+        if self.topologies.upsert(topology):
+            self._changes.freed.update(self.table.row_of)
+
+    def remove_topology(self, name: str) -> None:
+        """Forget a network topology that is gone."""
+        if self.topologies.remove(name):
+            self._changes.freed.update(self.table.row_of)
 
     def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a namespace as observed."""
@@ -394,6 +391,8 @@ class ClusterState:
             # It waits in vain: what will never run there keeps nobody else away.
             pod = replace(pod, kept_on="")
         self.pods[uid] = pod
+        if pod.attraction:
+            self.attraction.note(uid, pod.attraction, "" if pod.phase.is_terminal else pod.node)
         self._recharge(pod)
         if pod.gang is None or (before is not None and before.gang is None):
             self._changes.singles.add(uid)
@@ -425,7 +424,7 @@ class ClusterState:
         return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
-        charge = _charge_of(pod)
+        charge = charge_of(pod)
         before = self._charges.get(pod.uid)
         if charge == before:
             return
@@ -460,7 +459,7 @@ class ClusterState:
         if is_free:
             self._changes.freed.add(node)
 
-    def _apply(self, row: int, charge: _Charge, count: int) -> None:
+    def _apply(self, row: int, charge: Charge, count: int) -> None:
         if row == NOWHERE:
             return
         self.table.charge(row, charge.shape, count)
@@ -468,7 +467,7 @@ class ClusterState:
             self._ports.charge(row, charge.load.host_ports, count)
         self._carry(row, charge, count)
 
-    def _carry(self, row: int, charge: _Charge, count: int) -> None:
+    def _carry(self, row: int, charge: Charge, count: int) -> None:
         if charge.constraints is not None:
             self._carriers.charge(row, charge.constraints, count)
 
@@ -483,37 +482,3 @@ class ClusterState:
             self._carry(row, charge, 1)
             if charge.is_there:
                 self._residents.move(slot, row)
-
-
-def _charge_of(pod: Pod) -> _Charge | None:
-    node = _node_charged(pod)
-    if not node:
-        return None
-    shape = pod.shape
-    load = _Load(node, shape.requests, shape.host_ports)
-    is_there = bool(pod.node) or pod.pinned
-    return _Charge(
-        load=load,
-        profile=pod.profile,
-        constraints=shape.constraints if is_there else None,
-        claims=pod.claims if is_there else (),
-        is_leaving=pod.is_terminating,
-        is_there=is_there,
-        shape=shape,
-    )
-
-
-def _node_charged(pod: Pod) -> str:
-    """Return the node whose resources a pod holds: its own, or the one that it is to go to.
-
-    Terminating pods hold theirs until they are gone. A pinned pod may be bound by kube-scheduler at
-    any moment, so its place is taken even while it waits; so is that of a daemon, or a fresh node
-    would be full before its daemons are there.
-    """
-    if pod.phase.is_terminal:
-        return ""
-    if pod.node:
-        return pod.node
-    if pod.pinned and pod.recorded and not pod.is_gated:
-        return pod.recorded.node
-    return pod.kept_on

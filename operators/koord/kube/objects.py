@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
+from koord.core.topology.book import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,10 @@ def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
     return ObjectRef(
         version, "ElasticQuota", "elasticquotas", quota.name, quota.uid, quota.namespace
     )
+
+
+def ref_of_topology(topology: Topology) -> ObjectRef:
+    """Return the reference of a ClusterNetworkTopology."""
+    version = "scheduling.koordinator.sh/v1alpha1"
+    kind, plural = "ClusterNetworkTopology", "clusternetworktopologies"
+    return ObjectRef(version, kind, plural, topology.name, topology.uid)

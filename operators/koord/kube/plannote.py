@@ -24,6 +24,7 @@ class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     group: str = ""
     members: int = 1
     strength: int = 0
+    gap: str | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_Note)
@@ -36,6 +37,7 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     gang = assignment.pod.gang
     strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
     note = _Note(assignment.node, placement.plan_id, placement.group, members, strength)
+    note.gap = placement.gap or msgspec.UNSET
     annotations = {own.PLAN: msgspec.json.encode(note).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
@@ -53,4 +55,6 @@ def decode_plan(text: str) -> RecordedPlan | None:
         return None
     if not note.node or not note.plan or note.members < 1 or note.strength < 0:
         return None
-    return RecordedPlan(note.node, note.plan, note.group, note.members, note.strength)
+    return RecordedPlan(
+        note.node, note.plan, note.group, note.members, note.strength, note.gap or ""
+    )

@@ -254,6 +254,28 @@ class WireElasticQuota(Struct, gc=False):
     status: Raw = Raw()
 
 
+class TopologyLayer(Struct, rename="camel", gc=False):
+    """One entry of ``spec.networkTopologySpec``."""
+
+    topology_layer: str = ""
+    parent_topology_layer: str | None = None
+    label_key: list[str] | None = None
+
+
+class TopologySpec(Struct, rename="camel", gc=False):
+    """``spec`` of a ClusterNetworkTopology."""
+
+    network_topology_spec: list[TopologyLayer] | None = None
+
+
+class WireTopology(Struct, gc=False):
+    """A ClusterNetworkTopology; its status stays raw until someone compares it."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
+    status: Raw = Raw()
+
+
 class NativeGangPolicy(Struct, rename="camel", gc=False):
     """``spec.schedulingPolicy.gang``."""
 

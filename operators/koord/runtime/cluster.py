@@ -21,12 +21,14 @@ from koord.kube.sources import (
     pod_source,
     quota_source,
     storage_class_source,
+    topology_source,
     volume_source,
 )
 from koord.kube.store import Change, Deleted, HasMeta
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.topologies import TopologyTranslator
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
 QUOTAS: Final = "elasticquotas"
+TOPOLOGIES: Final = "clusternetworktopologies"
 NAMESPACES: Final = "namespaces"
 CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
@@ -44,6 +47,7 @@ ALL_KINDS: Final = (
     NODES,
     POD_GROUPS,
     QUOTAS,
+    TOPOLOGIES,
     NAMESPACES,
     CLAIMS,
     VOLUMES,
@@ -61,6 +65,7 @@ class Translators(NamedTuple):
     pods: PodTranslator
     pod_groups: PodGroupTranslator
     quotas: QuotaTranslator
+    topologies: TopologyTranslator
 
 
 class ClusterReader:
@@ -80,7 +85,7 @@ class ClusterReader:
         self.state = ClusterState(compat=compat)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
-        self._pods, self._pod_groups, self._quotas = translators
+        self._pods, self._pod_groups, self._quotas, self._topologies = translators
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind: self._make_reflectors()[kind]() for kind in kinds
         }
@@ -127,6 +132,11 @@ class ClusterReader:
                 native_pod_group_source(self._pod_groups.defaults, make(NATIVE_POD_GROUPS)),
                 state.upsert_pod_group,
                 lambda group: state.remove_pod_group(group.key),
+            ),
+            TOPOLOGIES: lambda: self._reflect(
+                topology_source(self._topologies, make(TOPOLOGIES)),
+                state.upsert_topology,
+                lambda topology: state.remove_topology(topology.name),
             ),
             NAMESPACES: lambda: self._reflect(
                 namespace_source(make(NAMESPACES)),

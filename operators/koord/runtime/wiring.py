@@ -22,7 +22,9 @@ from koord.controllers.announce import (
     PlacementAnnouncer,
     PodGroupAnnouncer,
     QuotaAnnouncer,
+    TopologyAnnouncer,
 )
+from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
 from koord.controllers.quotastatus import QuotaStatusController
@@ -35,6 +37,7 @@ from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.topologies import TopologyTranslator
 from koord.runtime.cluster import (
     ALL_KINDS,
     NATIVE_POD_GROUPS,
@@ -42,6 +45,7 @@ from koord.runtime.cluster import (
     POD_GROUPS,
     PODS,
     QUOTAS,
+    TOPOLOGIES,
     ClusterReader,
     Translators,
 )
@@ -55,20 +59,22 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
+TOPOLOGY: Final = "networktopology"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
+_READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    PLACEMENT: ALL_KINDS,
+    POD_GROUP: (PODS, NODES, POD_GROUPS, TOPOLOGIES),
+    QUOTA: (PODS, NODES, POD_GROUPS, QUOTAS),
+    TOPOLOGY: (NODES, TOPOLOGIES),
+}
+"""What each operator reflects; the others read their own resource by Kopf alone."""
 
 
 def kinds_of(operators: Collection[str], *, has_native: bool = False) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
-    if PLACEMENT in operators:
-        kinds: tuple[str, ...] = ALL_KINDS
-    elif QUOTA in operators:
-        kinds = (PODS, NODES, POD_GROUPS, QUOTAS)
-    elif POD_GROUP in operators:
-        kinds = (PODS, POD_GROUPS)
-    else:
-        return ()
-    return (*kinds, NATIVE_POD_GROUPS) if has_native else kinds
+    read = {kind for name in operators for kind in _READ_BY.get(name, ())}
+    kinds = tuple(kind for kind in ALL_KINDS if kind in read)
+    return (*kinds, NATIVE_POD_GROUPS) if has_native and POD_GROUPS in read else kinds
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
@@ -108,9 +114,10 @@ class Parts:
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
         self._quotas = QuotaTranslator()
+        self._topologies = TopologyTranslator()
         self.reader = ClusterReader(
             client,
-            Translators(self._pods, self._groups, self._quotas),
+            Translators(self._pods, self._groups, self._quotas, self._topologies),
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
         )
@@ -118,6 +125,8 @@ class Parts:
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
             self._make_quota_status()
+        if TOPOLOGY in operators:
+            self._make_topology()
         self._accepted = [
             self._make_accepted(name) for name in RESOURCE_OF_OPERATOR if name in operators
         ]
@@ -222,6 +231,18 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         self.metrics.watch_quotas(lambda: controller.summaries)
+
+    def _make_topology(self) -> None:
+        writer = self._make_writer(
+            TOPOLOGIES,
+            applied_by("koord-networktopology-tree"),
+            lambda ref: self._topologies.status_of(ref.uid),
+        )
+        controller = TopologyController(
+            state=self.reader.state, sink=TopologyAnnouncer(writer), clock=time.monotonic
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
 
     def _make_accepted(self, name: str) -> AcceptedController:
         seen: dict[str, Mapping[str, Any]] = {}

@@ -7,12 +7,13 @@ of its answer. Everything runs as ``compat: koordinator``.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from tests.conformance.adapters import elasticquota, gang
+from tests.conformance.adapters import elasticquota, gang, topology
 
 Adapter: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
 AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "elasticquota": elasticquota.ADAPTERS,
     "gang": gang.ADAPTERS,
+    "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""

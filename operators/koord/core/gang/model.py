@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from koord.core.gather import TopologyWish
+
 GangKey: TypeAlias = str
 """``namespace/name`` of a gang."""
 
@@ -78,6 +80,8 @@ class GangSpec:
     group: tuple[GangKey, ...] = ()
     source: GangSource = GangSource.POD_GROUP
     bad_values: tuple[BadValue, ...] = ()
+    topology: TopologyWish | None = None
+    """What it asks of the network; None if it asks nothing."""
 
 
 @dataclass(frozen=True, slots=True)

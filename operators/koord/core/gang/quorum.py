@@ -292,7 +292,7 @@ class _Part:
     def _make_units(self) -> tuple[Unit, ...]:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
-        if not any(demand.required for demand in made):
+        if not any(demand.required or self._has_multiples(demand.gang) for demand in made):
             return tuple(self._make_single(demand, pod) for demand in made for pod in demand.pods)
         return (
             Unit(
@@ -305,6 +305,11 @@ class _Part:
                 lease_seconds=self._lease_seconds,
             ),
         )
+
+    def _has_multiples(self, gang: GangKey) -> bool:
+        """Whether one member alone may make a number that is not allowed in its domain."""
+        spec = self._book.spec(gang)
+        return spec is not None and spec.topology is not None and bool(spec.topology.multiples)
 
     @cached_property
     def _id(self) -> str:

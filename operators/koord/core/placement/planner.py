@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2s
 
+from koord.core.gather import TopologyWish
+from koord.core.placement.domains import Domains, GatheredPods
 from koord.core.placement.fill import fill
 from koord.core.placement.gathering import find_gatherings
 from koord.core.placement.quota_gate import Admitted
@@ -50,7 +52,7 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
             refusals.append(replace(outcome, pods=unit.pods))
             continue
         placements.append(outcome)
-        left_over = admitted.add_left(_left_over(admitted.unit, outcome, snapshot))
+        left_over = admitted.add_left(attempt.explain_left_over(admitted.unit, outcome))
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
@@ -70,6 +72,9 @@ class _Attempt:
         self._snapshot = snapshot
         self._scoring = scoring
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
+        self._domains = Domains(snapshot, self._keep_promise)
+        self._gathered = GatheredPods([])
+        """Of the unit that is being decided."""
 
     def decide(self, unit: Unit) -> Placement | Refusal:
         pods = unit.pods
@@ -80,15 +85,53 @@ class _Attempt:
         known = None if question is None else self._refused.get(question)
         if known is not None:
             return Refusal(unit.key, pods, replace(known, first=pods[0].key))
-        placed = self._place(unit, pods)
-        if isinstance(placed, InsufficientNodes):
-            if question is not None:
+        wishes = self._domains.divide(unit)
+        self._gathered = GatheredPods([])
+        placed = self._place_gathered(unit, wishes) if wishes else self._place(unit, pods)
+        if not isinstance(placed, list):
+            if question is not None and isinstance(placed, InsufficientNodes):
                 self._refused[question] = placed
             return Refusal(unit.key, pods, placed)
         self._refused.clear()
+        self._domains.confirm(unit, placed)
         placed.sort(key=lambda assignment: assignment.pod.key)
+        plan_id, gathered = _plan_id(unit, placed), self._gathered.gathered
         strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
-        return Placement(unit.key, _plan_id(unit, placed), unit.group, tuple(placed), strengths)
+        return Placement(unit.key, plan_id, unit.group, tuple(placed), gathered, strengths)
+
+    def explain_left_over(self, unit: Unit, placement: Placement) -> Refusal | None:
+        """Return why surplus pods of the unit just placed were not placed."""
+        placed = {assignment.pod.uid for assignment in placement.assignments}
+        rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
+        if not rest:
+            return None
+        reason = self._gathered.left_over.get(rest[0].uid)
+        if reason is None:
+            reason = explain_shortage(self._snapshot, len(rest), 0, rest[0])
+        return Refusal(unit.key, rest, reason)
+
+    def _place_gathered(
+        self, unit: Unit, wishes: dict[TopologyWish, list[Demand]]
+    ) -> list[Assignment] | Reason:
+        """Place a unit of which some gangs ask something of the network, the others after them."""
+        mark = self._snapshot.checkpoint()
+        gathered = self._domains.place(unit, wishes)
+        if not isinstance(gathered, GatheredPods):
+            self._snapshot.rollback(mark)
+            is_asked = any(wish.layers for wish in wishes)
+            return gathered if is_asked else self._place(unit, unit.pods)
+        rest = replace(
+            unit,
+            demands=tuple(
+                one for one in unit.demands if all(one not in met for met in wishes.values())
+            ),
+        )
+        others = self._place(rest, rest.pods) if rest.demands else []
+        if not isinstance(others, list):
+            self._snapshot.rollback(mark)
+            return others
+        self._gathered = gathered
+        return gathered.assignments + others
 
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()
@@ -245,15 +288,6 @@ def _first_required(demand: Demand) -> Sequence[Pod]:
 def _smallest_required(demand: Demand) -> Sequence[Pod]:
     by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
     return by_size[: demand.required]
-
-
-def _left_over(unit: Unit, placement: Placement, snapshot: Snapshot) -> Refusal | None:
-    """Return why surplus pods of a placed unit were not placed."""
-    placed = {assignment.pod.uid for assignment in placement.assignments}
-    rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
-    if not rest:
-        return None
-    return Refusal(unit.key, rest, explain_shortage(snapshot, len(rest), 0, rest[0]))
 
 
 def _plan_id(unit: Unit, assignments: list[Assignment]) -> str:

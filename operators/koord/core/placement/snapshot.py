@@ -13,6 +13,7 @@ import numpy as np
 from koord.core.constraints import PodConstraints, PodSelector, VolumeConstraints
 from koord.core.placement.affinity import affinity_limits
 from koord.core.placement.arrays import Ints, Mask
+from koord.core.placement.network import NO_NETWORK
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.spread import spread_limits
 from koord.core.placement.surroundings import Neighbourhood, Surroundings
@@ -64,6 +65,7 @@ class Snapshot:
         self.quotas: QuotaGate | None = None
         """What quotas say; None where there are none."""
         self.version = 0
+        self.network = NO_NETWORK
         self.around = Surroundings(neighbourhood, table)
         self.confined: Mapping[PodShape, Mask] = {}
         self._ports = ports

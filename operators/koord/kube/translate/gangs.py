@@ -17,7 +17,7 @@ from koord.api.gang import (
     parse_pod_gang,
     parse_pod_group_settings,
 )
-from koord.api.keys import foreign
+from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
@@ -33,6 +33,7 @@ from koord.core.gang.model import (
     PodGroup,
 )
 from koord.core.gang.status import ConditionType
+from koord.kube.translate.wishes import make_wish
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
@@ -52,6 +53,8 @@ _ANNOTATIONS: Final = (
     keys.MATCH_POLICY,
     keys.MATCH_POLICY_ALIAS,
     keys.GROUPS,
+    keys.NETWORK_TOPOLOGY_SPEC,
+    own.TOPOLOGY,
     foreign.KUEUE_TOTAL,
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
@@ -123,6 +126,7 @@ def _make_spec(
         group=settings.groups,
         source=source,
         bad_values=bad,
+        topology=make_wish(settings),
     )
 
 

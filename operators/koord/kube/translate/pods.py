@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
+from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import own
 from koord.api.keys import quota as quota_keys
+from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
+from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.core.constraints import Profile
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.kube.plannote import decode_plan
@@ -107,6 +109,8 @@ class PodTranslator:
             and _is_unschedulable(wire),
             quota=self._word(labels.get(quota_keys.NAME, "")),
             is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
+            index=_index(meta),
+            attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -180,6 +184,14 @@ def _is_daemon(meta: ObjectMeta) -> bool:
     """Whether a DaemonSet has made a pod; others may name a node to have its room kept free."""
     owners = meta.owner_references or ()
     return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
+
+
+def _annotation(meta: ObjectMeta, key: str) -> str:
+    return meta.annotations.get(key, "") if meta.annotations else ""
+
+
+def _index(meta: ObjectMeta) -> int:
+    return parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
 
 
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:

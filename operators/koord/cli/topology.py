@@ -1,0 +1,48 @@
+"""``koord topology``: shows the domains of the network and what is free in each.
+
+Only the command line itself; what it does is in ``koord.cli.domains``, imported when it is done.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Output(StrEnum):
+    """How the tree is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def topology(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Which ClusterNetworkTopology.")
+    ] = "default",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to write it.")
+    ] = Output.TEXT,
+    all_domains: Annotated[
+        bool, typer.Option("--all", help="Show every domain and every node that is left out.")
+    ] = False,
+    kubeconfig: Annotated[
+        str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
+    ] = "",
+    context: Annotated[
+        str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
+    ] = "",
+) -> None:
+    """Show the domains of the network, and what is free in each.
+
+    Made from the labels of the nodes on this machine, with your own rights.
+
+    For example:
+
+      koord topology
+
+      koord topology --output json
+    """
+    from koord.cli.domains import show  # noqa: PLC0415 - numpy and aiohttp are not for --help
+
+    show(name, kubeconfig, context, as_json=output is Output.JSON, show_all=all_domains)

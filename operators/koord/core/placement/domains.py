@@ -1,0 +1,262 @@
+"""Places gangs that ask something of the network: joins the trees, the room on nodes, the members.
+
+Each wish of a unit is met by itself; all gangs of the group that wish the same gather together.
+Members that must start are placed first; those beyond join them where that opens no new domain, and
+then wherever the wish allows. A wish that cannot be met refuses the whole unit, with the offers of
+the domains.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from koord.core.gather import Sibling, TopologyWish
+from koord.core.placement.mixed import Mixture, place_mixed
+from koord.core.placement.outspent import count_outspent
+from koord.core.placement.site import Site
+from koord.core.placement.snapshot import Snapshot
+from koord.core.plan import Assignment, Demand, Gathered, Unit
+from koord.core.pods import Pod, PodShape
+from koord.core.reasons import (
+    DomainOffer,
+    MembersApart,
+    MissingTopology,
+    MultipleNotMet,
+    NoDomainFits,
+    Reason,
+    UnknownLayer,
+)
+from koord.core.topology.goal import make_goal
+from koord.core.topology.solve import NoSplit
+
+MOST_OFFERS: Final = 5
+"""Domains that a refusal names."""
+
+DRAWN: Final = TopologyWish(())
+"""The wish of pods that ask for no layer: to be near others, if there is room."""
+
+Keep: TypeAlias = Callable[[Pod], Assignment | None]
+"""Places a released pod where it was promised, if that still is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredPods:
+    """Pods with their nodes, where that is in the network, and why others got none."""
+
+    assignments: list[Assignment]
+    gathered: tuple[Gathered, ...] = ()
+    left_over: dict[str, Reason] = field(default_factory=dict)
+    """uid of a surplus pod -> why it was not placed."""
+
+
+class Domains:
+    """Places the gangs of one planning cycle; later ones see where earlier ones went."""
+
+    def __init__(self, snapshot: Snapshot, keep: Keep) -> None:
+        self._snapshot = snapshot
+        self._keep = keep
+        self._placed: dict[tuple[str, TopologyWish], list[Sibling]] = {}
+
+    def divide(self, unit: Unit) -> dict[TopologyWish, list[Demand]]:
+        """Return the demands of a unit that ask something of the network, by what they ask."""
+        divided: dict[TopologyWish, list[Demand]] = {}
+        for demand in unit.demands:
+            wish = self._snapshot.network.wish_of(demand.gang) or self._draw(demand)
+            if wish is not None:
+                divided.setdefault(wish, []).append(demand)
+        return divided
+
+    def _draw(self, demand: Demand) -> TopologyWish | None:
+        """Return a wish without demands if pods that others draw to them are all that is asked."""
+        network = self._snapshot.network
+        if network.topologies.tree(DRAWN.topology) is None:
+            return None
+        selectors = {pod.attraction for pod in demand.pods}
+        return DRAWN if len(selectors) == 1 and network.attracting(*selectors) else None
+
+    def place(self, unit: Unit, wishes: dict[TopologyWish, list[Demand]]) -> GatheredPods | Reason:
+        """Place the demands that ask something of the network; the caller rolls back a refusal."""
+        assignments: list[Assignment] = []
+        gathered: list[Gathered] = []
+        left_over: dict[str, Reason] = {}
+        for wish, demands in wishes.items():
+            met = self._meet(unit, wish, demands)
+            if not isinstance(met, GatheredPods):
+                return met
+            assignments += met.assignments
+            gathered += met.gathered
+            left_over |= met.left_over
+        return GatheredPods(assignments, tuple(gathered), left_over)
+
+    def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
+        """Remember where members went, for units of the same group that are decided later."""
+        wishes = {
+            demand.gang: self._snapshot.network.wish_of(demand.gang) for demand in unit.demands
+        }
+        for one in placed:
+            wish = wishes.get(one.pod.gang.key) if one.pod.gang is not None else None
+            if wish is not None:
+                sibling = Sibling(one.node, one.pod.index, one.pod.name)
+                self._placed.setdefault((unit.group, wish), []).append(sibling)
+
+    def _meet(self, unit: Unit, wish: TopologyWish, demands: list[Demand]) -> GatheredPods | Reason:
+        site = self._open_site(unit, wish, demands)
+        if not isinstance(site, Site):
+            return site
+        gathering = _Gathering(site, wish, demands, self._keep)
+        refusal = gathering.find_apart() or gathering.place_required()
+        if refusal is not None:
+            return refusal
+        left_over = gathering.place_surplus()
+        if not gathering.assignments and left_over:
+            return next(iter(left_over.values()))
+        where = site.describe(wish.topology, gathering.find_gap())
+        return GatheredPods(gathering.assignments, (where,) if where else (), left_over)
+
+    def _open_site(self, unit: Unit, wish: TopologyWish, demands: list[Demand]) -> Site | Reason:
+        topologies = self._snapshot.network.topologies
+        tree = topologies.tree(wish.topology)
+        if tree is None:
+            return MissingTopology(wish.topology, exists=wish.topology in topologies)
+        goal = make_goal(wish, tree.layers)
+        if isinstance(goal, frozenset):
+            return UnknownLayer(wish.topology, tuple(sorted(goal)), tree.layers[1:])
+        siblings = [
+            *self._snapshot.network.siblings_of(demands[0].gang),
+            *self._placed.get((unit.group, wish), ()),
+        ]
+        return Site(self._snapshot, tree, goal, siblings)
+
+
+class _Gathering:
+    """The demands of one wish on their way to their places."""
+
+    def __init__(
+        self, site: Site, wish: TopologyWish, demands: Sequence[Demand], keep: Keep
+    ) -> None:
+        self.site = site
+        self.assignments: list[Assignment] = []
+        self.gap: tuple[str, int] | None = None
+        self._wish = wish
+        self._demands = [self._keep_promises(demand, keep) for demand in demands]
+
+    def _keep_promises(self, demand: Demand, keep: Keep) -> Demand:
+        """Place released members where they were promised; return what is left of a demand."""
+        kept = [one for pod in demand.pods if (one := keep(pod)) is not None]
+        for one in kept:
+            self.assignments.append(one)
+            self.site.add(Sibling(one.node, one.pod.index, one.pod.name))
+        uids = {one.pod.uid for one in kept}
+        rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
+        return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
+
+    def find_gap(self) -> tuple[str, int] | None:
+        """Say by how much a better placement may have been missed."""
+        if self.site.is_certain or self.gap is not None or not self.site.members:
+            return self.gap
+        used = self.site.used()
+        order = self.site.goal.order
+        return next(
+            ((self.site.tree.layers[at], used[at] - 1) for at in order if used[at] > 1), None
+        )
+
+    def find_apart(self) -> MembersApart | None:
+        """Say that members which have their place share no domain that they must share."""
+        must, tree = self.site.goal.must, self.site.tree
+        if not must:
+            return None
+        homes: dict[tuple[str, ...], str] = {(node,): node for node in self.site.outside}
+        for member in self.site.members:
+            row = self.site.snapshot.table.row_of[member.node]
+            path = (*(tree.path_of_row(row) or ()), member.node)[:must]
+            homes.setdefault(path, member.node)
+        if len(homes) < 2:
+            return None
+        return MembersApart(self._wish.topology, tree.layers[must], tuple(sorted(homes.values())))
+
+    def place_required(self) -> Reason | None:
+        """Place the members that must start; say what is short if they do not fit."""
+        if not any(demand.required for demand in self._demands):
+            return None
+        if len(self._demands) == 1 and len(self._by_shape(self._demands[0].pods)) == 1:
+            # One question: the required ones, and more of them if that opens no new domain.
+            return self._place(self._demands[0].pods, self._demands[0].required)
+        refusal: Reason | None = None
+        for choose in (_first_required, _smallest_required):
+            chosen = [pod for demand in self._demands for pod in choose(demand)]
+            again = self._place(chosen, len(chosen))
+            if again is None:
+                return None
+            refusal = refusal or again
+        return refusal
+
+    def place_surplus(self) -> dict[str, Reason]:
+        """Place whom there is room for beyond the required ones; say why for the others."""
+        reasons: dict[str, Reason] = {}
+        for pods in self._by_shape(self._waiting()):
+            left = pods
+            while left:
+                reason = self._place(left, 1)
+                if reason is not None:
+                    reasons |= {pod.uid: reason for pod in left}
+                    break
+                placed = {one.pod.uid for one in self.assignments}
+                left = [pod for pod in left if pod.uid not in placed]
+        return reasons
+
+    def _by_shape(self, pods: Sequence[Pod]) -> list[list[Pod]]:
+        kinds: dict[PodShape, list[Pod]] = {}
+        for pod in pods:
+            kinds.setdefault(self.site.shape_of(pod), []).append(pod)
+        return list(kinds.values())
+
+    def _waiting(self) -> list[Pod]:
+        placed = {one.pod.uid for one in self.assignments}
+        pods = [pod for demand in self._demands for pod in demand.pods]
+        return [pod for pod in pods if pod.uid not in placed]
+
+    def _place(self, pods: Sequence[Pod], least: int) -> Reason | None:
+        kinds = self._by_shape(pods)
+        is_uniform = len(kinds) == 1
+        found = self.site.place(pods, least) if is_uniform else place_mixed(self.site, kinds)
+        if isinstance(found, NoSplit):
+            return self._explain(found, pods, least)
+        if isinstance(found, Mixture):
+            self.gap = self.gap or found.gap
+            found = found.assignments
+        self.assignments += found
+        return None
+
+    def _explain(self, refused: NoSplit, pods: Sequence[Pod], want: int) -> Reason:
+        site, tree = self.site, self.site.tree
+        offers = sorted(
+            (DomainOffer(_path(site, refused.layer, one), offer) for one, offer in refused.offers),
+            key=lambda offer: (-offer.offer, offer.path),
+        )
+        fit = min(max((offer.offer for offer in offers), default=0), len(pods) - 1)
+        kind = MultipleNotMet if refused.is_multiple else NoDomainFits
+        return kind(
+            topology=self._wish.topology,
+            layer=tree.layers[refused.layer],
+            want=want,
+            offers=tuple(offers[:MOST_OFFERS]),
+            domains=len(offers),
+            shortage=count_outspent(site.snapshot, pods, want, fit),
+            multiples=tuple(self._wish.multiples.items()),
+        )
+
+
+def _path(site: Site, layer: int, domain: int) -> tuple[str, ...]:
+    if layer < site.tree.depth:
+        return site.tree.path_of(layer, domain)
+    row = int(site.tree.rows[domain])
+    return (*(site.tree.path_of_row(row) or ()), site.tree.name_of_row(row))
+
+
+def _first_required(demand: Demand) -> Sequence[Pod]:
+    return demand.pods[: demand.required]
+
+
+def _smallest_required(demand: Demand) -> Sequence[Pod]:
+    by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
+    return by_size[: demand.required]

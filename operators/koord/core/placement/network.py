@@ -1,0 +1,47 @@
+"""What planning knows of the network: the trees, what each gang asks of them, who is there already.
+
+A view on what belongs to others; nothing is kept or decided here.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from koord.core.gang.book import GangBook
+from koord.core.gang.model import GangKey
+from koord.core.gather import Sibling, TopologyWish
+from koord.core.topology.attraction import Attraction
+from koord.core.topology.book import TopologyBook
+
+
+class Network:
+    """Topologies, wishes of gangs and members that have their place, as of one moment."""
+
+    def __init__(self, topologies: TopologyBook, attraction: Attraction, book: GangBook) -> None:
+        self.topologies = topologies
+        self._attraction = attraction
+        self._book = book
+
+    def wish_of(self, gang: GangKey) -> TopologyWish | None:
+        """Return what a gang asks of the network; None for nothing, and for no gang."""
+        spec = self._book.spec(gang) if gang else None
+        return None if spec is None else spec.topology
+
+    def siblings_of(self, gang: GangKey) -> Iterator[Sibling]:
+        """Yield the members that have a node, of all gangs of the group with the same wish."""
+        wish = self.wish_of(gang)
+        for one in self._book.group(gang).gangs:
+            if self.wish_of(one) != wish:
+                continue
+            for pod in self._book.members(one).values():
+                if not pod.is_alive or pod.is_plannable:
+                    continue
+                node = pod.node or (pod.recorded.node if pod.recorded is not None else "")
+                if node:
+                    yield Sibling(node, pod.index, pod.name)
+
+    def attracting(self, selector: str) -> Mapping[str, int]:
+        """Return node -> pods that draw pods with this selector to them."""
+        return self._attraction.pods_by_node(selector) if selector else {}
+
+
+NO_NETWORK = Network(TopologyBook(), Attraction(), GangBook())
+"""Of a snapshot that nobody told of any."""

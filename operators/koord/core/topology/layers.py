@@ -1,0 +1,101 @@
+"""The layers of a network: one chain from the top layer down to the nodes, or what is wrong.
+
+Which labels nodes carry is not known here. An invalid list of layers is a value, never an error.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from koord.core.gather import NODE_LAYER, ROOT_LAYER
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer as listed: its name, the layer above, the node labels that name its domains."""
+
+    name: str
+    parent: str = ""
+    label_keys: tuple[str, ...] = ()
+
+
+Chain: TypeAlias = tuple[Layer, ...]
+"""Layers from the top one down to the node layer."""
+
+
+class LayerFault(StrEnum):
+    """What can be wrong with a list of layers."""
+
+    EMPTY = "Empty"
+    DUPLICATE = "Duplicate"
+    ROOT_LISTED = "RootListed"
+    NO_NODE_LAYER = "NoNodeLayer"
+    UNKNOWN_PARENT = "UnknownParent"
+    CYCLE = "Cycle"
+    TWO_ROOTS = "TwoRoots"
+    TWO_CHILDREN = "TwoChildren"
+    NO_LABEL = "NoLabel"
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidLayers:
+    """Why no tree can be made of a list of layers: the first fault, and the layers concerned."""
+
+    fault: LayerFault
+    layers: tuple[str, ...] = ()
+
+
+def order_layers(layers: Sequence[Layer]) -> Chain | InvalidLayers:
+    """Order layers from top to bottom by their parents; the order of the list means nothing."""
+    return _find_fault(layers) or _walk({layer.name: layer for layer in layers})
+
+
+def _find_fault(layers: Sequence[Layer]) -> InvalidLayers | None:
+    names = [layer.name for layer in layers]
+    if not names:
+        return InvalidLayers(LayerFault.EMPTY)
+    if ROOT_LAYER in names:
+        return InvalidLayers(LayerFault.ROOT_LISTED, (ROOT_LAYER,))
+    twice = tuple(sorted(name for name, count in Counter(names).items() if count > 1))
+    if twice:
+        return InvalidLayers(LayerFault.DUPLICATE, twice)
+    unknown = sorted({parent for layer in layers if (parent := _parent(layer))} - set(names))
+    if unknown:
+        return InvalidLayers(LayerFault.UNKNOWN_PARENT, tuple(unknown))
+    if NODE_LAYER not in names:
+        return InvalidLayers(LayerFault.NO_NODE_LAYER, (NODE_LAYER,))
+    bare = tuple(one.name for one in layers if one.name != NODE_LAYER and not any(one.label_keys))
+    return InvalidLayers(LayerFault.NO_LABEL, bare) if bare else None
+
+
+def _walk(by_name: dict[str, Layer]) -> Chain | InvalidLayers:
+    """Follow parents up from the node layer, which must meet every layer exactly once."""
+    chain: list[Layer] = []
+    name = NODE_LAYER
+    while name:
+        if name in {layer.name for layer in chain}:
+            ring = [layer.name for layer in chain]
+            return InvalidLayers(LayerFault.CYCLE, tuple(ring[ring.index(name) :]))
+        chain.append(by_name[name])
+        name = _parent(by_name[name])
+    if len(chain) == len(by_name):
+        return tuple(reversed(chain))
+    return _explain_strays(by_name, chain)
+
+
+def _explain_strays(by_name: dict[str, Layer], chain: list[Layer]) -> InvalidLayers:
+    """Tell in what the layers end that are not above the node layer."""
+    met = {layer.name for layer in chain}
+    tops = tuple(sorted(layer.name for layer in by_name.values() if not _parent(layer)))
+    if len(tops) > 1:
+        return InvalidLayers(LayerFault.TWO_ROOTS, tops)
+    strays = sorted(set(by_name) - met)
+    crowded = [name for name in strays if _parent(by_name[name]) in met]
+    fault = LayerFault.TWO_CHILDREN if crowded else LayerFault.CYCLE
+    return InvalidLayers(fault, tuple(crowded or strays))
+
+
+def _parent(layer: Layer) -> str:
+    return "" if layer.parent == ROOT_LAYER else layer.parent

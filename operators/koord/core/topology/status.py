@@ -1,0 +1,83 @@
+"""The status of a topology, observed from its layers and the nodes that there are.
+
+No clock, no text: what is wrong stays a value.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from koord.core.topology.book import TopologyBook
+from koord.core.topology.describe import Domain, describe_domains
+from koord.core.topology.layers import InvalidLayers, Layer
+from koord.core.topology.tree import TopologyTree
+
+MOST_DOMAINS: Final = 2000
+"""Domains that a status lists: an object has to stay below the limit of the API server."""
+MOST_LEFT_OUT: Final = 20
+MOST_TWINS: Final = 5
+
+
+class Readiness(StrEnum):
+    """Whether there is a tree to place gangs by."""
+
+    BUILT = "Built"
+    INVALID_LAYERS = "InvalidLayers"
+    NO_NODES = "NoNodes"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatus:
+    """What is to be told about one topology.
+
+    ``fault`` is set if the layers as written are invalid; ``has_tree`` tells whether those that
+    were valid last are in force then. ``twins`` are (layer, name) of domains with several parents.
+    """
+
+    readiness: Readiness
+    fault: InvalidLayers | None
+    has_tree: bool
+    layers: tuple[str, ...]
+    nodes: int
+    domains: tuple[Domain, ...]
+    hidden_domains: int
+    left_out: tuple[tuple[str, str], ...]
+    left_out_count: int
+    twins: tuple[tuple[str, str], ...]
+    valid: tuple[Layer, ...]
+    """The layers in force, to be kept."""
+
+
+def observe_topology(book: TopologyBook, name: str) -> TopologyStatus:
+    """Tell how a topology stands."""
+    fault, tree = book.fault(name), book.tree(name)
+    if tree is None:
+        return TopologyStatus(Readiness.INVALID_LAYERS, fault, False, (), 0, (), 0, (), 0, (), ())
+    readiness = Readiness.BUILT if len(tree) else Readiness.NO_NODES
+    domains = tuple(islice(describe_domains(tree), MOST_DOMAINS))
+    return TopologyStatus(
+        readiness=Readiness.INVALID_LAYERS if fault is not None else readiness,
+        fault=fault,
+        has_tree=True,
+        layers=tree.layers[1:],
+        nodes=len(tree),
+        domains=domains,
+        hidden_domains=max(_count_domains(tree) - len(domains), 0),
+        left_out=tuple(sorted(tree.left_out.items())[:MOST_LEFT_OUT]),
+        left_out_count=len(tree.left_out),
+        twins=_find_twins(domains),
+        valid=tree.chain,
+    )
+
+
+def _count_domains(tree: TopologyTree) -> int:
+    sizes = (tree.size(layer) for layer in range(1, tree.depth))
+    layers = enumerate(sizes, start=1)
+    return 1 + sum(bool(tree.nodes_in(at, one)) for at, size in layers for one in range(size))
+
+
+def _find_twins(domains: tuple[Domain, ...]) -> tuple[tuple[str, str], ...]:
+    counts = Counter((domain.layer, domain.name) for domain in domains)
+    return tuple(sorted(one for one, count in counts.items() if count > 1)[:MOST_TWINS])

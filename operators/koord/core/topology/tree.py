@@ -1,0 +1,239 @@
+"""The tree that node labels form, kept as arrays and brought up to date node by node.
+
+A domain is its whole path: ``b1`` of spine ``s1`` and ``b1`` of ``s2`` are two domains. The lowest
+domains are the nodes themselves, known by the *row* that the caller gives each node; what a row
+means beyond that is not known here. Layer 0 is the built-in root, the last layer is the nodes.
+
+A node without label for the layer right above the nodes gets a domain of its own, named after it.
+Without label for any other layer it has no place in the tree and is *left out*.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from koord.core.gather import ROOT_LAYER
+from koord.core.topology.layers import Chain
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Path: TypeAlias = tuple[str, ...]
+"""Names of a domain and all above it, top first; the root's is empty."""
+
+OUTSIDE: Final = -1
+_FIRST: Final = 16
+
+
+class _Level:
+    """The domains of one layer; numbers of domains that are gone are given out again."""
+
+    def __init__(self, rows: int) -> None:
+        self.numbers: dict[tuple[int, str], int] = {}
+        self.names: list[str] = []
+        self.parents: Ints = np.zeros(_FIRST, dtype=np.int64)
+        self.sizes: list[int] = []
+        self.of_row: Ints = np.full(rows, OUTSIDE, dtype=np.int64)
+        self._free: list[int] = []
+
+    def enter(self, parent: int, name: str) -> int:
+        """Count one more node in a domain, made on first sight."""
+        number = self.numbers.get((parent, name))
+        if number is None:
+            number = self.numbers[parent, name] = self._take_number()
+            self.names[number] = name
+            self.parents[number] = parent
+        self.sizes[number] += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """Count one node less; a domain without nodes is gone."""
+        self.sizes[number] -= 1
+        if not self.sizes[number]:
+            del self.numbers[int(self.parents[number]), self.names[number]]
+            self._free.append(number)
+
+    def _take_number(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self.names.append("")
+        self.sizes.append(0)
+        if len(self.names) > len(self.parents):
+            self.parents = np.concatenate([self.parents, np.zeros_like(self.parents)])
+        return len(self.names) - 1
+
+
+class TopologyTree:
+    """Domains by layer, and the domain of every row on every layer.
+
+    ``version`` grows with every change of the tree.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.layers: tuple[str, ...] = (ROOT_LAYER, *(layer.name for layer in chain))
+        self.version = 0
+        self.left_out: dict[str, str] = {}
+        """Node without a place -> the layer for which it has no label."""
+        self._names: dict[int, str] = {}
+        self._paths: dict[int, Path] = {}
+        self._rows = 0
+        self._levels = [_Level(0) for _ in chain[:-1]]
+        self._cached: dict[str, Ints] = {}
+        self._ranks: dict[int, Ints] = {}
+        self._cached_at = -1
+
+    @property
+    def depth(self) -> int:
+        """The number of the node layer."""
+        return len(self.layers) - 1
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def upsert(self, row: int, name: str, labels: Mapping[str, str]) -> None:
+        """Put a node where its labels say; nothing happens if they say what they said before."""
+        path, missing = self._path_of(name, labels)
+        if self._names.get(row) == name and self._paths.get(row) == path:
+            return
+        self.remove(row)
+        self.version += 1
+        self._names[row] = name
+        if path is None:
+            self.left_out[name] = missing
+            return
+        self._paths[row] = path
+        self._grow(row + 1)
+        parent = 0
+        for level, domain in zip(self._levels, path, strict=True):
+            parent = level.enter(parent, domain)
+            level.of_row[row] = parent
+
+    def remove(self, row: int) -> None:
+        """Take the node of a row out."""
+        name = self._names.pop(row, None)
+        if name is None:
+            return
+        self.version += 1
+        self.left_out.pop(name, None)
+        if self._paths.pop(row, None) is not None:
+            for level in self._levels:
+                level.leave(int(level.of_row[row]))
+                level.of_row[row] = OUTSIDE
+
+    def _path_of(self, name: str, labels: Mapping[str, str]) -> tuple[Path | None, str]:
+        path: list[str] = []
+        last = len(self._levels) - 1
+        for at, layer in enumerate(self.chain[:-1]):
+            domain = next((labels[key] for key in layer.label_keys if labels.get(key)), "")
+            if not domain and at < last:
+                return None, layer.name
+            path.append(domain or name)
+        return tuple(path), ""
+
+    def _grow(self, rows: int) -> None:
+        if rows <= self._rows:
+            return
+        self._rows = max(2 * self._rows, rows, _FIRST)
+        for level in self._levels:
+            grown = np.full(self._rows, OUTSIDE, dtype=np.int64)
+            grown[: len(level.of_row)] = level.of_row
+            level.of_row = grown
+
+    # Answers; arrays must not be written to
+
+    @property
+    def rows(self) -> Ints:
+        """The rows that are in the tree, ascending."""
+        return self._recall("rows", lambda: np.array(sorted(self._paths), dtype=np.int64))
+
+    def size(self, layer: int) -> int:
+        """Return a bound of the domain numbers of a layer above the nodes."""
+        return len(self._levels[layer - 1].names) if layer else 1
+
+    def domains_of(self, layer: int) -> Ints:
+        """Return the domain of each of ``rows`` on a layer above the nodes."""
+        if not layer:
+            return self._recall("of/0", lambda: np.zeros(len(self.rows), dtype=np.int64))
+        return self._recall(f"of/{layer}", lambda: self._levels[layer - 1].of_row[self.rows])
+
+    def parents_of(self, layer: int) -> Ints:
+        """Return the parent of each domain of a layer; for the node layer, of each of ``rows``."""
+        if layer == self.depth:
+            return self.domains_of(layer - 1)
+        return self._levels[layer - 1].parents[: self.size(layer)]
+
+    def members_of(self, layer: int, domain: int) -> Ints:
+        """Return the domains of a layer right below a domain; positions in ``rows`` for nodes."""
+        parents = self.parents_of(layer + 1)
+        found = np.flatnonzero(parents == domain)
+        if layer + 1 == self.depth:
+            return found
+        sizes = self._levels[layer].sizes
+        return np.array([one for one in found.tolist() if sizes[one]], dtype=np.int64)
+
+    def number_of(self, layer: int, row: int) -> int:
+        """Return the domain of a row on a layer above the nodes; ``OUTSIDE`` if it has none."""
+        if row not in self._paths:
+            return OUTSIDE
+        return int(self._levels[layer - 1].of_row[row]) if layer else 0
+
+    def path_of(self, layer: int, domain: int) -> Path:
+        """Return the path of a domain above the nodes."""
+        path: list[str] = []
+        for level in reversed(self._levels[:layer]):
+            path.append(level.names[domain])
+            domain = int(level.parents[domain])
+        return tuple(reversed(path))
+
+    def path_of_row(self, row: int) -> Path | None:
+        """Return the path of the domain right above a node; None if it is not in the tree."""
+        return self._paths.get(row)
+
+    def name_of_row(self, row: int) -> str:
+        """Return the name of the node of a row."""
+        return self._names[row]
+
+    def nodes_in(self, layer: int, domain: int) -> int:
+        """Return how many nodes are below a domain."""
+        return self._levels[layer - 1].sizes[domain] if layer else len(self._paths)
+
+    def name_ranks(self, layer: int) -> Ints:
+        """Return, per domain of a layer, its place in the order of names (then of paths).
+
+        For the node layer, per position in ``rows``.
+        """
+        self._renew()
+        ranks = self._ranks.get(layer)
+        if ranks is None:
+            ranks = self._ranks[layer] = self._rank(layer)
+        return ranks
+
+    def index_of(self, layer: str) -> int | None:
+        """Return the number of a layer; None if there is no such layer."""
+        return self.layers.index(layer) if layer in self.layers else None
+
+    def _rank(self, layer: int) -> Ints:
+        if layer == self.depth:
+            names = [self._names[row] for row in self.rows.tolist()]
+            order = sorted(range(len(names)), key=names.__getitem__)
+        else:
+            size = self.size(layer)
+            paths = [self.path_of(layer, domain)[::-1] for domain in range(size)]
+            order = sorted(range(size), key=paths.__getitem__)
+        ranks = np.zeros(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        return ranks
+
+    def _recall(self, key: str, make: Callable[[], Ints]) -> Ints:
+        self._renew()
+        known = self._cached.get(key)
+        if known is None:
+            known = self._cached[key] = make()
+        return known
+
+    def _renew(self) -> None:
+        if self._cached_at != self.version:
+            self._cached.clear()
+            self._ranks.clear()
+            self._cached_at = self.version

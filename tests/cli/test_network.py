@@ -1,0 +1,92 @@
+"""The tree of a topology, as text and as JSON: what a gang is offered, and what is free."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from tests.builders import make_node, make_pod
+from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must
+
+from koord.cli.answer import make_answer
+from koord.cli.cluster import Kind, Reading, Target
+from koord.cli.domains import make_document
+from koord.cli.jsonform import make_document as make_answer_document
+from koord.cli.networktext import describe_free, draw
+from koord.cli.text import print_answer
+from koord.core.placement.survey import survey
+
+if TYPE_CHECKING:
+    from koord.core.state import ClusterState
+
+SIZES = {"s0": {"a": [8, 8], "b": [8]}, "s1": {"c": [16]}}
+
+
+def write(renderable: object) -> str:
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def explain(state: ClusterState) -> tuple[str, dict[str, object]]:
+    answer = make_answer(Reading(state), Target(Kind.POD_GROUP, "default", "job"), 0.0)
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    print_answer(answer, console, 0.0, all_nodes=False)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue(), make_answer_document(answer)
+
+
+def fill(count: int, *, running: int = 0) -> ClusterState:
+    state = make_cluster(SIZES)
+    ask(state, must("Block"), minimum=count + running)
+    for pod in make_members(count):
+        state.upsert_pod(pod)
+    for at in range(running):
+        pod = make_pod(f"old-{at}").gang(GANG).requests(cpu=8000).running("node-0")
+        state.upsert_pod(pod.build())
+    return state
+
+
+def test_a_gang_that_waits_sees_what_every_domain_offers() -> None:
+    text, document = explain(fill(3))
+    assert "PodGroup default/job Waiting NoDomainFits" in text
+    assert "Network topology default: MustGather Block" in text
+    assert "ClusterTopologyLayer  offers 5 (4 nodes)" in text
+    assert "Block a  offers 2 (2 nodes)" in text
+    assert "Make room for 1 more member in Block s0/a" in text
+    network = document["network"]
+    assert isinstance(network, dict)
+    assert network["where"] is None
+    assert [one["offer"] for one in network["domains"]] == [5, 3, 2, 1, 2, 2]
+
+
+def test_a_gang_that_can_be_placed_sees_where() -> None:
+    text, document = explain(fill(2))
+    assert "Place: NodeTopologyLayer s1/c/node-3; uses 1 Spine, 1 Block, 1 Node" in text
+    assert "the best there was" in text
+    network = document["network"]
+    assert isinstance(network, dict)
+    assert network["where"]["domain"] == "s1/c/node-3"
+
+
+def test_members_that_have_a_place_are_shown() -> None:
+    text, _ = explain(fill(1, running=1))
+    assert "Block a  offers 1, has 1 member (2 nodes)" in text
+
+
+def test_a_topology_shows_what_is_free() -> None:
+    state = fill(0, running=1)
+    state.upsert_node(make_node("bare").build())
+    tree = state.topologies.tree("default")
+    assert tree is not None
+    domains = tuple(survey(state.snapshot(), tree))
+    text = write(draw(domains, describe_free, None))
+    assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
+    few = write(draw(domains, describe_free, 3))
+    assert "3 more domains" in few
+    document = make_document(state, "default", tree)
+    assert document["leftOut"] == [{"node": "bare", "missingLayer": "Spine"}]
+    assert json.loads(json.dumps(document))["domains"][1]["free"]["cpu"] == "16"

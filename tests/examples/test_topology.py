@@ -1,0 +1,121 @@
+"""The example of network topology, on 1,024 GPUs; and what the server refuses of its like."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from tests.support.operators import run_operators
+
+from koord.sandbox import Sandbox
+from koord.sandbox.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.sandbox
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples/topology"
+TOPOLOGIES = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
+GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
+NODE = {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"}
+BLOCK = {"topologyLayer": "BlockLayer", "parentTopologyLayer": "SpineLayer", "labelKey": ["b"]}
+SPINE = {"topologyLayer": "SpineLayer", "labelKey": ["s"]}
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox() as box:
+        box.add_nodes(128, "rack-h100x8")
+        box.apply(ROOT / "crds")
+        box.create_namespace("koord-system")
+        with run_operators(box.kubeconfig, tmp_path_factory.mktemp("operators")):
+            yield box
+
+
+def wait_for(find: Callable[[], Any], seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := find()):
+        assert time.monotonic() < deadline, "not seen"
+        time.sleep(0.2)
+    return found
+
+
+def condition_of(obj: dict[str, Any], kind: str) -> dict[str, Any]:
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def place_of(box: Sandbox, name: str) -> dict[str, Any]:
+    group = box.client.get(f"{GROUPS}/{name}")
+    is_bound = condition_of(group, "Bound").get("status") == "True"
+    place: dict[str, Any] = group.get("status", {}).get("placement", {})
+    return place if is_bound and "domainsPerLayer" in place else {}
+
+
+@pytest.mark.timeout(300)
+def test_the_example_is_placed_close_together(box: Sandbox) -> None:
+    box.kubectl("apply", "-f", str(EXAMPLE / "topology.yaml"))
+    ready = wait_for(
+        lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"),
+    )
+    assert (ready["status"], ready["reason"]) == ("True", "Built")
+    status = box.client.get(f"{TOPOLOGIES}/default")["status"]
+    assert status["nodeCount"] == 128
+    assert status["leftOut"]["count"] == 0
+    assert [one["nodeNum"] for one in status["detailStatus"]].count(4) == 32
+    box.kubectl("apply", "-f", str(EXAMPLE))
+    job = wait_for(lambda: place_of(box, "training-job"))
+    assert job["domainsPerLayer"] == {"SpineLayer": 1, "BlockLayer": 2, "NodeTopologyLayer": 8}
+    assert (job["layer"], job["optimal"]) == ("SpineLayer", True)
+    spine = wait_for(lambda: place_of(box, "one-spine"))
+    assert spine["domainsPerLayer"] == {"SpineLayer": 1, "BlockLayer": 4, "NodeTopologyLayer": 16}
+    shown = json.loads(box.kubectl("get", "podgroups.scheduling.sigs.k8s.io", "-o", "json"))
+    assert len(shown["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "text"),
+    [
+        ([SPINE, BLOCK, BLOCK, NODE], "Duplicate"),
+        ([{**SPINE, "parentTopologyLayer": "BlockLayer"}, BLOCK, NODE], "chain"),
+        ([SPINE, BLOCK, NODE, {"topologyLayer": "Hall", "labelKey": ["h"]}], "chain"),
+        ([SPINE, BLOCK], "NodeTopologyLayer"),
+        ([SPINE, NODE], "parentTopologyLayer"),
+        ([{**SPINE, "labelKey": []}, BLOCK, NODE], "labelKey"),
+        ([], "networkTopologySpec"),
+    ],
+)
+def test_the_server_refuses_layers_that_make_no_tree(
+    box: Sandbox, layers: list[dict[str, Any]], text: str
+) -> None:
+    body = yaml.safe_load((EXAMPLE / "topology.yaml").read_text("utf-8"))
+    body["metadata"]["name"] = "other"
+    body["spec"]["networkTopologySpec"] = layers
+    with pytest.raises(ApiError, match=text) as refused:
+        box.client.create(TOPOLOGIES, body)
+    assert refused.value.status == 422
+
+
+@pytest.mark.timeout(300)
+def test_labels_that_change_are_followed(box: Sandbox) -> None:
+    box.kubectl("apply", "-f", str(EXAMPLE / "topology.yaml"))
+    wait_for(lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"))
+    node = "/api/v1/nodes/rack-h100x8-0127"
+    spine = "network.topology.nvidia.com/spine"
+    before = box.client.get(node)["metadata"]["labels"][spine]
+
+    def left_out() -> int:
+        status = box.client.get(f"{TOPOLOGIES}/default").get("status", {})
+        count: int = status.get("leftOut", {}).get("count", -1)
+        return count
+
+    box.client.patch(node, {"metadata": {"labels": {spine: None}}})
+    wait_for(lambda: left_out() == 1)
+    box.client.patch(node, {"metadata": {"labels": {spine: before}}})
+    wait_for(lambda: left_out() == 0)

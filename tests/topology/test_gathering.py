@@ -1,0 +1,341 @@
+"""Gangs that ask something of the network, from the planner's point of view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group, select_pods
+
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.messages import render
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Demand, Plan, Unit
+from koord.core.reasons import (
+    MembersApart,
+    MissingTopology,
+    MultipleNotMet,
+    NoDomainFits,
+    UnknownLayer,
+)
+from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+
+LAYERS = (
+    Layer("Spine", "", ("spine",)),
+    Layer("Block", "Spine", ("block",)),
+    Layer(NODE_LAYER, "Block"),
+)
+GANG = "default/job"
+
+Sizes = dict[str, dict[str, list[int]]]
+"""Spine -> block -> CPUs of its nodes, which are numbered through."""
+
+
+def make_cluster(sizes: Sizes, layers: tuple[Layer, ...] = LAYERS) -> ClusterState:
+    state = ClusterState()
+    state.upsert_topology(Topology("default", layers))
+    number = 0
+    for spine, blocks in sizes.items():
+        for block, nodes in blocks.items():
+            for cpus in nodes:
+                node = make_node(f"node-{number}").cpu(cpus * 1000)
+                state.upsert_node(node.label("spine", spine).label("block", block).build())
+                number += 1
+    return state
+
+
+def must(layer: str, multiple: int = 1) -> LayerWish:
+    return LayerWish(layer, Gather.MUST, multiple)
+
+
+def prefer(layer: str, multiple: int = 1) -> LayerWish:
+    return LayerWish(layer, Gather.PREFER, multiple)
+
+
+def ask(
+    state: ClusterState, *wishes: LayerWish, topology: str = "default", minimum: int = 1
+) -> None:
+    wish = TopologyWish(wishes, topology)
+    state.upsert_pod_group(make_pod_group(GANG, minimum).topology(wish).build())
+
+
+def make_members(count: int, cpus: int = 8, prefix: str = "w") -> list[Pod]:
+    return [
+        make_pod(f"{prefix}-{at}").gang(GANG).index(at).requests(cpu=cpus * 1000).build()
+        for at in range(count)
+    ]
+
+
+def run(state: ClusterState, pods: list[Pod], required: int | None = None) -> Plan:
+    for pod in pods:
+        state.upsert_pod(pod)
+    demand = Demand(GANG, tuple(pods), len(pods) if required is None else required)
+    return plan(state.snapshot(), [Unit(GANG, (demand,), GANG)], Scoring())
+
+
+def nodes_of(outcome: Plan) -> dict[str, str]:
+    return {one.pod.name: one.node for one in outcome.placements[0].assignments}
+
+
+WEBSITE: Sizes = {
+    "s0": {"b0": [8, 8, 8], "b1": [8, 8]},
+    "s1": {"b2": [8, 8], "b3": [8, 8]},
+    "s2": {"b4": [8, 8, 8]},
+}
+
+
+def test_the_tightest_spine_that_holds_all_is_taken() -> None:
+    state = make_cluster(WEBSITE)
+    ask(state, must("Spine"))
+    outcome = run(state, make_members(4))
+    assert nodes_of(outcome) == {f"w-{at}": f"node-{at + 5}" for at in range(4)}
+    where = outcome.placements[0].gathered[0]
+    assert (where.layer, where.domain) == ("Spine", ("s1",))
+    assert dict(where.used) == {"Spine": 1, "Block": 2, NODE_LAYER: 4}
+    assert where.is_optimal
+
+
+def test_the_refusal_names_offers_what_is_short_and_the_first_member_without_place() -> None:
+    state = make_cluster(WEBSITE)
+    ask(state, must("Block"))
+    reason = run(state, make_members(4)).refusals[0].reason
+    assert isinstance(reason, NoDomainFits)
+    assert (reason.layer, reason.want, reason.domains) == ("Block", 4, 5)
+    offers = {one.path: one.offer for one in reason.offers}
+    assert offers[("s0", "b0")] == 3
+    assert offers[("s1", "b2")] == 2
+    shortage = reason.shortage
+    assert (shortage.first, shortage.resource) == ("default/w-3", "cpu")
+    assert "desiredOfferSlot: 4, topology topologyNode Block/b0: 3;" in render(reason)
+    assert "12 Insufficient cpu" in render(reason)
+
+
+def test_more_than_five_offers_are_counted_not_listed() -> None:
+    state = make_cluster({f"s{at}": {"b": [8]} for at in range(7)})
+    ask(state, must("Block"))
+    reason = run(state, make_members(2)).refusals[0].reason
+    assert isinstance(reason, NoDomainFits)
+    assert (len(reason.offers), reason.domains) == (5, 7)
+    assert "Block/s0/b: 1" in render(reason)
+    assert "(2 more domains offer no more)" in render(reason)
+
+
+def test_blocks_of_one_name_under_two_spines_are_two_blocks() -> None:
+    state = make_cluster({"s0": {"b": [8, 8]}, "s1": {"b": [8, 8]}})
+    ask(state, must("Block"))
+    assert run(state, make_members(3)).refusals
+
+
+def test_preferring_a_layer_means_few_domains_of_it_before_all_else() -> None:
+    sizes: Sizes = {"s0": {"a": [8], "b": [8], "c": [8], "d": [8]}, "s1": {"e": [8, 8, 8]}}
+    pods = make_members(4)
+    plain = make_cluster(sizes)
+    ask(plain, prefer("Spine"))
+    assert dict(run(plain, pods).placements[0].gathered[0].used)["Block"] == 4
+    gathering = make_cluster(sizes)
+    ask(gathering, prefer("Block"))
+    used = dict(run(gathering, pods).placements[0].gathered[0].used)
+    assert used == {"Spine": 2, "Block": 2, NODE_LAYER: 4}
+
+
+def test_members_take_neighbouring_places_by_index_not_by_name() -> None:
+    state = make_cluster({"s0": {"a": [16], "b": [16], "c": [16]}})
+    ask(state, prefer("Spine"))
+    placed = nodes_of(run(state, make_members(6)))
+    assert placed["w-0"] == placed["w-1"]
+    assert placed["w-2"] == placed["w-3"]
+    assert placed["w-4"] == placed["w-5"]
+
+
+def test_counts_in_every_domain_are_whole_multiples() -> None:
+    state = make_cluster({"s1": {"b1": [5, 7], "b2": [6, 4]}})
+    ask(state, prefer(NODE_LAYER, 2), prefer("Block", 8))
+    outcome = run(state, make_members(16, cpus=1))
+    per_node: dict[str, int] = {}
+    for node in nodes_of(outcome).values():
+        per_node[node] = per_node.get(node, 0) + 1
+    assert per_node == {"node-0": 2, "node-1": 6, "node-2": 6, "node-3": 2}
+
+
+def test_what_only_multiples_forbid_is_said_so() -> None:
+    state = make_cluster({"s1": {"b1": [5, 7], "b2": [6, 4]}})
+    ask(state, prefer("Block", 8))
+    reason = run(state, make_members(20, cpus=1)).refusals[0].reason
+    assert isinstance(reason, MultipleNotMet)
+    assert reason.multiples == (("Block", 8),)
+    assert "podCountMultiple constraints: Block=8" in render(reason)
+
+
+def test_a_multiple_larger_than_the_gang_is_said_so() -> None:
+    state = make_cluster({"s1": {"b1": [64]}})
+    ask(state, prefer("Block", 8))
+    assert isinstance(run(state, make_members(4)).refusals[0].reason, MultipleNotMet)
+
+
+def test_an_upper_level_is_tried_when_multiples_fail_on_the_lowest() -> None:
+    # Block b holds six, but in portions of four only four of them.
+    state = make_cluster({"s0": {"b": [3, 3], "c": [4]}})
+    ask(state, prefer(NODE_LAYER, 1), prefer("Block", 4))
+    used = dict(run(state, make_members(8, cpus=1)).placements[0].gathered[0].used)
+    assert used["Block"] == 2
+
+
+def test_a_replacement_goes_where_its_gang_must_be() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}, "s1": {"b": [8, 8, 8]}})
+    ask(state, must("Spine"))
+    state.upsert_pod(make_pod("w-0").gang(GANG).requests(cpu=8000).running("node-0").build())
+    outcome = run(state, make_members(1, prefix="new"))
+    assert nodes_of(outcome) == {"new-0": "node-1"}
+    full = run(state, make_members(2, prefix="more")).refusals[0].reason
+    assert isinstance(full, NoDomainFits)
+
+
+def test_a_replacement_sits_beside_its_neighbours_by_index() -> None:
+    state = make_cluster({"s0": {"a": [24], "b": [24]}})
+    ask(state, prefer("Spine"))
+    for index, node in ((0, "node-0"), (1, "node-0"), (3, "node-1"), (4, "node-1")):
+        pod = make_pod(f"w-{index}").gang(GANG).index(index).requests(cpu=8000)
+        state.upsert_pod(pod.running(node).build())
+    pod = make_pod("w-5").gang(GANG).index(5).requests(cpu=8000).build()
+    assert nodes_of(run(state, [pod])) == {"w-5": "node-1"}
+
+
+def test_members_apart_are_a_reason_of_their_own() -> None:
+    state = make_cluster({"s0": {"a": [16]}, "s1": {"b": [16]}})
+    ask(state, must("Spine"))
+    for at in range(2):
+        pod = make_pod(f"old-{at}").gang(GANG).requests(cpu=1000).running(f"node-{at}")
+        state.upsert_pod(pod.build())
+    reason = run(state, make_members(1)).refusals[0].reason
+    assert isinstance(reason, MembersApart)
+    assert reason.nodes == ("node-0", "node-1")
+
+
+def test_surplus_joins_where_no_new_domain_is_needed_then_elsewhere_if_allowed() -> None:
+    state = make_cluster({"s0": {"a": [8, 8, 8]}, "s1": {"b": [8, 8]}})
+    ask(state, must("Spine"))
+    outcome = run(state, make_members(5), required=2)
+    # Two fit tightly into s1; with three beyond them, none of those may leave it.
+    assert set(nodes_of(outcome)) == {"w-0", "w-1", "w-2"}
+    assert [pod.name for pod in outcome.refusals[0].pods] == ["w-3", "w-4"]
+    assert isinstance(outcome.refusals[0].reason, NoDomainFits)
+
+
+@pytest.mark.parametrize(("exists", "text"), [(False, "does not exist"), (True, "no tree")])
+def test_without_a_tree_the_gang_waits_and_says_so(*, exists: bool, text: str) -> None:
+    state = make_cluster({"s0": {"a": [64]}})
+    if exists:
+        state.upsert_topology(Topology("other", (Layer("Spine"),)))
+    ask(state, prefer("Spine"), topology="other")
+    reason = run(state, make_members(2)).refusals[0].reason
+    assert reason == MissingTopology("other", exists=exists)
+    assert "no cluster network topology" in render(reason)
+    assert text in render(reason)
+
+
+def test_an_unknown_layer_refuses_if_it_must_be_shared_and_else_changes_nothing() -> None:
+    state = make_cluster({"s0": {"a": [64]}})
+    ask(state, must("spine"))
+    reason = run(state, make_members(2)).refusals[0].reason
+    assert reason == UnknownLayer("default", ("spine",), ("Spine", "Block", NODE_LAYER))
+    ask(state, prefer("spine", 3))
+    assert run(state, make_members(2)).placements
+
+
+def test_an_invalid_edit_keeps_the_tree_and_a_deletion_does_not() -> None:
+    state = make_cluster({"s0": {"a": [64]}})
+    ask(state, must("Spine"))
+    state.upsert_topology(Topology("default", (Layer("Spine"), Layer("Spine"))))
+    assert state.topologies.fault("default") is not None
+    assert run(state, make_members(2)).placements
+    state.remove_topology("default")
+    assert isinstance(run(state, make_members(2)).refusals[0].reason, MissingTopology)
+
+
+def test_nodes_without_labels_take_no_part() -> None:
+    state = make_cluster({"s0": {"a": [8]}})
+    state.upsert_node(make_node("bare").build())
+    ask(state, must("Spine"))
+    reason = run(state, make_members(2)).refusals[0].reason
+    assert isinstance(reason, NoDomainFits)
+    assert [one.offer for one in reason.offers] == [1]
+
+
+def test_a_master_and_its_workers_share_the_domain() -> None:
+    state = make_cluster({"s0": {"a": [8, 8, 8]}, "s1": {"b": [16, 8, 8]}})
+    ask(state, must("Block"))
+    master = make_pod("master").gang(GANG).index(0).requests(cpu=16_000).build()
+    outcome = run(state, [master, *make_members(2, prefix="worker")])
+    placed = nodes_of(outcome)
+    assert placed["master"] == "node-3"
+    assert {placed["worker-0"], placed["worker-1"]} == {"node-4", "node-5"}
+    assert outcome.placements[0].gathered[0].is_optimal
+
+
+def test_what_is_refused_takes_nothing() -> None:
+    state = make_cluster(WEBSITE)
+    ask(state, must("Block"))
+    for pod in (big := make_members(9)):
+        state.upsert_pod(pod)
+    demand = Demand(GANG, tuple(big), 9)
+    snapshot = state.snapshot()
+    before = snapshot.used.copy()
+    assert plan(snapshot, [Unit(GANG, (demand,), GANG)], Scoring()).refusals
+    assert (snapshot.used == before).all()
+
+
+def test_a_single_pod_is_drawn_to_those_with_its_selector_and_kept_back_by_nothing() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}, "s1": {"b": [16, 8]}, "s2": {"c": [64]}})
+    state.upsert_node(make_node("bare").cpu(999_000).build())
+    old = make_pod("old").attraction("x").requests(cpu=1000).running("node-2").build()
+    state.upsert_pod(old)
+
+    def place(cpus: int) -> str:
+        pod = make_pod("new").attraction("x").requests(cpu=cpus * 1000).build()
+        unit = Unit(pod.uid, (Demand("", (pod,), 1),))
+        return nodes_of(plan(state.snapshot(), [unit], Scoring()))["new"]
+
+    assert [place(8), place(16), place(65)] == ["node-2", "node-4", "bare"]
+    state.remove_pod(old.uid)
+    assert place(1) == "bare"
+
+
+def test_several_replacements_each_sit_beside_their_own_neighbours() -> None:
+    state = make_cluster({"s0": {"a": [24], "b": [24]}})
+    ask(state, prefer("Spine"))
+    for index, node in ((0, "node-1"), (1, "node-1"), (3, "node-0"), (5, "node-0")):
+        pod = make_pod(f"w-{index}").gang(GANG).index(index).requests(cpu=8000)
+        state.upsert_pod(pod.running(node).build())
+    late = [
+        make_pod(f"w-{index}").gang(GANG).index(index).requests(cpu=8000).build()
+        for index in (2, 4)
+    ]
+    assert nodes_of(run(state, late)) == {"w-2": "node-1", "w-4": "node-0"}
+
+
+def test_members_that_keep_apart_do_so_within_the_domain_that_they_share() -> None:
+    alone = select_pods(app="w")
+    pods = [
+        make_pod(f"w-{at}")
+        .gang(GANG)
+        .index(at)
+        .labels(app="w")
+        .apart(alone, key="kubernetes.io/hostname")
+        .requests(cpu=1000)
+        .build()
+        for at in range(3)
+    ]
+    state = make_cluster({"s0": {"a": [64, 64]}, "s1": {"b": [8, 8, 8]}})
+    ask(state, must("Block"))
+    outcome = run(state, pods)
+    assert set(nodes_of(outcome).values()) == {"node-2", "node-3", "node-4"}
+    where = outcome.placements[0].gathered[0]
+    assert (where.domain, where.is_optimal) == (("s1", "b"), False)
+    ask(state, must(NODE_LAYER))
+    assert isinstance(run(state, pods).refusals[0].reason, NoDomainFits)

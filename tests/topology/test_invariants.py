@@ -1,0 +1,114 @@
+"""What holds of every plan for gangs that ask something of the network."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Demand, Plan, Unit
+from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.nodes import Node
+
+LAYERS = (
+    Layer("Spine", "", ("spine",)),
+    Layer("Block", "Spine", ("block",)),
+    Layer(NODE_LAYER, "Block"),
+)
+Nodes = list[tuple[str, str, int]]
+"""Spine, block, CPUs."""
+Gangs = list[tuple[TopologyWish, int, int, int]]
+"""Wish, CPUs of a member, members, how many of them are required."""
+
+nodes_of_clusters = st.lists(
+    st.tuples(st.sampled_from("st"), st.sampled_from("abc"), st.integers(1, 6)),
+    min_size=1,
+    max_size=9,
+)
+layer_wishes = st.builds(
+    LayerWish,
+    st.sampled_from(("Spine", "Block", NODE_LAYER)),
+    st.sampled_from(Gather),
+    st.sampled_from((1, 1, 1, 2, 3)),
+)
+wishes = st.lists(layer_wishes, max_size=2, unique_by=lambda wish: wish.layer).map(
+    lambda layers: TopologyWish(tuple(layers))
+)
+gangs_of_clusters = st.lists(
+    st.tuples(wishes, st.integers(1, 3), st.integers(1, 6), st.integers(0, 3)),
+    min_size=1,
+    max_size=3,
+)
+
+
+def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
+    state = ClusterState()
+    state.upsert_topology(Topology("default", LAYERS))
+    made: list[Node] = [
+        make_node(f"n{at}").cpu(cpus * 1000).label("spine", spine).label("block", block).build()
+        for at, (spine, block, cpus) in enumerate(nodes)
+    ]
+    random.Random(shuffle).shuffle(made)  # noqa: S311 - the same every time
+    for node in made:
+        state.upsert_node(node)
+    units = []
+    for at, (wish, cpus, count, spare) in enumerate(gangs):
+        key = f"default/g{at}"
+        state.upsert_pod_group(make_pod_group(key).topology(wish).build())
+        pods = tuple(
+            make_pod(f"g{at}-{member}").gang(key).requests(cpu=cpus * 1000).build()
+            for member in range(count)
+        )
+        for pod in reversed(pods) if shuffle else pods:
+            state.upsert_pod(pod)
+        units.append(Unit(key, (Demand(key, pods, max(count - spare, 1)),), key))
+    return plan(state.snapshot(), units, Scoring())
+
+
+@given(nodes_of_clusters, gangs_of_clusters)
+@settings(max_examples=150, deadline=None)
+def test_plans_keep_to_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs) -> None:
+    outcome = plan_for(nodes, gangs)
+    load: Counter[int] = Counter()
+    for placement in outcome.placements:
+        wish, cpus, count, spare = gangs[int(placement.unit.removeprefix("default/g"))]
+        assert len(placement.assignments) >= max(count - spare, 1)
+        places = [int(one.node[1:]) for one in placement.assignments]
+        for at in places:
+            load[at] += cpus
+        domains = {
+            "Spine": [nodes[at][0] for at in places],
+            "Block": [nodes[at][:2] for at in places],
+            NODE_LAYER: places,
+        }
+        for one in wish.layers:
+            counts = Counter(domains[one.layer])
+            assert one.strategy is not Gather.MUST or len(counts) == 1
+            assert all(members % one.multiple == 0 for members in counts.values())
+        used = dict(placement.gathered[0].used) if placement.gathered else {}
+        assert all(len(set(domains[layer])) == used[layer] for layer in used)
+    assert all(taken <= nodes[at][2] for at, taken in load.items())
+
+
+@given(nodes_of_clusters, gangs_of_clusters)
+@settings(max_examples=60, deadline=None)
+def test_plans_do_not_depend_on_the_order_of_arrival(nodes: Nodes, gangs: Gangs) -> None:
+    assert plan_for(nodes, gangs) == plan_for(nodes, gangs, shuffle=7)
+
+
+@given(nodes_of_clusters, gangs_of_clusters.map(lambda gangs: gangs[:1]))
+@settings(max_examples=60, deadline=None)
+def test_one_more_node_makes_nothing_unplaceable(nodes: Nodes, gangs: Gangs) -> None:
+    if plan_for(nodes, gangs).placements:
+        assert plan_for([*nodes, ("t", "c", 6)], gangs).placements

@@ -1,0 +1,74 @@
+"""Lists of layers: which make one chain, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from koord.core.gather import NODE_LAYER, ROOT_LAYER
+from koord.core.messages import render_layers
+from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
+
+SPINE = Layer("Spine", "", ("spine",))
+BLOCK = Layer("Block", "Spine", ("block",))
+NODES = Layer(NODE_LAYER, "Block")
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (SPINE, BLOCK, NODES),
+        (NODES, SPINE, BLOCK),
+        (Layer("Spine", ROOT_LAYER, ("spine",)), NODES, BLOCK),
+    ],
+)
+def test_the_order_follows_from_parents(layers: tuple[Layer, ...]) -> None:
+    chain = order_layers(layers)
+    assert not isinstance(chain, InvalidLayers)
+    assert [layer.name for layer in chain] == ["Spine", "Block", NODE_LAYER]
+
+
+def test_nodes_alone_are_a_chain() -> None:
+    assert order_layers((Layer(NODE_LAYER),)) == (Layer(NODE_LAYER),)
+
+
+FAULTS = [
+    ((), LayerFault.EMPTY, (), "no layers are listed"),
+    ((SPINE, BLOCK, BLOCK, NODES), LayerFault.DUPLICATE, ("Block",), "twice"),
+    ((Layer(ROOT_LAYER), NODES), LayerFault.ROOT_LISTED, (ROOT_LAYER,), "built in"),
+    ((SPINE, BLOCK), LayerFault.NO_NODE_LAYER, (NODE_LAYER,), f'"{NODE_LAYER}" not found in spec'),
+    ((SPINE, NODES), LayerFault.UNKNOWN_PARENT, ("Block",), 'topology layer "Block" not found'),
+    (
+        (Layer("Spine", "Block", ("s",)), BLOCK, NODES),
+        LayerFault.CYCLE,
+        ("Block", "Spine"),
+        "in a circle",
+    ),
+    (
+        (SPINE, BLOCK, NODES, Layer("Row", "Hall", ("r",)), Layer("Hall", "Row", ("h",))),
+        LayerFault.CYCLE,
+        ("Hall", "Row"),
+        "in a circle",
+    ),
+    (
+        (SPINE, BLOCK, NODES, Layer("Hall", "", ("h",))),
+        LayerFault.TWO_ROOTS,
+        ("Hall", "Spine"),
+        "only one can be the top",
+    ),
+    (
+        (SPINE, BLOCK, NODES, Layer("Row", "Spine", ("r",))),
+        LayerFault.TWO_CHILDREN,
+        ("Row",),
+        "branch off",
+    ),
+    ((Layer("Spine"), Layer(NODE_LAYER, "Spine")), LayerFault.NO_LABEL, ("Spine",), "no labelKey"),
+]
+
+
+@pytest.mark.parametrize(("layers", "fault", "names", "text"), FAULTS)
+def test_what_is_wrong_is_a_value(
+    layers: tuple[Layer, ...], fault: LayerFault, names: tuple[str, ...], text: str
+) -> None:
+    found = order_layers(layers)
+    assert found == InvalidLayers(fault, names)
+    assert text in render_layers(found)

@@ -1,0 +1,156 @@
+"""Members of several kinds: what is found holds, and what is called the best is the best."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import make_pod
+from tests.topology.test_gathering import GANG, ask, make_cluster, must, nodes_of, prefer, run
+
+from koord.core.gather import NODE_LAYER
+
+if TYPE_CHECKING:
+    from koord.core.plan import Plan
+    from koord.core.pods import Pod
+
+EVERY_CHECK = range(150)
+SLOW = range(150, 3000)
+
+Key = tuple[int, ...]
+ORDERS = {
+    "": ("Spine", "Block", NODE_LAYER),
+    "Block": ("Block", "Spine", NODE_LAYER),
+    NODE_LAYER: (NODE_LAYER, "Spine", "Block"),
+}
+
+
+def make_case(seed: int) -> tuple[dict[str, dict[str, list[int]]], dict[int, int], str, str, int]:
+    """Make CPUs of nodes, how many members want how many CPUs, and a wish."""
+    dice = random.Random(seed)  # noqa: S311 - the same every time
+    sizes = {
+        f"s{spine}": {
+            f"b{spine}{block}": [dice.randint(1, 6) for _ in range(dice.randint(1, 2))]
+            for block in range(dice.randint(1, 2))
+        }
+        for spine in range(dice.randint(1, 2))
+    }
+    kinds = {cpus: dice.randint(1, 2) for cpus in dice.sample((1, 2, 3, 4), dice.randint(2, 3))}
+    wanted = dice.choice(("", "", "Spine", "Block"))
+    preferred = dice.choice(("", "", "Block", NODE_LAYER))
+    return sizes, kinds, wanted, preferred, dice.choice((1, 1, 1, 2))
+
+
+def make_kinds(kinds: dict[int, int]) -> list[Pod]:
+    return [
+        make_pod(f"k{cpus}-{at}").gang(GANG).requests(cpu=cpus * 1000).build()
+        for cpus, count in kinds.items()
+        for at in range(count)
+    ]
+
+
+def find_best(
+    sizes: dict[str, dict[str, list[int]]],
+    pods: list[int],
+    wanted: str,
+    order: tuple[str, ...],
+    multiple: int,
+) -> Key | None:
+    nodes = [
+        (spine, block, cpus)
+        for spine, blocks in sizes.items()
+        for block in blocks
+        for cpus in blocks[block]
+    ]
+    best: Key | None = None
+    for places in product(range(len(nodes)), repeat=len(pods)):
+        load = [0] * len(nodes)
+        for pod, at in zip(pods, places, strict=True):
+            load[at] += pod
+        if any(taken > node[2] for taken, node in zip(load, nodes, strict=True)):
+            continue
+        blocks = [nodes[at][1] for at in places]
+        if any(blocks.count(block) % multiple for block in blocks):
+            continue
+        used = {
+            "Spine": len({nodes[at][0] for at in places}),
+            "Block": len(set(blocks)),
+            NODE_LAYER: len(set(places)),
+        }
+        if wanted and used[wanted] > 1:
+            continue
+        key = tuple(used[layer] for layer in order)
+        best = key if best is None else min(best, key)
+    return best
+
+
+def check(seed: int) -> tuple[Key | None, Key | None]:
+    """Return what was found and what is the best; fail if the answer is wrong."""
+    sizes, kinds, wanted, preferred, multiple = make_case(seed)
+    wishes = [must(wanted)] if wanted else []
+    wishes += [prefer(preferred)] if preferred else []
+    wishes += [prefer("Spine")] if not wishes and multiple == 1 else []
+    order = ORDERS[preferred]
+    if multiple > 1:
+        wishes.append(must("Block", multiple) if wanted == "Block" else prefer("Block", multiple))
+        order = ORDERS[preferred] if wanted == "Block" else _with_block_preferred(preferred)
+    state = make_cluster(sizes)
+    ask(state, *wishes)
+    outcome = run(state, make_kinds(kinds))
+    pods = [cpus for cpus, count in kinds.items() for _ in range(count)]
+    best = find_best(sizes, pods, wanted, order, multiple)
+    if not outcome.placements:
+        return None, best
+    where = outcome.placements[0].gathered[0]
+    used = dict(where.used)
+    found = tuple(used[layer] for layer in order)
+    assert_holds(outcome, sizes, multiple)
+    assert best is not None
+    assert found >= best
+    if where.is_optimal:
+        assert found == best, f"seed {seed}: {found} is called the best, {best} is better"
+    return found, best
+
+
+def _with_block_preferred(preferred: str) -> tuple[str, ...]:
+    if preferred == NODE_LAYER:
+        return (NODE_LAYER, "Block", "Spine")
+    return ORDERS["Block"]
+
+
+def assert_holds(outcome: Plan, sizes: dict[str, dict[str, list[int]]], multiple: int) -> None:
+    cpus = [size for blocks in sizes.values() for nodes in blocks.values() for size in nodes]
+    homes = [block for blocks in sizes.values() for block in blocks for _ in blocks[block]]
+    load = [0] * len(cpus)
+    blocks = []
+    for pod, node in nodes_of(outcome).items():
+        at = int(node.removeprefix("node-"))
+        load[at] += int(pod[1])
+        blocks.append(homes[at])
+    assert all(taken <= size for taken, size in zip(load, cpus, strict=True))
+    assert all(blocks.count(block) % multiple == 0 for block in blocks)
+
+
+def share_of_best(seeds: range) -> tuple[int, int, int]:
+    """Return how many were placed as well as can be, how many worse, how many not at all."""
+    as_best = worse = missed = 0
+    for seed in seeds:
+        found, best = check(seed)
+        as_best += found == best
+        worse += found is not None and found != best
+        missed += found is None and best is not None
+    return as_best, worse, missed
+
+
+def test_kinds_are_placed_together() -> None:
+    as_best, worse, missed = share_of_best(EVERY_CHECK)
+    assert worse + missed <= as_best // 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_mixtures_are_placed_together() -> None:
+    as_best, worse, missed = share_of_best(SLOW)
+    assert worse + missed <= as_best // 20

@@ -1,0 +1,114 @@
+"""The tree of domains, kept up to date node by node."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.core.gather import NODE_LAYER
+from koord.core.topology.book import Topology, TopologyBook
+from koord.core.topology.describe import describe_domains
+from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
+from koord.core.topology.tree import TopologyTree
+
+LAYERS = (
+    Layer("Spine", "", ("spine", "old/spine")),
+    Layer("Block", "Spine", ("block",)),
+    Layer(NODE_LAYER, "Block"),
+)
+
+
+def make_tree(nodes: dict[str, dict[str, str]]) -> TopologyTree:
+    chain = order_layers(LAYERS)
+    assert not isinstance(chain, InvalidLayers)
+    tree = TopologyTree(chain)
+    for row, (name, labels) in enumerate(nodes.items()):
+        tree.upsert(row, name, labels)
+    return tree
+
+
+def outline(tree: TopologyTree) -> list[tuple[str, str, int]]:
+    return [("/".join(one.path), one.layer, one.nodes) for one in describe_domains(tree)]
+
+
+def test_domains_are_paths() -> None:
+    tree = make_tree({"a": {"spine": "s1", "block": "b"}, "b": {"spine": "s2", "block": "b"}})
+    assert outline(tree) == [
+        ("", "ClusterTopologyLayer", 2),
+        ("s1", "Spine", 1),
+        ("s1/b", "Block", 1),
+        ("s2", "Spine", 1),
+        ("s2/b", "Block", 1),
+    ]
+
+
+def test_the_first_label_that_is_not_empty_names_the_domain() -> None:
+    labels = {"spine": "", "old/spine": "s9", "block": "b"}
+    assert make_tree({"a": labels}).path_of_row(0) == ("s9", "b")
+
+
+def test_without_label_right_above_the_nodes_a_node_is_a_domain_of_its_own() -> None:
+    assert make_tree({"a": {"spine": "s1"}}).path_of_row(0) == ("s1", "a")
+
+
+def test_without_label_further_up_a_node_is_left_out_and_named() -> None:
+    tree = make_tree({"a": {"block": "b"}, "b": {"spine": "s", "block": "b"}})
+    assert tree.left_out == {"a": "Spine"}
+    assert len(tree) == 1
+
+
+def test_many_nodes_without_labels_are_no_error() -> None:
+    tree = make_tree({f"n{at}": {} for at in range(10_000)})
+    assert (len(tree), len(tree.left_out)) == (0, 10_000)
+    assert outline(tree) == [("", "ClusterTopologyLayer", 0)]
+
+
+Labels = st.fixed_dictionaries(
+    {}, optional={"spine": st.sampled_from("xyz"), "block": st.sampled_from("pq")}
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.none() | Labels), max_size=40))
+def test_a_tree_that_followed_every_change_is_the_tree_made_anew(
+    changes: list[tuple[int, dict[str, str] | None]],
+) -> None:
+    tree = make_tree({})
+    nodes: dict[int, dict[str, str]] = {}
+    for row, labels in changes:
+        if labels is None:
+            nodes.pop(row, None)
+            tree.remove(row)
+        else:
+            nodes[row] = labels
+            tree.upsert(row, f"n{row}", labels)
+        tree.name_ranks(2)
+    anew = make_tree({f"n{row}": labels for row, labels in sorted(nodes.items())})
+    assert outline(tree) == outline(anew)
+    assert tree.left_out == anew.left_out
+    assert {tree.path_of_row(row) for row in nodes} == {
+        anew.path_of_row(row) for row in range(len(nodes))
+    }
+
+
+def test_a_book_keeps_the_last_valid_tree_until_layers_are_valid_again() -> None:
+    book = TopologyBook()
+    book.upsert_node(0, "a", {"spine": "s", "block": "b"})
+    assert book.upsert(Topology("default", LAYERS))
+    tree = book.tree("default")
+    assert not book.upsert(Topology("default", (*LAYERS, LAYERS[0])))
+    assert book.fault("default") == InvalidLayers(LayerFault.DUPLICATE, ("Spine",))
+    assert book.tree("default") is tree
+    assert not book.upsert(Topology("default", LAYERS))
+    assert book.fault("default") is None
+    assert book.remove("default")
+    assert book.tree("default") is None
+
+
+def test_after_a_restart_the_layers_kept_in_the_status_are_in_force() -> None:
+    book = TopologyBook()
+    book.upsert_node(0, "a", {"spine": "s", "block": "b"})
+    book.upsert(Topology("default", (LAYERS[0],), last_valid=LAYERS))
+    tree = book.tree("default")
+    assert tree is not None
+    assert len(tree) == 1
+    assert book.fault("default") is not None
