@@ -55,3 +55,13 @@ def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
     units = [unit_of(make_pod("p").gpu(8).build())]
     outcome = bulkhead.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
     assert len(outcome.placements) == 1
+
+
+def test_a_defect_of_quotas_is_logged_once_for_as_long_as_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = bulkhead.FailureLog()
+    broken = {"tree": ZeroDivisionError()}
+    for found in (broken, broken, {}, broken):
+        failures.note(found)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 
 from koord.core.explain import Standing, explain_pod
+from koord.core.placement import quota_keeper
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.queue import Queue, unit_of
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.solve import solve
+from koord.core.quotaview import view_quotas
 from koord.core.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
     InsufficientMax,
     InsufficientNodes,
+    InternalError,
     NonPreemptibleOverMin,
     QuotaIsParent,
     QuotaNotInForce,
@@ -27,7 +31,10 @@ from koord.core.reasons import (
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
+    import pytest
+
     from koord.core.pods import Pod
+    from koord.core.quota.solve import Snapshot, Solution
 
 
 class Cluster:
@@ -291,6 +298,38 @@ def test_a_tree_of_its_own_has_its_own_capacity() -> None:
     assert sorted(cluster.step()) == ["in-pool-0", "t-0", "t-1", "t-2"]
     short = {one.pods[0].name: one.reason.shortages[0] for one in cluster.queue.blocked.values()}
     assert (short["in-pool-1"].limit, short["t-3"].limit) == (8, 24)
+
+
+def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail_on_pool(snapshot: Snapshot, before: Solution | None) -> Solution:
+        if "pool" in snapshot.tree.layout.row_of:
+            raise ZeroDivisionError
+        return solve(snapshot, before)
+
+    monkeypatch.setattr(quota_keeper, "solve", fail_on_pool)
+    root = team("pool", minimum=8, is_parent=True, tree_id="t", is_tree_root=True, total={GPU: 8})
+    cluster = Cluster(4, root, team("in-pool", "pool"), team("t"))
+    cluster.add(worker("in-pool", "in-pool").build(), worker("in-t", "t").build())
+    cluster.add(worker("in-none", "").build())
+    assert sorted(cluster.step()) == ["in-none", "in-t"]
+    assert cluster.reason() == InternalError("ZeroDivisionError", "in-pool")
+    assert cluster.ready() == 0
+    assert [one.summary.name for one in view_quotas(cluster.state).quotas] == ["t"]
+    monkeypatch.setattr(quota_keeper, "solve", solve)
+    assert cluster.step() == ["in-pool"]
+
+
+def test_surplus_does_not_start_in_a_quota_that_is_not_in_force() -> None:
+    cluster = Cluster(4, team("t"), team("broken", "gone"))
+    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=1).build())
+    cluster.add(
+        worker("g-0", "t").gang("default/g").build(),
+        worker("g-1", "broken").gang("default/g").build(),
+    )
+    assert cluster.step() == ["g-0"]
+    assert isinstance(cluster.reason(), QuotaNotInForce)
 
 
 def test_explain_says_what_the_planner_says() -> None:

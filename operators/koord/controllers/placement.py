@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptBook, Attempts
-from koord.controllers.bulkhead import plan_keeping
+from koord.controllers.bulkhead import FailureLog, plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
 from koord.core.holds import HoldBook
@@ -86,6 +86,7 @@ class PlacementController:
     there is newer word of it."""
     _kept: dict[GangKey, int] = field(default_factory=dict)
     """What was kept for lost members in the cycle before."""
+    _failures: FailureLog = field(default_factory=FailureLog)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
@@ -180,6 +181,7 @@ class PlacementController:
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         self.state.note_served(snapshots[-1], outcome)
+        self._failures.note(self.state.quotas.failures)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

@@ -78,6 +78,8 @@ class QuotaStatusController:
         summaries = {summary.name: summary for summary in self.summaries}
         written = self.state.quotas.book.written
         for key, quota in written.items():
+            if self.state.quotas.failure_of(quota.name) is not None:
+                continue  # what was known last stands
             statement = self._make(key, quota, summaries, over.get(quota.name, {}))
             said = (quota.uid, quota.generation, *statement)
             if self._said.get(key) != said:

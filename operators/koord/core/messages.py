@@ -374,6 +374,12 @@ def _at_strength(reason: r.AtStrength) -> str:
 
 
 def _internal_error(reason: r.InternalError) -> str:
+    if reason.quota:
+        return (
+            f"a defect of the operators ({reason.error}) keeps the shares of quota {reason.quota} "
+            "from being computed; pods of other trees of quotas go on. Please report it with the "
+            "operators' log"
+        )
     return (
         f"a defect of the operators ({reason.error}) keeps this from being planned; all others go "
         "on. Please report it with the operators' log"

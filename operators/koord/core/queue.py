@@ -14,6 +14,7 @@ from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
     QUOTA_REASONS,
+    InternalError,
     MembersApart,
     MissingTopology,
     Reason,
@@ -215,9 +216,7 @@ class Queue:
 
     def _wake_by_quota(self, state: ClusterState) -> None:
         """Wake what a quota has refused that now has more room; nothing else can help it."""
-        refused = {
-            key: one for key, one in self.blocked.items() if isinstance(one.reason, QUOTA_REASONS)
-        }
+        refused = {key: one for key, one in self.blocked.items() if _is_of_quota(one.reason)}
         if not refused:
             return
         gate = state.quota_gate(self.pending)
@@ -230,7 +229,7 @@ class Queue:
 
     def _wake(self, relevance: Relevance) -> None:
         for key, blocked in list(self.blocked.items()):
-            if isinstance(blocked.reason, QUOTA_REASONS):
+            if _is_of_quota(blocked.reason):
                 continue
             is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE)
             if is_mended or any(map(relevance.concerns, blocked.pods)):
@@ -248,6 +247,11 @@ def find_pending(state: ClusterState) -> list[Unit]:
 def unit_of(pod: Pod) -> Unit:
     """Return the unit that a pod outside any gang is."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
+
+
+def _is_of_quota(reason: Reason) -> bool:
+    is_unsolved = isinstance(reason, InternalError) and bool(reason.quota)
+    return is_unsolved or isinstance(reason, QUOTA_REASONS)
 
 
 def _order_of(unit: Unit) -> tuple[bool, int, float, UnitKey]:

@@ -75,6 +75,7 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
         )
         for _, tree in sorted(book.trees().items())
         for name, depth in _walk(tree, ROOT, 0)
+        if ledger.find(name) is not None
     ]
     invalid = [
         problem for problem in book.problems.values() if problem.quota not in book.registry.specs

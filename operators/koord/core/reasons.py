@@ -481,10 +481,14 @@ class SubmissionExceeded:
 
 @dataclass(frozen=True, slots=True)
 class InternalError:
-    """Planning failed by a defect of ours; ``error`` names its kind, the log has the rest."""
+    """Planning failed by a defect of ours; ``error`` names its kind, the log has the rest.
+
+    ``quota`` is the one whose shares cannot be computed, if that is what failed.
+    """
 
     code: ClassVar = ReasonCode.INTERNAL_ERROR
     error: str
+    quota: str = ""
 
 
 Reason: TypeAlias = (

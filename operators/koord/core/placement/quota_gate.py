@@ -21,6 +21,7 @@ from koord.core.quota.wake import has_more_room
 from koord.core.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
+    InternalError,
     QuotaExceeded,
     QuotaNotInForce,
     Reason,
@@ -132,7 +133,8 @@ class QuotaGate:
         return "", refusal
 
     def _charge_surplus(self, pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], Reason | None]:
-        if not pods or try_charge(self._ledger, self._charges_of(pods)) is None:
+        may_start = self._find_obstacle(pods) is None
+        if may_start and try_charge(self._ledger, self._charges_of(pods)) is None:
             return (), None
         left: list[Pod] = []
         reason: Reason | None = None
@@ -149,6 +151,9 @@ class QuotaGate:
         """Return why pods cannot start in their quota at all, however much it has."""
         book = self._keeper.book
         for name in sorted({self._keeper.quota_of(pod) for pod in pods}):
+            failure = self._keeper.failure_of(name)
+            if failure is not None:
+                return InternalError(type(failure).__name__, name)
             if name not in book.registry.specs and book.is_written(name):
                 problem = book.problem_of(name)
                 if problem is not None:

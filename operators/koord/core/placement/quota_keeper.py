@@ -57,6 +57,8 @@ class QuotaKeeper:
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
         """Tree -> what was computed last."""
+        self.failures: dict[TreeId, Exception] = {}
+        """Tree -> the defect that keeps its shares from being computed; its pods wait."""
         self._solved = 0
 
     @property
@@ -146,13 +148,10 @@ class QuotaKeeper:
         totals = tree_totals(self._capacity(used_on), registry.specs.values())
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         trees = self.book.trees()
-        before = self.solutions
-        self.solutions = {
-            tree_id: self._solve_tree(
-                tree_id, Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
-            )
-            for tree_id, tree in trees.items()
-        }
+        before, self.solutions, self.failures = self.solutions, {}, {}
+        for tree_id, tree in trees.items():
+            snapshot = Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
+            self._solve_tree(tree_id, snapshot, before.get(tree_id))
         if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
             self._solved += 1
         return list(self.solutions.values())
@@ -167,11 +166,19 @@ class QuotaKeeper:
             used=add_up(one.used for one in others),
         )
 
-    def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot) -> Solution:
-        before = self.solutions.get(tree_id)
+    def failure_of(self, name: QuotaName) -> Exception | None:
+        """Return why the shares of a quota in force cannot be computed; None if they can."""
+        spec = self.book.registry.specs.get(name) if self.failures else None
+        return None if spec is None else self.failures.get(spec.tree_id)
+
+    def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot, before: Solution | None) -> None:
         if before is not None and before.snapshot == snapshot:
-            return before
-        return solve(snapshot, before)
+            self.solutions[tree_id] = before
+            return
+        try:
+            self.solutions[tree_id] = solve(snapshot, before)
+        except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
+            self.failures[tree_id] = error
 
     def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
         """Return what all nodes offer. One that takes no pods offers what runs on it already."""
