@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 
 from koord.core.explain import Standing, explain_pod
-from koord.core.placement import quota_keeper
+from koord.core.placement import quota_gate, quota_keeper
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.queue import Queue, unit_of
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pytest
 
     from koord.core.pods import Pod
+    from koord.core.quota.pack import Packing
     from koord.core.quota.solve import Snapshot, Solution
 
 
@@ -319,6 +320,20 @@ def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
     assert [one.summary.name for one in view_quotas(cluster.state).quotas] == ["t"]
     monkeypatch.setattr(quota_keeper, "solve", solve)
     assert cluster.step() == ["in-pool"]
+
+
+def test_what_fails_while_a_wake_up_is_looked_for_is_left_to_planning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> Packing:
+        raise ZeroDivisionError
+
+    cluster = Cluster(1, team("a", minimum=8), team("b"))
+    cluster.add(worker("running", "a").running("n0").build(), worker("b", "b").build())
+    assert cluster.step() == []
+    monkeypatch.setattr(quota_gate, "pack", fail)
+    cluster.state.upsert_quota(team("c"))
+    assert cluster.ready() == 1
 
 
 def test_surplus_does_not_start_in_a_quota_that_is_not_in_force() -> None:

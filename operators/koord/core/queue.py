@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
+from koord.core.placement.quota_gate import QuotaGate
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
@@ -224,7 +225,7 @@ class Queue:
             return
         self._quotas_seen = state.quotas.version
         for key, blocked in refused.items():
-            if gate is None or gate.is_relieved(blocked.unit, blocked.reason):
+            if gate is None or _is_relieved(gate, blocked):
                 self._ready[key] = self.blocked.pop(key).unit
 
     def _wake(self, relevance: Relevance) -> None:
@@ -247,6 +248,13 @@ def find_pending(state: ClusterState) -> list[Unit]:
 def unit_of(pod: Pod) -> Unit:
     """Return the unit that a pod outside any gang is."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
+
+
+def _is_relieved(gate: QuotaGate, blocked: Blocked) -> bool:
+    try:
+        return gate.is_relieved(blocked.unit, blocked.reason)
+    except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it
+        return True
 
 
 def _is_of_quota(reason: Reason) -> bool:
