@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.kube.conftest import Pods, until
 
 from koord.kube.client import Client
@@ -49,3 +50,18 @@ async def test_a_flood_is_cut(client: Client, pods: Pods) -> None:
     await settle(recorder, 200)
     assert recorder.stats.dropped > 0
     assert BURST <= recorder.stats.emitted < 200
+
+
+async def test_events_make_room_for_what_is_urgent_but_not_for_ever(
+    client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.events.YIELD_SECONDS", 0.5)
+    ref = ref_of_pod(await pods.create())
+    recorder = EventRecorder(client, "koord.test", "me-1", is_busy=lambda: True)
+    recorder.record(ref, EventType.NORMAL, action="Placing", reason="Planned", note="n")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        await asyncio.sleep(0.2)
+        assert not recorder.stats.emitted
+        await until(lambda: recorder.stats.emitted == 1)
+        task.cancel()

@@ -253,3 +253,15 @@ async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> No
     async with running(StatusWriter(client, MERGED, present)) as restarted:
         restarted.say(ref, Statement((waits,)))
         await until(lambda: restarted.stats.unchanged == 1)
+
+
+async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
+    client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", 0.5)
+    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
+    async with running(writer):
+        writer.say(group, Statement((placed(),)))
+        await asyncio.sleep(0.5)
+        assert not writer.stats.written
+        await until(lambda: writer.stats.written == 1)

@@ -29,7 +29,7 @@ from koord.kube.translate.affinity import parse_affinity
 from koord.kube.translate.pods import PodForm, make_form
 from koord.kube.wire import WirePod
 
-MAX_IN_FLIGHT: Final = 64
+MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
 
 
@@ -53,6 +53,11 @@ class Binder:
         self._patience = patience
         self._backoff = Backoff()
         self._slots = asyncio.Semaphore(in_flight)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether writes wait for others to be answered."""
+        return self._slots.locked()
 
     async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
         """Take our gate off a pod and record the plan on it; this cannot be undone."""

@@ -25,6 +25,9 @@ MAX_QUEUED: Final = 1024
 MAX_REMEMBERED: Final = 1 << 16
 PER_SECOND: Final = 10.0
 BURST: Final = 50.0
+YIELD_SECONDS: Final = 3.0
+"""How long an event makes room for writes that pods wait for."""
+_TICK: Final = 0.1
 
 
 class EventType(StrEnum):
@@ -47,7 +50,8 @@ class EventStats:
 class EventRecorder:
     """Emits events of one ``component``. Run ``run`` in a task group.
 
-    ``instance`` tells replicas apart; ``wall_clock`` gives seconds since the epoch.
+    ``instance`` tells replicas apart, ``is_busy`` whether there is more urgent work for the API
+    server, ``wall_clock`` gives seconds since the epoch.
     """
 
     def __init__(
@@ -56,14 +60,17 @@ class EventRecorder:
         component: str,
         instance: str,
         *,
+        is_busy: Callable[[], bool] = lambda: False,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.stats = EventStats()
         self._client = client
         self._component = component
         self._instance = instance
+        self._is_busy = is_busy
         self._wall_clock = wall_clock
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_QUEUED)
+        self._queue: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue(MAX_QUEUED)
+        """When an event is sent at the latest, and the event."""
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
         """Object uid and action -> the reason that was told last."""
 
@@ -81,7 +88,7 @@ class EventRecorder:
             self._last.popitem(last=False)
         body = self._make(ref, kind, action, reason, note)
         try:
-            self._queue.put_nowait(body)
+            self._queue.put_nowait((time.monotonic() + YIELD_SECONDS, body))
         except asyncio.QueueFull:
             self.stats.dropped += 1
 
@@ -89,7 +96,8 @@ class EventRecorder:
         """Send until cancelled, at most ``PER_SECOND`` on average."""
         tokens, filled_at = BURST, time.monotonic()
         while True:
-            body = await self._queue.get()
+            latest, body = await self._queue.get()
+            await self._make_room(latest)
             now = time.monotonic()
             tokens = min(BURST, tokens + (now - filled_at) * PER_SECOND)
             filled_at = now
@@ -98,6 +106,11 @@ class EventRecorder:
                 continue
             tokens -= 1
             await self._send(body)
+
+    async def _make_room(self, latest: float) -> None:
+        """Wait while there is more urgent work, but not for ever."""
+        while self._is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(_TICK)
 
     async def _send(self, body: dict[str, Any]) -> None:
         namespace = body["metadata"]["namespace"]

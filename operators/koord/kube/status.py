@@ -23,6 +23,8 @@ from koord.kube.statement import Statement, is_said, render
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
 """Seconds after which a statement is written, however often it changes."""
+YIELD_SECONDS: Final = 2.0
+"""How much longer a statement makes room for writes that pods wait for, if it may."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
 MAX_INVALID: Final = 6
 """Attempts at what the server calls invalid: what other managers say is judged with it."""
@@ -80,17 +82,19 @@ class _Pending:
 class StatusWriter:
     """Writes statements about objects of any kind in one form. Run ``run`` in a task group.
 
+    ``is_busy`` tells whether there is more urgent work for the API server.
     ``has_subresource`` is False only for custom resources whose definition has no ``status``
     subresource. ``wall_clock`` gives seconds since the epoch.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every one is somebody to work with
         self,
         client: Client,
         form: Form,
         present: Present,
         *,
         has_subresource: bool = True,
+        is_busy: Callable[[], bool] = lambda: False,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.stats = StatusStats()
@@ -98,6 +102,7 @@ class StatusWriter:
         self._form = form
         self._present = present
         self._suffix = "/status" if has_subresource else ""
+        self._is_busy = is_busy
         self._wall_clock = wall_clock
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
         self._pending: dict[str, _Pending] = {}
@@ -127,7 +132,9 @@ class StatusWriter:
             while True:
                 await self._woken.wait()
                 now = time.monotonic()
-                for uid in [u for u, p in self._pending.items() if p.due <= now]:
+                # The urgent goes first; who waited for long is written all the same.
+                over = now - YIELD_SECONDS if self._is_busy() else now
+                for uid in [u for u, p in self._pending.items() if p.due <= over]:
                     if uid not in self._flying:
                         self._flying.add(uid)
                         group.create_task(self._settle(self._pending.pop(uid), slots))

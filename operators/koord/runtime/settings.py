@@ -82,7 +82,7 @@ class Settings(_Section):
     scheduler_name: str = Field(default="koord-scheduler", max_length=253, pattern=_DNS_SUBDOMAIN)
     scoring: Mapping[str, ResourceScore] = Field(default_factory=_default_scoring, max_length=64)
     http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
-    bind_concurrency: int = Field(default=100, ge=1, le=1000, strict=True)
+    bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     compat: Compat = Compat.NONE

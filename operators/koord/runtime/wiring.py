@@ -121,6 +121,7 @@ class Parts:
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
         )
+        self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
@@ -177,7 +178,9 @@ class Parts:
         self._loop.call_soon_threadsafe(call, *arguments)
 
     def _make_placement(self) -> PlacementController:
-        events = EventRecorder(self._client, "koord-placement", socket.gethostname())
+        events = EventRecorder(
+            self._client, "koord-placement", socket.gethostname(), is_busy=self._is_binding
+        )
         reports = WaitReports(
             state=self.reader.state,
             announcer=PlacementAnnouncer(
@@ -187,14 +190,9 @@ class Parts:
             ),
             clock=time.monotonic,
         )
-        binder = Binder(
-            self._client,
-            self._pods.form_of,
-            in_flight=self._settings.bind_concurrency,
-        )
         placement = PlacementController(
             state=self.reader.state,
-            binder=binder,
+            binder=self._binder,
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
@@ -211,7 +209,7 @@ class Parts:
     def _make_pod_group(self) -> PodGroupController:
         controller = PodGroupController(
             state=self.reader.state,
-            sink=PodGroupAnnouncer(self._make_group_writer("koord-podgroup")),
+            sink=PodGroupAnnouncer(self._make_group_writer("koord-podgroup", yields=True)),
             clock=time.monotonic,
             wall_clock=time.time,
         )
@@ -252,21 +250,42 @@ class Parts:
         sink = AcceptedAnnouncer(writer, seen)
         return AcceptedController(resource, sink, self._hand_over)
 
-    def _make_group_writer(self, manager: str) -> StatusWriter:
+    def _is_binding(self) -> bool:
+        """Whether pods wait for the answers to other writes: what is only told can wait."""
+        return self._binder.is_busy
+
+    def _make_group_writer(self, manager: str, *, yields: bool = False) -> StatusWriter:
         return self._make_writer(
             POD_GROUPS,
             applied_by(manager),
             lambda ref: self._groups.status_of(ref.uid),
             has_subresource=self._has_subresource,
+            yields=yields,
         )
 
     def _make_writer(
-        self, resource: str, form: Form, present: Present, *, has_subresource: bool = True
+        self,
+        resource: str,
+        form: Form,
+        present: Present,
+        *,
+        has_subresource: bool = True,
+        yields: bool = False,
     ) -> StatusWriter:
-        writer = StatusWriter(self._client, form, present, has_subresource=has_subresource)
+        writer = StatusWriter(
+            self._client,
+            form,
+            present,
+            has_subresource=has_subresource,
+            is_busy=self._is_binding if yields else _is_never_busy,
+        )
         self._writers.append((resource, writer))
         self.background.append(writer.run)
         return writer
+
+
+def _is_never_busy() -> bool:
+    return False
 
 
 def _count_by_reason(placement: PlacementController) -> dict[str, int]:
