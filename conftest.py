@@ -7,6 +7,8 @@ from hypothesis import settings
 
 # How long an example takes says more about the machine than about what is tested.
 settings.register_profile("koord", deadline=None)
+# Many more examples, for the night: pytest --hypothesis-profile=nightly --timeout=0
+settings.register_profile("nightly", deadline=None, max_examples=100_000)
 settings.load_profile("koord")
 
 _VECTORS = Path(__file__).parent / "tests" / "conformance" / "vectors"

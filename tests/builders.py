@@ -119,6 +119,10 @@ class PodBuilder:
     def uid(self, uid: str) -> Self:
         return self._set(uid=uid)
 
+    def quota(self, name: str, *, is_fixed: bool = False) -> Self:
+        """Name a quota by label; ``is_fixed``: the pod must never be evicted."""
+        return self._set(quota=name, is_fixed=is_fixed)
+
     def gang(self, key: GangKey) -> Self:
         """Name a PodGroup by label: the object carries the settings."""
         return self._set(gang=GangClaim(key=key, source=GangSource.POD_GROUP))

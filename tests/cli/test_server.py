@@ -234,7 +234,7 @@ def test_without_any_right_nothing_can_be_said(create, user, namespace) -> None:
 
 
 def test_without_the_right_to_list_nodes(create, create_group, user, ask, namespace) -> None:
-    kubeconfig = user("pods", "podgroups", everywhere=True)
+    kubeconfig = user("pods", "podgroups", "elasticquotas", everywhere=True)
     create("alone")
     answer = ask("pod", "alone", kubeconfig=kubeconfig)
     assert (answer["standing"], answer["reason"], answer["offers"]) == ("Waiting", None, [])

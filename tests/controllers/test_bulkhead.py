@@ -1,7 +1,7 @@
 """A unit that the planner cannot digest is refused alone."""
 
 import pytest
-from tests.builders import make_node, make_pod
+from tests.builders import GPU, make_node, make_pod
 
 from koord.controllers import bulkhead
 from koord.core.holds import HoldBook
@@ -10,6 +10,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
+from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InternalError
 from koord.core.state import ClusterState
 
@@ -19,7 +20,11 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
 ) -> None:
     state = ClusterState()
     state.upsert_node(make_node("n").gpu(8).build())
-    units = [unit_of(make_pod(name).gpu(4).build()) for name in ("a", "bad", "b")]
+    state.upsert_quota(QuotaSpec("team", max={GPU: 8}))
+    pods = [make_pod(name).gpu(4).quota("team").build() for name in ("a", "bad", "b")]
+    for pod in pods:
+        state.upsert_pod(pod)
+    units = [unit_of(pod) for pod in pods]
 
     def fail_on_bad(snapshot: object, asked: tuple[Unit, ...], scoring: Scoring) -> Plan:
         for unit in asked:
@@ -50,3 +55,13 @@ def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
     units = [unit_of(make_pod("p").gpu(8).build())]
     outcome = bulkhead.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
     assert len(outcome.placements) == 1
+
+
+def test_a_defect_of_quotas_is_logged_once_for_as_long_as_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = bulkhead.FailureLog()
+    broken = {"tree": ZeroDivisionError()}
+    for found in (broken, broken, {}, broken):
+        failures.note(found)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -11,7 +11,9 @@ from koord.core.gang.phase import TABLE
 from koord.core.gang.status import ConditionType
 from koord.core.reasons import ReasonCode
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gangs.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "gangs.md").read_text(encoding="utf-8")
+QUOTA_PAGE = (DOCS / "quota.md").read_text(encoding="utf-8")
 
 OTHER_PAGES = {keys.NETWORK_TOPOLOGY_SPEC, keys.NETWORK_TOPOLOGY_INDEX}
 UNUSED = {keys.TIMEOUT, keys.SCHEDULING_HINT, keys.SCHEDULING_HINT_DEPRECATED, keys.PREFIX}
@@ -42,4 +44,5 @@ def test_the_page_names_every_key() -> None:
 
 def test_the_page_names_every_condition_and_reason() -> None:
     assert [kind for kind in ConditionType if f"| `{kind}` |" not in PAGE] == []
-    assert [code for code in ReasonCode if f"| `{code}` |" not in PAGE] == []
+    pages = PAGE + QUOTA_PAGE
+    assert [code for code in ReasonCode if f"| `{code}` |" not in pages] == []

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koord.core.quota.status import Summary
 from koord.core.reasons import ReasonCode
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
@@ -37,6 +38,7 @@ def make_metrics() -> Metrics:
     metrics = Metrics()
     watch = {
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
+        "watch_quotas": lambda: metrics.watch_quotas(lambda: [Summary("q", max={"cpu": 1})]),
         "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),
         "watch_leader": lambda: metrics.watch_leader(lambda: True),
         "watch_reflectors": lambda: metrics.watch_reflectors(

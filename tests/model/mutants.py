@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import koord.controllers.commit as commit_module
 import koord.controllers.placement as placement_module
+import koord.core.charges as charges_module
 import koord.core.gang.permit as permit_module
 import koord.core.state as state_module
 import koord.kube.binder as binder_module
@@ -99,7 +100,7 @@ MUTANTS: dict[str, Replacement] = {
     "a server error is final": (binder_module, "is_transient", lambda _: False),
     "a conflict is final": (binder_module.Binder, "_look", _gone),
     "pods are not pinned": (release_module, "_pin", lambda *_: []),
-    "released pods hold no place": (state_module, "_node_charged", _charge_nodes_only),
+    "released pods hold no place": (charges_module, "node_charged", _charge_nodes_only),
     "outdated pods are tried again at once": (
         placement_module.Queue,
         "penalise",

@@ -22,6 +22,7 @@ API_VERSIONS: Final = {
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
     "persistentvolumes": ("v1", "PersistentVolume"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
+    "elasticquotas": ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
     "clusternetworktopologies": (
         "scheduling.koordinator.sh/v1alpha1",
         "ClusterNetworkTopology",

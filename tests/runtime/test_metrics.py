@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from koord.core.quota.status import Summary
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 from koord.runtime.metrics import Metrics
 
 
-def value_of(metrics, name, **labels):
+def value_of(metrics, name, /, **labels):
     return metrics.registry.get_sample_value(name, labels)
 
 
@@ -163,3 +164,17 @@ def test_names_follow_the_convention():
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names
     assert all(re.fullmatch(r"koord(_[a-z]+)+", name) for name in names), names
+
+
+def test_quotas_are_told_under_koordinators_names() -> None:
+    metrics = Metrics()
+    summaries = [
+        Summary("team", "org", max={"cpu": 4000}, share={"cpu": 2000}, used={"memory": 5}),
+    ]
+    metrics.watch_quotas(lambda: summaries)
+    labels = {"name": "team", "tree": "", "is_parent": "false", "parent": "org"}
+    name = "scheduler_elastic_quota_status"
+    assert value_of(metrics, name, **labels, field="runtime", resource="cpu") == 2000
+    assert value_of(metrics, name, **labels, field="used", resource="memory") == 5
+    summaries.clear()
+    assert value_of(metrics, name, **labels, field="max", resource="cpu") is None

@@ -94,11 +94,20 @@ class ElasticQuotaStatus(Model):
     """What the quota uses and whether its settings are in force."""
 
     used: ObservedResources | None = None
-    """What the pods of the quota use."""
+    """What the pods of the quota use, and those of all quotas below."""
+    runtime: ObservedResources | None = None
+    """What the quota is entitled to now."""
+    request: ObservedResources | None = None
+    """What is asked of the quota; its min, if that is more and it does not lend."""
+    guaranteed: ObservedResources | None = None
+    """What the quota is guaranteed where use is guaranteed."""
+    allocated: ObservedResources | None = None
+    """What its pods use and the quotas below are guaranteed, where use is guaranteed."""
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """What is the matter with the quota, Accepted among them."""
+    """What is the matter with the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
+    OverEntitlement, MinScaled."""
     last_valid_spec: KeptSpec | None = None
     """The settings in force while the current ones are invalid."""
 

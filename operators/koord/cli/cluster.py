@@ -1,8 +1,8 @@
 """Reads the cluster once, with the rights of whoever asks, into a ``ClusterState``.
 
-Pods, nodes and PodGroups are listed side by side and go through the decoding and translation of the
-operators. What must not be read is no error here but a *gap*; what it leaves open is for others to
-say.
+Pods, nodes, PodGroups, ElasticQuotas and topologies are listed side by side and go through the
+decoding and translation of the operators. What must not be read is no error here but a *gap*; what
+it leaves open is for others to say.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ from koord.kube.sources import (
     node_source,
     pod_group_source,
     pod_source,
+    quota_source,
     storage_class_source,
     topology_source,
     volume_source,
@@ -44,6 +45,7 @@ from koord.kube.sources import (
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import Condition, WireClaim, WirePod, WirePodGroup
 
@@ -126,6 +128,7 @@ class Reading:
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
+QUOTAS: Final = "elasticquotas.scheduling.sigs.k8s.io"
 TOPOLOGIES: Final = "clusternetworktopologies.scheduling.koordinator.sh"
 NAMESPACES: Final = "namespaces"
 CLAIMS: Final = "persistentvolumeclaims"
@@ -163,13 +166,14 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
     """
     reader = _Reader(client, target)
-    pods, groups = PodTranslator(), PodGroupTranslator()
+    pods, groups, quotas = PodTranslator(), PodGroupTranslator(), QuotaTranslator()
     try:
         async with asyncio.TaskGroup() as tasks:
             of_nodes = tasks.create_task(reader.read(NODES, node_source(reader.reject)))
             of_groups = tasks.create_task(
                 reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
             )
+            of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(quotas, reader.reject)))
             of_topologies = tasks.create_task(
                 reader.read(TOPOLOGIES, topology_source(TopologyTranslator(), reader.reject))
             )
@@ -189,24 +193,23 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
     state = ClusterState(compat=compat)
-    for topology in of_topologies.result():
-        state.upsert_topology(topology)
-    for node in of_nodes.result():
-        state.upsert_node(node)
-    for pod_group in (*of_groups.result(), *of_native.result()):
-        state.upsert_pod_group(pod_group)
-    for namespace in of_spaces.result():
-        state.upsert_namespace(namespace.name, namespace.labels)
-    for claim in of_claims.result():
-        state.upsert_claim(claim)
-    for volume in of_volumes.result():
-        state.upsert_volume(volume)
-    for storage_class in of_classes.result():
-        state.upsert_storage_class(storage_class)
+    _take(of_topologies, state.upsert_topology)
+    _take(of_nodes, state.upsert_node)
+    _take(of_groups, state.upsert_pod_group)
+    _take(of_native, state.upsert_pod_group)
+    _take(of_spaces, lambda one: state.upsert_namespace(one.name, one.labels))
+    _take(of_claims, state.upsert_claim)
+    _take(of_volumes, state.upsert_volume)
+    _take(of_classes, state.upsert_storage_class)
     state.volumes.is_known = not any(gap.resource in VOLUME_KINDS for gap in reader.gaps)
-    for pod in of_pods.result():
-        state.upsert_pod(pod)
+    _take(of_quotas, state.upsert_quota)
+    _take(of_pods, state.upsert_pod)
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
+
+
+def _take(objects: asyncio.Task[list[T]], upsert: Callable[[T], None]) -> None:
+    for one in objects.result():
+        upsert(one)
 
 
 _NAMESPACED: Final = (WirePod, WirePodGroup, WireClaim)

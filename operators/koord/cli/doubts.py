@@ -12,6 +12,7 @@ from koord.cli.cluster import (
     NODES,
     POD_GROUPS,
     PODS,
+    QUOTAS,
     TOPOLOGIES,
     VOLUME_KINDS,
     Extent,
@@ -32,6 +33,7 @@ _NODES_MATTER: Final = (
     r.NoDomainFits,
     r.MultipleNotMet,
     r.MembersApart,
+    *r.QUOTA_REASONS,
 )
 _SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
 _ROLE: Final = "the ClusterRole koord-user has it"
@@ -39,12 +41,13 @@ _ROLE: Final = "the ClusterRole koord-user has it"
 
 def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r.Reason | None:
     """Return a reason as far as it rests on what was read."""
-    matters = (
-        (_NODES_MATTER, are_nodes_unknown(reading)),
-        (_SETTINGS_MATTER, are_settings_unknown(reading)),
-        ((r.MissingTopology,), reading.extent_of(TOPOLOGIES) is Extent.NOTHING),
+    unknown = (
+        (are_nodes_unknown, _NODES_MATTER),
+        (are_quotas_unknown, r.QUOTA_REASONS),
+        (are_settings_unknown, _SETTINGS_MATTER),
+        (are_topologies_unknown, (r.MissingTopology,)),
     )
-    if any(isinstance(reason, kinds) and is_unknown for kinds, is_unknown in matters):
+    if any(is_unknown(reading) and isinstance(reason, kinds) for is_unknown, kinds in unknown):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
         return reason
@@ -70,6 +73,16 @@ def are_nodes_unknown(reading: Reading) -> bool:
 def are_settings_unknown(reading: Reading) -> bool:
     """Whether a gang without settings may have some."""
     return reading.extent_of(POD_GROUPS) is Extent.NOTHING
+
+
+def are_quotas_unknown(reading: Reading) -> bool:
+    """Whether nothing can be said about what quotas allow: a part of a tree is none."""
+    return reading.extent_of(QUOTAS) in {Extent.NAMESPACE, Extent.NOTHING}
+
+
+def are_topologies_unknown(reading: Reading) -> bool:
+    """Whether a topology that was not found may be there."""
+    return reading.extent_of(TOPOLOGIES) is Extent.NOTHING
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
@@ -120,6 +133,8 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
             yield "the cluster knows no PodGroups: kubectl apply --server-side -f crds/"
         case _:
             pass
+    if are_quotas_unknown(reading):
+        yield f"you may not list all {QUOTAS} ({_ROLE}): what quotas allow is not known"
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))
         count = len(reading.rejected)

@@ -23,6 +23,7 @@ from typing_extensions import override
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run the operators until SIGTERM or Ctrl-C.",
     "explain": "Say why a pod or a PodGroup waits, and what would help.",
+    "quota": "Show quotas, explain them, and ask what would be if.",
     "topology": "Show the domains of the network, and what is free in each.",
     "demo": "See gangs wait and start, on a real API server with fake nodes.",
     "sandbox": "A real Kubernetes control plane on this machine, without containers.",

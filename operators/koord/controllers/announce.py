@@ -16,6 +16,7 @@ from koord.core.gang.model import PodGroup
 from koord.core.gang.status import ConditionType
 from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
+from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
@@ -28,7 +29,13 @@ from koord.core.reasons import (
 )
 from koord.core.topology.book import Topology
 from koord.kube.events import EventRecorder, EventType
-from koord.kube.objects import ObjectRef, ref_of_pod, ref_of_pod_group, ref_of_topology
+from koord.kube.objects import (
+    ObjectRef,
+    ref_of_pod,
+    ref_of_pod_group,
+    ref_of_quota,
+    ref_of_topology,
+)
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
@@ -114,6 +121,23 @@ class PodGroupAnnouncer:
         """Set these fields and conditions of the status, and no others."""
         statement = Statement(conditions, {**fields, "observedGeneration": pod_group.generation})
         self.writer.say(ref_of_pod_group(pod_group), statement)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAnnouncer:
+    """Says what the elasticquota operator observes."""
+
+    writer: StatusWriter
+
+    def write_status(
+        self,
+        quota: QuotaSpec,
+        fields: Mapping[str, Any],
+        conditions: tuple[Condition, ...],
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+        statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
+        self.writer.say(ref_of_quota(quota), statement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ is refused instead, and says so.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
@@ -54,6 +54,24 @@ def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> 
         placements += outcome.placements
         refusals += outcome.refusals
     return Plan(tuple(placements), tuple(refusals))
+
+
+class FailureLog:
+    """Logs a defect that keeps the shares of a tree of quotas from being computed, once."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def note(self, failures: Mapping[str, Exception]) -> None:
+        """Take what fails now, tree -> defect."""
+        for tree, error in failures.items():
+            if self._told.get(tree) != repr(error):
+                log.error(
+                    "the shares of a tree of quotas cannot be computed; its pods wait",
+                    exc_info=error,
+                    extra={"tree": tree},
+                )
+        self._told = {tree: repr(error) for tree, error in failures.items()}
 
 
 def _plan_one(snapshot: Snapshot, unit: Unit, scoring: Scoring) -> Plan:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptBook, Attempts
-from koord.controllers.bulkhead import plan_keeping
+from koord.controllers.bulkhead import FailureLog, plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.core.gang.model import GangKey
 from koord.core.holds import HoldBook
 from koord.core.placement.scoring import Scoring
+from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Queue
@@ -85,6 +86,7 @@ class PlacementController:
     there is newer word of it."""
     _kept: dict[GangKey, int] = field(default_factory=dict)
     """What was kept for lost members in the cycle before."""
+    _failures: FailureLog = field(default_factory=FailureLog)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
@@ -169,9 +171,17 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
+        snapshots: list[Snapshot] = []
+
+        def make_snapshot() -> Snapshot:
+            snapshots.append(self.state.snapshot(lambda: self.queue.pending(*units.values())))
+            return snapshots[-1]
+
         outcome = plan_keeping(
-            self.holds, self.state.snapshot, tuple(units.values()), self.scoring, began
+            self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
+        self.state.note_served(snapshots[-1], outcome)
+        self._failures.note(self.state.quotas.failures)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

@@ -15,10 +15,11 @@ from koord.core.placement.obstacles import Obstacles
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import NodeOffer, offers
+from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.survey import SurveyedDomain, survey
 from koord.core.plan import Gathered, Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.queue import unit_of
+from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 
@@ -121,7 +122,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     if not isinstance(made, Ready):
         reason, standing = made, Standing.WAITING
     elif made.units:
-        outcome = plan(state.snapshot(), made.units, scoring)
+        outcome = plan(_snapshot(state), made.units, scoring)
         reason = _first_refusal(outcome)
         standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
         where = next((one for p in outcome.placements for one in p.gathered), where)
@@ -137,6 +138,11 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
         offers=_offers(state, waiting),
         network=_view(state, key, waiting, where),
     )
+
+
+def _snapshot(state: ClusterState) -> Snapshot:
+    """Return the state for a plan: what is left over of quotas is shared with all that waits."""
+    return state.snapshot(lambda: find_pending(state))
 
 
 def _view(
@@ -160,7 +166,7 @@ def _first_refusal(outcome: Plan) -> Reason:
 
 
 def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
-    return _first_refusal(plan(state.snapshot(), (unit,), scoring))
+    return _first_refusal(plan(_snapshot(state), (unit,), scoring))
 
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:

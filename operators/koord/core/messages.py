@@ -9,6 +9,7 @@ runbooks written for them go on working. Texts are bounded whatever they quote: 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
+from koord.core import quotatexts
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
 from koord.core.gather import NODE_LAYER, ROOT_LAYER
@@ -373,6 +374,12 @@ def _at_strength(reason: r.AtStrength) -> str:
 
 
 def _internal_error(reason: r.InternalError) -> str:
+    if reason.quota:
+        return (
+            f"a defect of the operators ({reason.error}) keeps the shares of quota {reason.quota} "
+            "from being computed; pods of other trees of quotas go on. Please report it with the "
+            "operators' log"
+        )
     return (
         f"a defect of the operators ({reason.error}) keeps this from being planned; all others go "
         "on. Please report it with the operators' log"
@@ -418,6 +425,7 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.ScheduleTimeout: _schedule_timeout,
     r.InternalError: _internal_error,
     r.WithinTime: _within_time,
+    **quotatexts.TEXTS,
 }
 
 

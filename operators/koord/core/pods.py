@@ -178,6 +178,10 @@ class Pod:
     is_gated: bool = False
     is_unschedulable: bool = False
     """Was left to kube-scheduler to bind, which has found no way to."""
+    quota: str = ""
+    """The quota that the pod names by label."""
+    is_fixed: bool = False
+    """Must never be evicted (label ``preemptible: "false"``)."""
     index: int = -1
     """Rank among the members of its gang; below 0: none."""
     attraction: str = ""

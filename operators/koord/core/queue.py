@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
+from koord.core.placement.quota_gate import QuotaGate
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
+    QUOTA_REASONS,
+    InternalError,
     MembersApart,
     MissingTopology,
     Reason,
@@ -61,6 +64,8 @@ class Queue:
         self._committing: dict[UnitKey, frozenset[str]] = {}
         """Unit -> the gangs that it decides about."""
         self._look_again: set[str] = set()
+        self._quotas_seen = (0, 0)
+        """What quotas allowed when units that wait for them were last looked at."""
         self._slept_for: dict[UnitKey, ReasonCode] = {}
         """Unit that sleeps, or was woken as it is -> why."""
 
@@ -81,6 +86,7 @@ class Queue:
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             self._wake(Relevance(changes, state.snapshot()))
+        self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
         """Take due units in order, at least one, together up to about ``most_pods`` pods."""
@@ -204,17 +210,56 @@ class Queue:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return (unit_of(pod),) if pod.is_plannable else None
 
+    def pending(self, *taken: Unit) -> list[Unit]:
+        """Return all units that wait, in order, with those that were taken for this cycle."""
+        asleep = (blocked.unit for blocked in self.blocked.values())
+        return sorted((*self._ready.values(), *asleep, *taken), key=_order_of)
+
+    def _wake_by_quota(self, state: ClusterState) -> None:
+        """Wake what a quota has refused that now has more room; nothing else can help it."""
+        refused = {key: one for key, one in self.blocked.items() if _is_of_quota(one.reason)}
+        if not refused:
+            return
+        gate = state.quota_gate(self.pending)
+        if gate is not None and state.quotas.version == self._quotas_seen:
+            return
+        self._quotas_seen = state.quotas.version
+        for key, blocked in refused.items():
+            if gate is None or _is_relieved(gate, blocked):
+                self._ready[key] = self.blocked.pop(key).unit
+
     def _wake(self, relevance: Relevance) -> None:
         for key, blocked in list(self.blocked.items()):
+            if _is_of_quota(blocked.reason):
+                continue
             is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE)
             if is_mended or any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
 
 
+def find_pending(state: ClusterState) -> list[Unit]:
+    """Return all units that wait in a state, in order, as a queue would make them anew."""
+    queue = Queue()
+    queue.absorb(state.everything(), state)
+    return queue.pending()
+
+
 def unit_of(pod: Pod) -> Unit:
     """Return the unit that a pod outside any gang is."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
+
+
+def _is_relieved(gate: QuotaGate, blocked: Blocked) -> bool:
+    try:
+        return gate.is_relieved(blocked.unit, blocked.reason)
+    except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it
+        return True
+
+
+def _is_of_quota(reason: Reason) -> bool:
+    is_unsolved = isinstance(reason, InternalError) and bool(reason.quota)
+    return is_unsolved or isinstance(reason, QUOTA_REASONS)
 
 
 def _order_of(unit: Unit) -> tuple[bool, int, float, UnitKey]:

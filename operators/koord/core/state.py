@@ -5,24 +5,32 @@ assigned but whose binding has not been seen counts as being on its node (*assum
 confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from koord.core.constraints import ClaimUse, PodConstraints, Profile
+from koord.core.charges import Charge, charge_of
+from koord.core.constraints import PodConstraints, Profile
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.placement.carriers import Carriers
 from koord.core.placement.network import Network
 from koord.core.placement.ports import HostPorts
+from koord.core.placement.quota_gate import QuotaGate
+from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.placement.residents import NOWHERE, Residents
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.surroundings import Neighbourhood
 from koord.core.placement.table import NodeTable
 from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
-from koord.core.pods import Handling, HostPort, Pod, PodShape
+from koord.core.plan import Plan, Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.quota.book import QuotaKey
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import Topology, TopologyBook
+from koord.core.units import Amounts
 
 
 @dataclass(slots=True)
@@ -81,29 +89,6 @@ class Feed:
         return changes
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What a pod takes from its node, wherever it would be admitted."""
-
-    node: str
-    requests: tuple[tuple[str, int], ...]
-    host_ports: tuple[HostPort, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """A pod that holds a place: its load, and what matters to other pods."""
-
-    load: _Load
-    profile: Profile
-    constraints: PodConstraints | None
-    claims: tuple[ClaimUse, ...]
-    is_leaving: bool
-    is_there: bool
-    """Whether others see it: room alone is kept for a daemon that has yet to be bound."""
-    shape: PodShape = field(compare=False)
-
-
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
@@ -119,11 +104,13 @@ class ClusterState:
         self._assumed: dict[str, str] = {}
         self._fading: set[str] = set()
         """Assumed only until their release is seen."""
-        self._charges: dict[str, _Charge] = {}
+        self._charges: dict[str, Charge] = {}
         self._on_node: dict[str, dict[str, int]] = {}
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
+        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules())
+        self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._residents = Residents(self._namespaces)
@@ -146,12 +133,57 @@ class ClusterState:
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
 
-    def snapshot(self) -> Snapshot:
-        """Return the cluster as it is now, for a planner to try things on."""
+    def snapshot(self, pending: Callable[[], Iterable[Unit]] = tuple) -> Snapshot:
+        """Return the cluster as it is now, for a planner to try things on.
+
+        ``pending`` returns the complete units that wait, in order: they share out what is left
+        over of quotas.
+        """
         around = Neighbourhood(self._namespaces, self._residents, self._carriers)
         snapshot = Snapshot(self.table, self._ports, around, self.volumes)
         snapshot.network = Network(self.topologies, self.attraction, self.book)
+        snapshot.quotas = self.quota_gate(pending)
         return snapshot
+
+    def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaGate | None:
+        """Return what quotas allow now; None without any quota."""
+        if not self.quotas.is_in_use:
+            return None
+        return QuotaGate(self.quotas, self.open_ledger(), pending)
+
+    def open_ledger(self) -> Ledger:
+        """Return what every quota may use and uses now."""
+        quotas = self.quotas
+        if self._quota_feed is None:
+            self._quota_feed = self.feed()
+        changes = self._quota_feed.drain()
+        moved = quotas.settle()
+        for one in self.pods.values() if moved else ():
+            if (one.quota, one.namespace) in moved:
+                if one.gang is None:
+                    changes.singles.add(one.uid)
+                else:
+                    changes.gangs.add(one.gang.key)
+        quotas.count_gangs(changes.gangs, self.book)
+        for uid in changes.singles:
+            pod = self.pods.get(uid)
+            if pod is None:
+                quotas.usage.remove(uid)
+            elif pod.gang is None:
+                quotas.count_pod(pod)
+        return Ledger(quotas.solve(self._used_on), quotas.rules)
+
+    def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Remember which quotas a plan has given leftovers to: others have their turn first."""
+        if snapshot.quotas is not None:
+            placed = {placement.unit for placement in plan.placements}
+            self.quotas.served |= snapshot.quotas.served_by(placed)
+
+    def _used_on(self, node: str) -> Amounts:
+        row = self.table.row_of[node]
+        return {
+            key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
+        }
 
     def company(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods that others see on a node, each with the node's row, by their keys."""
@@ -164,10 +196,14 @@ class ClusterState:
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
         feed = Feed(self)
-        singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
-        feed.note(Changes(set(self.table.row_of), set(self.book.keys()), singles))
+        feed.note(self.everything())
         self._feeds.append(feed)
         return feed
+
+    def everything(self) -> Changes:
+        """Return what a reader sees that has seen nothing yet."""
+        singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
+        return Changes(set(self.table.row_of), set(self.book.keys()), singles)
 
     @property
     def is_followed(self) -> bool:
@@ -222,6 +258,7 @@ class ClusterState:
         before = None if row is None else self.table.nodes[row]
         if before == node:
             return
+        self.quotas.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node)
         self.topologies.upsert_node(row, node.name, node.labels)
@@ -234,6 +271,7 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
+        self.quotas.remove_node(name)
         row = self.table.remove(name)
         if row is None:
             return
@@ -252,6 +290,14 @@ class ClusterState:
     def remove_pod_group(self, key: GangKey) -> None:
         """Forget a PodGroup that is gone."""
         self.book.remove_pod_group(key)
+
+    def upsert_quota(self, quota: QuotaSpec) -> None:
+        """Take in an ElasticQuota as observed."""
+        self.quotas.book.upsert(quota)
+
+    def remove_quota(self, key: QuotaKey) -> None:
+        """Forget an ElasticQuota that is gone."""
+        self.quotas.book.remove(key)
 
     def upsert_topology(self, topology: Topology) -> None:
         """Take in a network topology as observed."""
@@ -378,7 +424,7 @@ class ClusterState:
         return all(self.table.allocatable[column, row] >= amount for column, amount in needed)
 
     def _recharge(self, pod: Pod) -> None:
-        charge = _charge_of(pod)
+        charge = charge_of(pod)
         before = self._charges.get(pod.uid)
         if charge == before:
             return
@@ -413,7 +459,7 @@ class ClusterState:
         if is_free:
             self._changes.freed.add(node)
 
-    def _apply(self, row: int, charge: _Charge, count: int) -> None:
+    def _apply(self, row: int, charge: Charge, count: int) -> None:
         if row == NOWHERE:
             return
         self.table.charge(row, charge.shape, count)
@@ -421,7 +467,7 @@ class ClusterState:
             self._ports.charge(row, charge.load.host_ports, count)
         self._carry(row, charge, count)
 
-    def _carry(self, row: int, charge: _Charge, count: int) -> None:
+    def _carry(self, row: int, charge: Charge, count: int) -> None:
         if charge.constraints is not None:
             self._carriers.charge(row, charge.constraints, count)
 
@@ -436,37 +482,3 @@ class ClusterState:
             self._carry(row, charge, 1)
             if charge.is_there:
                 self._residents.move(slot, row)
-
-
-def _charge_of(pod: Pod) -> _Charge | None:
-    node = _node_charged(pod)
-    if not node:
-        return None
-    shape = pod.shape
-    load = _Load(node, shape.requests, shape.host_ports)
-    is_there = bool(pod.node) or pod.pinned
-    return _Charge(
-        load=load,
-        profile=pod.profile,
-        constraints=shape.constraints if is_there else None,
-        claims=pod.claims if is_there else (),
-        is_leaving=pod.is_terminating,
-        is_there=is_there,
-        shape=shape,
-    )
-
-
-def _node_charged(pod: Pod) -> str:
-    """Return the node whose resources a pod holds: its own, or the one that it is to go to.
-
-    Terminating pods hold theirs until they are gone. A pinned pod may be bound by kube-scheduler at
-    any moment, so its place is taken even while it waits; so is that of a daemon, or a fresh node
-    would be full before its daemons are there.
-    """
-    if pod.phase.is_terminal:
-        return ""
-    if pod.node:
-        return pod.node
-    if pod.pinned and pod.recorded and not pod.is_gated:
-        return pod.recorded.node
-    return pod.kept_on

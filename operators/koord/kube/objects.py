@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
+from koord.core.quota.model import QuotaSpec
 from koord.core.topology.book import Topology
 
 
@@ -39,6 +40,14 @@ def ref_of_pod_group(pod_group: PodGroup) -> ObjectRef:
     namespace, _, name = pod_group.key.partition("/")
     version = "scheduling.sigs.k8s.io/v1alpha1"
     return ObjectRef(version, "PodGroup", "podgroups", name, pod_group.uid, namespace)
+
+
+def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
+    """Return the reference of an ElasticQuota."""
+    version = "scheduling.sigs.k8s.io/v1alpha1"
+    return ObjectRef(
+        version, "ElasticQuota", "elasticquotas", quota.name, quota.uid, quota.namespace
+    )
 
 
 def ref_of_topology(topology: Topology) -> ObjectRef:

@@ -9,6 +9,7 @@ from koord.core.gang.model import PodGroup
 from koord.core.nodes import Namespace, Node
 from koord.core.placement.volumes import Claim, StorageClass, Volume
 from koord.core.pods import Pod
+from koord.core.quota.model import QuotaSpec
 from koord.core.topology.book import Topology
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
@@ -16,6 +17,7 @@ from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.namespaces import translate_namespace
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.translate.volumes import (
     translate_claim,
@@ -24,6 +26,7 @@ from koord.kube.translate.volumes import (
 )
 from koord.kube.wire import (
     WireClaim,
+    WireElasticQuota,
     WireNamespace,
     WireNativePodGroup,
     WireNode,
@@ -41,6 +44,7 @@ CLAIMS_PATH: Final = "/api/v1/persistentvolumeclaims"
 VOLUMES_PATH: Final = "/api/v1/persistentvolumes"
 STORAGE_CLASSES_PATH: Final = "/apis/storage.k8s.io/v1/storageclasses"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
+QUOTAS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
 NATIVE_POD_GROUPS_PATH: Final = f"/apis/{NATIVE_VERSION}/podgroups"
 
@@ -102,6 +106,20 @@ def native_pod_group_source(
         lambda wire: translate_native(wire, defaults),
         reject=reject,
         absent_on=(NotFound, Forbidden),
+    )
+
+
+def quota_source(
+    translator: QuotaTranslator, reject: Reject
+) -> Source[WireElasticQuota, QuotaSpec]:
+    """Every ElasticQuota; none where the kind is not served."""
+    return Source(
+        QUOTAS_PATH,
+        WireElasticQuota,
+        translator.translate,
+        translator.forget,
+        reject,
+        absent_on=(NotFound,),
     )
 
 

@@ -239,6 +239,21 @@ class WirePodGroup(Struct, gc=False):
     status: Raw = Raw()
 
 
+class ElasticQuotaSpec(Struct, gc=False):
+    """``spec`` of an ElasticQuota; the amounts stay raw."""
+
+    min: Raw = Raw()
+    max: Raw = Raw()
+
+
+class WireElasticQuota(Struct, gc=False):
+    """An ElasticQuota; its status stays raw until someone compares it."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
+    status: Raw = Raw()
+
+
 class TopologyLayer(Struct, rename="camel", gc=False):
     """One entry of ``spec.networkTopologySpec``."""
 

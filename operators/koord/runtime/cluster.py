@@ -6,8 +6,9 @@ Knows which kinds are read; what they mean is the business of the state and of t
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from koord.core.quota.book import key_of
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector, Source
@@ -18,6 +19,7 @@ from koord.kube.sources import (
     node_source,
     pod_group_source,
     pod_source,
+    quota_source,
     storage_class_source,
     topology_source,
     volume_source,
@@ -25,6 +27,7 @@ from koord.kube.sources import (
 from koord.kube.store import Change, Deleted, HasMeta
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
+QUOTAS: Final = "elasticquotas"
 TOPOLOGIES: Final = "clusternetworktopologies"
 NAMESPACES: Final = "namespaces"
 CLAIMS: Final = "persistentvolumeclaims"
@@ -42,6 +46,7 @@ ALL_KINDS: Final = (
     PODS,
     NODES,
     POD_GROUPS,
+    QUOTAS,
     TOPOLOGIES,
     NAMESPACES,
     CLAIMS,
@@ -54,6 +59,15 @@ W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
 
+class Translators(NamedTuple):
+    """Who translates objects and remembers what stands in them."""
+
+    pods: PodTranslator
+    pod_groups: PodGroupTranslator
+    quotas: QuotaTranslator
+    topologies: TopologyTranslator
+
+
 class ClusterReader:
     """Runs the reflectors of ``kinds`` and applies what they deliver to ``state``.
 
@@ -63,8 +77,7 @@ class ClusterReader:
     def __init__(
         self,
         client: Client,
-        pods: PodTranslator,
-        pod_groups: PodGroupTranslator,
+        translators: Translators,
         kinds: Sequence[str],
         *,
         compat: bool = False,
@@ -72,9 +85,7 @@ class ClusterReader:
         self.state = ClusterState(compat=compat)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
-        self._pods = pods
-        self._pod_groups = pod_groups
-        self.topologies = TopologyTranslator()
+        self._pods, self._pod_groups, self._quotas, self._topologies = translators
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind: self._make_reflectors()[kind]() for kind in kinds
         }
@@ -112,13 +123,18 @@ class ClusterReader:
                 state.upsert_pod_group,
                 lambda group: state.remove_pod_group(group.key),
             ),
+            QUOTAS: lambda: self._reflect(
+                quota_source(self._quotas, make(QUOTAS)),
+                state.upsert_quota,
+                lambda quota: state.remove_quota(key_of(quota)),
+            ),
             NATIVE_POD_GROUPS: lambda: self._reflect(
                 native_pod_group_source(self._pod_groups.defaults, make(NATIVE_POD_GROUPS)),
                 state.upsert_pod_group,
                 lambda group: state.remove_pod_group(group.key),
             ),
             TOPOLOGIES: lambda: self._reflect(
-                topology_source(self.topologies, make(TOPOLOGIES)),
+                topology_source(self._topologies, make(TOPOLOGIES)),
                 state.upsert_topology,
                 lambda topology: state.remove_topology(topology.name),
             ),

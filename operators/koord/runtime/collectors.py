@@ -5,7 +5,7 @@ The counters stay plain numbers where they are counted; only here do they become
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -54,6 +55,27 @@ class PendingCollector(Collector):
         )
         for reason, units in self.units_by_reason().items():
             family.add_metric([reason], units)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuotaCollector(Collector):
+    """The numbers of quotas, under the name and the labels that Koordinator gives them."""
+
+    summaries: Callable[[], Iterable[Summary]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "scheduler_elastic_quota_status",
+            "Numbers of quotas: CPU in thousandths, memory in bytes, others in pieces.",
+            labels=["name", "tree", "is_parent", "parent", "field", "resource"],
+        )
+        for summary in self.summaries():
+            is_parent = "true" if summary.is_parent else "false"
+            labels = [summary.name, summary.tree, is_parent, summary.parent]
+            for (field, resource), amount in measure(summary).items():
+                family.add_metric([*labels, field, resource], amount)
         yield family
 
 

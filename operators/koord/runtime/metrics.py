@@ -6,7 +6,7 @@ for when somebody scrapes. Each ``Metrics`` has a registry of its own, so severa
 interpreter without sharing counts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import get_args
 
 from prometheus_client import (
@@ -18,10 +18,12 @@ from prometheus_client import (
     generate_latest,
 )
 
+from koord.core.quota.status import Summary
 from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
     EventCollector,
     PendingCollector,
+    QuotaCollector,
     Recording,
     Reflecting,
     ReflectorCollector,
@@ -34,7 +36,7 @@ _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 12
 
 
 class Metrics:
-    """All series of the process, named ``koord_<area>_<what>_<unit>``."""
+    """All series of the process, named ``koord_<area>_<what>_<unit>`` but for Koordinator's own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -66,6 +68,10 @@ class Metrics:
     def watch_pending(self, units_by_reason: Callable[[], Mapping[str, int]]) -> None:
         """Ask ``units_by_reason`` at every scrape how many units wait, and why."""
         self.registry.register(PendingCollector(units_by_reason))
+
+    def watch_quotas(self, summaries: Callable[[], Iterable[Summary]]) -> None:
+        """Ask ``summaries`` at every scrape for the numbers of all quotas."""
+        self.registry.register(QuotaCollector(summaries))
 
     def watch_assumed(self, pods: Callable[[], int]) -> None:
         """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""

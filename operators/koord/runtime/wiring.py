@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from koord.api.compat import Compat
+from koord.api.elasticquota import ElasticQuota
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
@@ -20,11 +21,13 @@ from koord.controllers.announce import (
     AcceptedAnnouncer,
     PlacementAnnouncer,
     PodGroupAnnouncer,
+    QuotaAnnouncer,
     TopologyAnnouncer,
 )
 from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
@@ -33,14 +36,18 @@ from koord.kube.events import EventRecorder
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.topologies import TopologyTranslator
 from koord.runtime.cluster import (
     ALL_KINDS,
     NATIVE_POD_GROUPS,
     NODES,
     POD_GROUPS,
     PODS,
+    QUOTAS,
     TOPOLOGIES,
     ClusterReader,
+    Translators,
 )
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
@@ -51,25 +58,31 @@ if TYPE_CHECKING:
 
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
+QUOTA: Final = "elasticquota"
 TOPOLOGY: Final = "networktopology"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
+_READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    PLACEMENT: ALL_KINDS,
+    POD_GROUP: (PODS, NODES, POD_GROUPS, TOPOLOGIES),
+    QUOTA: (PODS, NODES, POD_GROUPS, QUOTAS),
+    TOPOLOGY: (NODES, TOPOLOGIES),
+}
+"""What each operator reflects; the others read their own resource by Kopf alone."""
 
 
 def kinds_of(operators: Collection[str], *, has_native: bool = False) -> tuple[str, ...]:
     """Return what is reflected for these operators."""
-    if PLACEMENT in operators:
-        kinds: tuple[str, ...] = ALL_KINDS
-    elif POD_GROUP in operators:
-        kinds = (PODS, NODES, POD_GROUPS, TOPOLOGIES)
-    else:
-        return (NODES, TOPOLOGIES) if TOPOLOGY in operators else ()
-    return (*kinds, NATIVE_POD_GROUPS) if has_native else kinds
+    read = {kind for name in operators for kind in _READ_BY.get(name, ())}
+    kinds = tuple(kind for kind in ALL_KINDS if kind in read)
+    return (*kinds, NATIVE_POD_GROUPS) if has_native and POD_GROUPS in read else kinds
 
 
 def resources_of(operators: Collection[str]) -> list[Names]:
     """Return the custom resources that must be installed for these operators."""
     names = [one.names for name, one in RESOURCE_OF_OPERATOR.items() if name in operators]
-    return [PodGroup.names, *names] if POD_GROUPS in kinds_of(operators) else names
+    kinds = kinds_of(operators)
+    read = [one.names for one in (PodGroup, ElasticQuota) if one.names.plural in kinds]
+    return [*read, *(one for one in names if one not in read)]
 
 
 class Parts:
@@ -100,16 +113,19 @@ class Parts:
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
+        self._quotas = QuotaTranslator()
+        self._topologies = TopologyTranslator()
         self.reader = ClusterReader(
             client,
-            self._pods,
-            self._groups,
+            Translators(self._pods, self._groups, self._quotas, self._topologies),
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
         )
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
+        if QUOTA in operators:
+            self._make_quota_status()
         if TOPOLOGY in operators:
             self._make_topology()
         self._accepted = [
@@ -201,11 +217,24 @@ class Parts:
         self.reader.listeners.append(controller.wake)
         return controller
 
+    def _make_quota_status(self) -> None:
+        writer = self._make_writer(
+            QUOTAS, applied_by("koord-quota"), lambda ref: self._quotas.status_of(ref.uid)
+        )
+        controller = QuotaStatusController(
+            state=self.reader.state,
+            sink=QuotaAnnouncer(writer),
+            is_synced=lambda: not self.reader.unsynced(),
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
+        self.metrics.watch_quotas(lambda: controller.summaries)
+
     def _make_topology(self) -> None:
         writer = self._make_writer(
             TOPOLOGIES,
             applied_by("koord-networktopology-tree"),
-            lambda ref: self.reader.topologies.status_of(ref.uid),
+            lambda ref: self._topologies.status_of(ref.uid),
         )
         controller = TopologyController(
             state=self.reader.state, sink=TopologyAnnouncer(writer), clock=time.monotonic

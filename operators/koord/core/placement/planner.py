@@ -18,6 +18,7 @@ from koord.core.gather import TopologyWish
 from koord.core.placement.domains import Domains, GatheredPods
 from koord.core.placement.fill import fill
 from koord.core.placement.gathering import find_gatherings
+from koord.core.placement.quota_gate import Admitted
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.shortage import explain_shortage
 from koord.core.placement.snapshot import Checkpoint, Snapshot
@@ -38,21 +39,30 @@ def plan(snapshot: Snapshot, units: Iterable[Unit], scoring: Scoring) -> Plan:
     refusals: list[Refusal] = []
     attempt = _Attempt(snapshot, scoring)
     units = list(units)
+    _note_constraints(snapshot, units)
     for unit in units:
-        for demand in unit.demands:
-            for pod in demand.pods:
-                if pod.shape.constraints is not None:
-                    snapshot.note(pod.shape.constraints)
-    for unit in units:
-        outcome = attempt.decide(unit)
+        admitted = snapshot.quotas.admit(unit) if snapshot.quotas else Admitted(unit)
+        if isinstance(admitted, Refusal):
+            refusals.append(admitted)
+            continue
+        outcome = attempt.decide(admitted.unit)
+        if snapshot.quotas:
+            snapshot.quotas.finish(admitted, outcome)
         if isinstance(outcome, Refusal):
-            refusals.append(outcome)
+            refusals.append(replace(outcome, pods=unit.pods))
             continue
         placements.append(outcome)
-        left_over = attempt.explain_left_over(unit, outcome)
+        left_over = admitted.add_left(attempt.explain_left_over(admitted.unit, outcome))
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
+
+
+def _note_constraints(snapshot: Snapshot, units: Iterable[Unit]) -> None:
+    for unit in units:
+        for pod in unit.pods:
+            if pod.shape.constraints is not None:
+                snapshot.note(pod.shape.constraints)
 
 
 class _Attempt:

@@ -6,7 +6,7 @@ it does not. It answers which nodes take a shape, and how many pods of it. It do
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,16 @@ from koord.core.placement.volumes import Claim, Volume, VolumeBook, volume_limit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady
 
-Checkpoint: TypeAlias = int
+if TYPE_CHECKING:
+    from koord.core.placement.quota_gate import QuotaGate
+
+
+class Checkpoint(NamedTuple):
+    """How much has been done: pods placed, and quotas charged."""
+
+    placed: int
+    charged: int
+
 
 _MANY: Final = 8
 """From so many rows on, arithmetic on arrays is faster than row by row."""
@@ -53,6 +62,8 @@ class Snapshot:
     ) -> None:
         self.table = table
         self.used: Ints = table.used.copy()
+        self.quotas: QuotaGate | None = None
+        """What quotas say; None where there are none."""
         self.version = 0
         self.network = NO_NETWORK
         self.around = Surroundings(neighbourhood, table)
@@ -66,13 +77,15 @@ class Snapshot:
 
     def checkpoint(self) -> Checkpoint:
         """Return a mark to roll back to."""
-        return len(self._log)
+        return Checkpoint(len(self._log), self.quotas.checkpoint() if self.quotas else 0)
 
     def rollback(self, mark: Checkpoint) -> None:
-        """Undo everything placed since ``mark``."""
-        while len(self._log) > mark:
+        """Undo everything placed, and charged to quotas, since ``mark``."""
+        while len(self._log) > mark.placed:
             placed = self._log.pop()
             self._apply(placed.row, placed.shape, -placed.count)
+        if self.quotas is not None:
+            self.quotas.rollback(mark.charged)
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:
         """Put ``count`` pods of a shape on a row. The caller has asked :meth:`room` before."""

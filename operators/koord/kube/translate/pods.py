@@ -5,6 +5,7 @@ stands its affinity, which conditions does it carry) is of interest to writers o
 uid, for as long as the pod waits for us.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import msgspec
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import own
+from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.core.constraints import Profile
@@ -28,6 +30,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 MAX_WORDS: Final = 1 << 17
 MAX_PROFILES: Final = 1 << 16
 
+_NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 _WRITTEN_CONDITIONS: Final = frozenset({own.PLACED, POD_SCHEDULED})
 
@@ -72,6 +75,7 @@ class PodTranslator:
     def translate(self, wire: WirePod) -> Pod:
         """Return the core's view of a pod. Raises ValueError if some part makes no sense."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
+        labels = meta.labels or _NO_LABELS
         shaped = self._shapes.look_up(wire)
         gates = [gate.name for gate in spec.scheduling_gates or ()]
         # A plan beside a gate is a copy: the release writes the one and removes the other.
@@ -103,6 +107,8 @@ class PodTranslator:
             is_unschedulable=recorded is not None
             and handling is Handling.NOT_OURS
             and _is_unschedulable(wire),
+            quota=self._word(labels.get(quota_keys.NAME, "")),
+            is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
             attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",

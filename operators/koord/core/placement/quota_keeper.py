@@ -1,0 +1,197 @@
+"""Quotas of the cluster as it is: joins quotas, gangs, pods and nodes.
+
+Keeps what pods ask and use in step with the state, and the fair shares with that. Without any
+ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate``.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from koord.core.gang.book import GangBook
+from koord.core.gang.quorum import find_quorum
+from koord.core.nodes import Node
+from koord.core.pods import Handling, Pod
+from koord.core.quota.assign import find_quota
+from koord.core.quota.book import QuotaBook
+from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
+from koord.core.quota.model import (
+    DEFAULT,
+    DEFAULT_TREE,
+    QuotaName,
+    QuotaRules,
+    TreeId,
+    Usage,
+)
+from koord.core.quota.registry import Facts
+from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.usage import PodUse, UsageBook
+from koord.core.reasons import Reached
+from koord.core.units import Amounts
+
+if TYPE_CHECKING:
+    from koord.core.plan import Unit, UnitKey
+    from koord.core.quota.pack import PendingUnit
+
+
+Claim: TypeAlias = tuple[str, str]
+"""What decides on the quota of a pod: its label, and its namespace."""
+
+
+class QuotaKeeper:
+    """Quotas in force, what their pods ask and use, and what each is entitled to."""
+
+    def __init__(self, rules: QuotaRules | None = None) -> None:
+        self.rules = rules or QuotaRules()
+        self.book = QuotaBook(self.rules)
+        self.usage = UsageBook(self.rules)
+        self.served: dict[QuotaName, float] = {}
+        """Quota -> when it was given leftovers last; see ``pack``."""
+        self._nodes: dict[str, Node] = {}
+        self._open: dict[str, int] | None = None
+        self._closed: list[Node] = []
+        self.charges: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
+        """What units ask that were looked at before; as long as they are the very same."""
+        self._members: dict[str, set[str]] = {}
+        """Gang -> uids of its pods that are counted."""
+        self._names: dict[Claim, QuotaName] = {}
+        self._bindings = -1
+        self.solutions: dict[TreeId, Solution] = {}
+        """Tree -> what was computed last."""
+        self.failures: dict[TreeId, Exception] = {}
+        """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._solved = 0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there is any ElasticQuota."""
+        return self.book.has_any
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Grows with everything that may let units through that were refused."""
+        return (self.book.bindings, self._solved)
+
+    def upsert_node(self, node: Node) -> None:
+        """Take in a node."""
+        self._nodes[node.name] = node
+        self._open = None
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node that is gone."""
+        self._nodes.pop(name, None)
+        self._open = None
+
+    def quota_of(self, pod: Pod) -> QuotaName:
+        """Return the quota that a pod counts for; the default quota if it is under none."""
+        claim = (pod.quota, pod.namespace)
+        name = self._names.get(claim)
+        if name is None:
+            name = self._names[claim] = self._resolve(claim)
+        return name
+
+    def _resolve(self, claim: Claim) -> QuotaName:
+        book = self.book
+        found = find_quota(*claim, book.registry, self.rules, book.is_written)
+        return found[0] if found else DEFAULT
+
+    def settle(self) -> frozenset[Claim]:
+        """Bring quotas into force; return the claims of pods that now lead to another quota."""
+        usage = self.usage.usage()
+        used = {name: one.used for name, one in usage.items()}
+        self.book.settle(Facts(labels=usage.keys(), used=used))
+        if self.book.bindings == self._bindings:
+            return frozenset()
+        self._bindings = self.book.bindings
+        before = self._names
+        self._names = {claim: self._resolve(claim) for claim in before}
+        self.charges.clear()
+        return frozenset(claim for claim in before if before[claim] != self._names[claim])
+
+    def count_gangs(self, gangs: Iterable[str], book: GangBook) -> None:
+        """Count the pods of gangs anew: no demand before the gang and its group are whole."""
+        touched = sorted({one for gang in gangs for one in book.group(gang).gangs})
+        for gang in touched:
+            members = book.members(gang)
+            for uid in self._members.pop(gang, set()) - members.keys():
+                self.usage.remove(uid)
+            if members:
+                self._members[gang] = set(members)
+        for gang in touched:
+            is_whole = isinstance(find_quorum(book, gang), Reached)
+            for pod in book.members(gang).values():
+                self.count_pod(pod, is_whole=is_whole)
+
+    def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
+        """Count a pod as it is now."""
+        is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
+        if pod.phase.is_terminal or (pod.is_terminating and not is_used):
+            self.usage.remove(pod.uid)
+            return
+        is_held = pod.handling is Handling.FOREIGN_GATE or (
+            pod.handling is Handling.NOT_OURS and pod.is_gated
+        )
+        self.usage.upsert(
+            PodUse(
+                pod.uid,
+                self.quota_of(pod),
+                pod.shape,
+                is_used=is_used,
+                is_ready=is_whole and not is_held,
+                is_fixed=pod.is_fixed,
+            )
+        )
+
+    def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
+        """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
+        usage = self.usage.usage()
+        registry = self.book.registry
+        totals = tree_totals(self._capacity(used_on), registry.specs.values())
+        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
+        trees = self.book.trees()
+        before, self.solutions, self.failures = self.solutions, {}, {}
+        for tree_id, tree in trees.items():
+            snapshot = Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
+            self._solve_tree(tree_id, snapshot, before.get(tree_id))
+        if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
+            self._solved += 1
+        return list(self.solutions.values())
+
+    def outside(self) -> Usage:
+        """Return what pods ask and use that are in no quota in force."""
+        specs = self.book.registry.specs
+        others = [one for name, one in self.usage.usage().items() if name not in specs]
+        return Usage(
+            submitted=add_up(one.submitted for one in others),
+            demand=add_up(one.demand for one in others),
+            used=add_up(one.used for one in others),
+        )
+
+    def failure_of(self, name: QuotaName) -> Exception | None:
+        """Return why the shares of a quota in force cannot be computed; None if they can."""
+        spec = self.book.registry.specs.get(name) if self.failures else None
+        return None if spec is None else self.failures.get(spec.tree_id)
+
+    def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot, before: Solution | None) -> None:
+        if before is not None and before.snapshot == snapshot:
+            self.solutions[tree_id] = before
+            return
+        try:
+            self.solutions[tree_id] = solve(snapshot, before)
+        except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
+            self.failures[tree_id] = error
+
+    def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
+        """Return what all nodes offer. One that takes no pods offers what runs on it already."""
+        if self._open is None:
+            counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
+            self._open = add_up(node.allocatable for node in counted)
+            self._closed = [
+                node
+                for node in self._nodes.values()
+                if is_closed(node) and not node.is_terminating and not is_counted(node, self.rules)
+            ]
+        return add_up((self._open, *(_held(node, used_on(node.name)) for node in self._closed)))
+
+
+def _held(node: Node, used: Amounts) -> dict[str, int]:
+    return {key: min(most, used.get(key, 0)) for key, most in node.allocatable.items()}

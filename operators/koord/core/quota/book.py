@@ -1,0 +1,193 @@
+"""Which quotas are in force: what is written where it is valid, else what was valid last.
+
+Objects come and go in any order; ``settle`` brings the quotas in force in line with them. What is
+written is tried oldest first, again and again until nothing more fits, so the outcome depends on
+the objects alone, not on the order in which they were seen. Of objects that contradict each other
+the older one wins. A quota that never was valid is not in force; its pods wait, and say why.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from koord.core.quota.defaults import fill_in
+from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota
+from koord.core.quota.hierarchy import check_create, check_update
+from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
+from koord.core.quota.registry import NO_FACTS, Facts, Registry
+from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
+
+QuotaKey: TypeAlias = str
+"""``namespace/name`` of an object; several objects may claim one name."""
+
+
+class QuotaBook:
+    """Objects as written, the quotas in force, and what is wrong with the others."""
+
+    def __init__(self, rules: QuotaRules | None = None) -> None:
+        self.rules = rules or QuotaRules()
+        self.registry = Registry()
+        self.problems: dict[QuotaKey, InvalidQuota] = {}
+        self.built_in: dict[QuotaName, QuotaSpec] = {}
+        """Objects of the built-in quotas, where there are any."""
+        self._written: dict[QuotaKey, QuotaSpec] = {}
+        self._last_valid: dict[QuotaKey, QuotaSpec] = {}
+        self._claims: dict[QuotaName, set[QuotaKey]] = {}
+        self._trees: dict[TreeId, QuotaTree] = {}
+        self._is_dirty = False
+        self.bindings = 0
+        """Grows whenever pods may belong to another quota than before."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is any object but the built-in quotas'."""
+        return bool(self._written)
+
+    def upsert(self, spec: QuotaSpec) -> None:
+        """Take in an object as written."""
+        if spec.name in BUILT_IN:
+            self.built_in[spec.name] = spec
+            return
+        key = key_of(spec)
+        before = self._written.get(key)
+        self._written[key] = spec
+        if before == spec:
+            return
+        self.bindings += 1
+        self._claims.setdefault(spec.name, set()).add(key)
+        if spec.last_valid is not None:
+            self._last_valid[key] = spec.last_valid
+        self._is_dirty = True
+
+    def remove(self, key: QuotaKey) -> None:
+        """Forget an object that is gone."""
+        spec = self._written.pop(key, None)
+        if spec is None:
+            name = key.rpartition("/")[2]
+            if name in self.built_in and key_of(self.built_in[name]) == key:
+                del self.built_in[name]
+            return
+        self.bindings += 1
+        self._claims[spec.name].discard(key)
+        self._last_valid.pop(key, None)
+        self.problems.pop(key, None)
+        in_force = self.registry.get(spec.name)
+        if in_force is not None and key_of(in_force) == key:
+            self._drop(spec.name)
+        self._is_dirty = True
+
+    @property
+    def written(self) -> Mapping[QuotaKey, QuotaSpec]:
+        """All objects as written, but those of built-in quotas."""
+        return self._written
+
+    def in_force(self, key: QuotaKey) -> QuotaSpec | None:
+        """Return what is in force of an object."""
+        spec = self.registry.get(key.rpartition("/")[2])
+        return spec if spec is not None and key_of(spec) == key else None
+
+    def is_written(self, name: QuotaName) -> bool:
+        """Whether any object claims a name, in force or not."""
+        return bool(self._claims.get(name))
+
+    def problem_of(self, name: QuotaName) -> InvalidQuota | None:
+        """Return what is wrong with the oldest object of a name."""
+        keys = sorted(self._claims.get(name, ()), key=self._age)
+        return next((self.problems[key] for key in keys if key in self.problems), None)
+
+    def trees(self) -> dict[TreeId, QuotaTree]:
+        """Return the trees of the quotas in force; an unchanged tree is the very same object."""
+        for tree_id in self.registry.trees() - self._trees.keys():
+            specs = [one for one in self.registry.specs.values() if one.tree_id == tree_id]
+            self._trees[tree_id] = make_tree(specs)
+        return {id_: tree for id_, tree in self._trees.items() if len(tree.specs) > 1}
+
+    def settle(self, facts: Facts = NO_FACTS) -> None:
+        """Bring into force whatever is valid now."""
+        if not self._is_dirty and not self._waits_for_facts():
+            return
+        self._is_dirty = False
+        self.problems = {}
+        self._drop_orphans()
+        while self._try_all(self._pending(), facts) or self._restore_all(facts):
+            pass
+
+    def _waits_for_facts(self) -> bool:
+        return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
+
+    def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what is written and not in force, oldest first."""
+        return [
+            (key, spec)
+            for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
+            if self.registry.get(spec.name) != fill_in(spec, self.registry)
+        ]
+
+    def _try_all(self, pending: Iterable[tuple[QuotaKey, QuotaSpec]], facts: Facts) -> bool:
+        progress = False
+        for key, spec in pending:
+            fault = self._try(key, fill_in(spec, self.registry), facts)
+            if fault is None:
+                self.problems.pop(key, None)
+                self._last_valid.pop(key, None)
+                progress = True
+            else:
+                self.problems[key] = fault
+        return progress
+
+    def _restore_all(self, facts: Facts) -> bool:
+        """Bring back what was valid before a restart, where what is written is not."""
+        for key in sorted(self._last_valid, key=self._age):
+            spec = self._last_valid[key]
+            if self.registry.get(spec.name) is None and self._try(key, spec, facts) is None:
+                del self._last_valid[key]
+                return True
+        return False
+
+    def _try(self, key: QuotaKey, spec: QuotaSpec, facts: Facts) -> InvalidQuota | None:
+        before = self.registry.get(spec.name)
+        is_update = before is not None and key_of(before) == key
+        check = check_update if is_update else check_create
+        fault = check(spec, self.registry, facts, self.rules)
+        if fault is None:
+            self._put(before, spec)
+        return fault
+
+    def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
+        if before is None or before.namespaces != spec.namespaces:
+            self.bindings += 1
+        self.registry.put(spec)
+        tree = self._trees.get(spec.tree_id)
+        if before is not None and before.tree_id != spec.tree_id:
+            self._trees.pop(before.tree_id, None)
+        if tree is not None and before is not None and spec.name in tree.layout.row_of:
+            self._trees[spec.tree_id] = replace_spec(tree, spec)
+        else:
+            self._trees.pop(spec.tree_id, None)
+
+    def _drop(self, name: QuotaName) -> None:
+        spec = self.registry.get(name)
+        if spec is not None:
+            self.bindings += 1
+            self.registry.drop(name)
+            self._trees.pop(spec.tree_id, None)
+
+    def _drop_orphans(self) -> None:
+        """Take out of force what hangs on a quota that is gone, and all below."""
+        while True:
+            orphans = [
+                spec.name
+                for spec in self.registry.specs.values()
+                if spec.parent != ROOT and self.registry.get(spec.parent) is None
+            ]
+            if not orphans:
+                return
+            for name in orphans:
+                self._drop(name)
+
+    def _age(self, key: QuotaKey) -> tuple[float, QuotaKey]:
+        return (self._written[key].created, key)
+
+
+def key_of(spec: QuotaSpec) -> QuotaKey:
+    """Return ``namespace/name`` of a quota's object."""
+    return f"{spec.namespace}/{spec.name}"

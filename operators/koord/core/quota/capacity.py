@@ -1,0 +1,64 @@
+"""How much there is to share out in each tree.
+
+The default tree has what the nodes offer, without the capacity of the other trees. Any other tree
+has what its root declares. From the default tree's goes what is used outside of all trees.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from koord.core.nodes import Node
+from koord.core.quota.model import DEFAULT_TREE, QuotaRules, QuotaSpec, TreeId
+from koord.core.units import Amounts
+
+_NOT_READY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+
+
+def is_counted(node: Node, rules: QuotaRules) -> bool:
+    """Whether a node is capacity: not if it goes away, nor if it takes no pods.
+
+    Koordinator counts nodes that are cordoned or not ready, too.
+    """
+    if node.is_terminating:
+        return False
+    return not (rules.counts_open_nodes_only and is_closed(node))
+
+
+def is_closed(node: Node) -> bool:
+    """Whether a node is cordoned or not ready."""
+    return node.is_unschedulable or any(taint.key in _NOT_READY for taint in node.taints)
+
+
+def add_up(amounts: Iterable[Amounts]) -> dict[str, int]:
+    """Return the sum of amounts, by resource."""
+    total: dict[str, int] = {}
+    for one in amounts:
+        for key, amount in one.items():
+            total[key] = total.get(key, 0) + amount
+    return total
+
+
+def subtract(total: Amounts, *parts: Amounts) -> dict[str, int]:
+    """Return what is left of ``total``, which may be less than nothing."""
+    left = dict(total)
+    for part in parts:
+        for key, amount in part.items():
+            left[key] = left.get(key, 0) - amount
+    return left
+
+
+def tree_totals(nodes: Amounts, specs: Iterable[QuotaSpec]) -> dict[TreeId, dict[str, int]]:
+    """Return the capacity of every tree, given what all counted nodes offer together."""
+    roots = [spec for spec in specs if spec.tree_id != DEFAULT_TREE and spec.is_tree_root]
+    taken = [spec.total for spec in roots if not spec.ignores_default_tree]
+    totals = {DEFAULT_TREE: subtract(nodes, *taken)}
+    for spec in roots:
+        totals[spec.tree_id] = add_up((totals.get(spec.tree_id, {}), spec.total))
+    return totals
+
+
+def shared_out(total: Amounts, outside: Mapping[str, int]) -> dict[str, int]:
+    """Return what the root of the default tree divides: without what is used outside of trees.
+
+    Only what some node offers counts: a resource that none offers is no shortage of ``outside``.
+    """
+    return {key: amount - outside.get(key, 0) for key, amount in total.items()}

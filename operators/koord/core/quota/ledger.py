@@ -1,0 +1,134 @@
+"""What every quota uses and may use, while units are tried on it.
+
+A ledger belongs to one planning cycle. Charging a unit adds what it asks to its quota and to all
+above; a rollback takes back everything since a checkpoint. Whether a charge is allowed is decided
+in ``admission``, not here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from koord.core.quota.model import Charge, QuotaName, QuotaRules, QuotaSpec
+from koord.core.quota.solve import Solution
+from koord.core.units import Amounts
+
+Checkpoint: TypeAlias = int
+"""How many charges there have been."""
+NOTHING_CHARGED: Final[Checkpoint] = 0
+Check: TypeAlias = Callable[[Charge], str]
+"""A check of somebody else's: what it has against a charge, empty if nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One quota of the ledger: its numbers, and the accounts from itself up to the top.
+
+    ``share`` is the fair share of the resources that max names. ``used`` and ``fixed_used`` count
+    the pods of all quotas below, too; they change while units are charged.
+    """
+
+    spec: QuotaSpec
+    share: Amounts
+    used: dict[str, int]
+    fixed_used: dict[str, int]
+    path: tuple[QuotaName, ...]
+
+    def limit(self, rules: QuotaRules) -> Amounts:
+        """Return what the quota may use in all."""
+        return self.share if rules.limits_by_share else self.spec.max
+
+
+class Ledger:
+    """The accounts of all trees, opened when first asked for.
+
+    Quotas without account have no limit and are not counted.
+    """
+
+    def __init__(
+        self,
+        solutions: Iterable[Solution],
+        rules: QuotaRules,
+        checks: Mapping[str, Check] | None = None,
+    ) -> None:
+        self.rules = rules
+        self.checks = checks or {}
+        """Checks of others by name, after our own of the quota itself."""
+        self._solutions = {
+            name: solution
+            for solution in solutions
+            for name in solution.snapshot.tree.layout.names[1:]
+        }
+        self._accounts: dict[QuotaName, Account] = {}
+        self._log: list[tuple[dict[str, int], str, int | None]] = []
+
+    def names(self) -> list[QuotaName]:
+        """Return all quotas that have an account, sorted."""
+        return sorted(self._solutions)
+
+    def solution(self, name: QuotaName) -> Solution:
+        """Return the solution of the tree that a quota is in."""
+        return self._solutions[name]
+
+    def account(self, name: QuotaName) -> Account:
+        """Return the account of a quota that is known to have one."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = _open(self._solutions[name], name)
+        return account
+
+    def find(self, name: QuotaName) -> Account | None:
+        """Return the account of a quota, if it has one."""
+        return self.account(name) if name in self._solutions else None
+
+    def used_by(self, names: Iterable[QuotaName], key: str) -> int:
+        """Return what quotas use of a resource, together."""
+        return sum(self.account(name).used.get(key, 0) for name in names)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return where the ledger stands now."""
+        return len(self._log)
+
+    def rollback(self, mark: Checkpoint) -> None:
+        """Take back every charge since ``mark``."""
+        while len(self._log) > mark:
+            amounts, key, before = self._log.pop()
+            if before is None:
+                del amounts[key]
+            else:
+                amounts[key] = before
+
+    def charge(self, charge: Charge) -> None:
+        """Count what is asked of a quota as used, there and in all quotas above."""
+        account = self.find(charge.quota)
+        if account is None:
+            return
+        request, fixed = mask(charge.request, account), mask(charge.fixed, account)
+        for name in account.path:
+            above = self.account(name)
+            self._count(above.used, request)
+            self._count(above.fixed_used, fixed)
+
+    def _count(self, amounts: dict[str, int], more: Amounts) -> None:
+        for key, amount in more.items():
+            self._log.append((amounts, key, amounts.get(key)))
+            amounts[key] = amounts.get(key, 0) + amount
+
+
+def mask(request: Amounts, account: Account) -> dict[str, int]:
+    """Return what a quota counts of a request: the resources that its max names."""
+    return {key: amount for key, amount in request.items() if key in account.spec.max}
+
+
+def _open(solution: Solution, name: QuotaName) -> Account:
+    tree = solution.snapshot.tree
+    row = tree.layout.row_of[name]
+    spec = tree.specs[row]
+    assert spec is not None, "the root has no account"  # noqa: S101 - for the type checker
+    return Account(
+        spec,
+        solution.share(name),
+        {key: column[row] for key, column in solution.used_with_children.items() if column[row]},
+        dict(solution.fixed_used_with_children.get(name, {})),
+        tree.path(name)[:-1],
+    )

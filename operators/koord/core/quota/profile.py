@@ -1,0 +1,94 @@
+"""ElasticQuotaProfile: the root quota of a tree, made of the nodes that a selector picks.
+
+The nodes of a profile are the capacity of a tree of its own; every other quota of the tree shares
+that. Pods of its quotas have to go to its nodes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from koord.core.nodes import Node
+from koord.core.quota.capacity import add_up, is_closed
+from koord.core.quota.model import QuotaName, TreeId
+from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
+from koord.core.units import Amounts
+
+GENERATED_MAX: Final = (2**63 - 1) // 2000
+"""Max of generated quotas: no limit, and still an int64 when somebody counts it in thousandths."""
+DEFAULT_KEYS: Final = ("cpu", "memory")
+
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored."""
+
+    namespace: str
+    name: str
+    quota_name: QuotaName
+    selector: LabelSelector
+    tree_id: TreeId = ""
+    ratio: Fraction | None = None
+    keys: tuple[str, ...] = DEFAULT_KEYS
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedQuota:
+    """The root quota of a profile's tree. ``unschedulable`` is the part on closed nodes."""
+
+    namespace: str
+    name: QuotaName
+    profile: str
+    tree_id: TreeId
+    labels: Mapping[str, str]
+    min: Amounts
+    max: Amounts
+    total: Amounts
+    unschedulable: Amounts
+
+
+def make_root_quota(profile: Profile, nodes: Iterable[Node]) -> GeneratedQuota:
+    """Return the quota that a profile stands for on these nodes."""
+    selected = [node for node in nodes if is_selected(node.labels, profile.selector)]
+    total = _scale(add_up(node.allocatable for node in selected), profile.ratio)
+    closed = add_up(node.allocatable for node in selected if is_closed(node))
+    return GeneratedQuota(
+        namespace=profile.namespace,
+        name=profile.quota_name,
+        profile=profile.name,
+        tree_id=profile.tree_id or make_tree_id(profile.namespace, profile.name),
+        labels=profile.labels,
+        min={key: total.get(key, 0) for key in profile.keys},
+        max=dict.fromkeys(profile.keys, GENERATED_MAX),
+        total=total,
+        unschedulable=_scale(closed, profile.ratio),
+    )
+
+
+def make_tree_id(namespace: str, name: str) -> TreeId:
+    """Return the id of a profile's tree where it names none: FNV-1a, 64 bits, in decimal."""
+    value = _FNV_OFFSET
+    for byte in f"{namespace}/{name}".encode():
+        value = (value ^ byte) * _FNV_PRIME & (2**64 - 1)
+    return str(value)
+
+
+def confine(terms: Sequence[SelectorTerm], selector: LabelSelector) -> tuple[SelectorTerm, ...]:
+    """Return required node affinity terms that hold on the nodes of a tree only."""
+    if not selector:
+        return tuple(terms)
+    return tuple(
+        SelectorTerm((*term.expressions, *selector), term.fields)
+        for term in terms or (SelectorTerm(),)
+    )
+
+
+def _scale(amounts: Amounts, ratio: Fraction | None) -> dict[str, int]:
+    if ratio is None or not 0 < ratio <= 1:
+        return dict(amounts)
+    return {key: amount * ratio.numerator // ratio.denominator for key, amount in amounts.items()}

@@ -1,0 +1,115 @@
+"""What is told about a quota: its numbers under the names of Koordinator, and what of it is new.
+
+The same summary makes the annotations, the status, the metrics and ``koord quota``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
+from koord.core.units import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All numbers of one quota. ``share`` is what Koordinator calls runtime.
+
+    ``submitted`` is what all live pods of the quota itself ask, ``demand`` what of it counts.
+    """
+
+    name: QuotaName
+    parent: QuotaName = ""
+    tree: TreeId = ""
+    is_parent: bool = False
+    min: Amounts = field(default_factory=dict)
+    max: Amounts = field(default_factory=dict)
+    weight: Amounts = field(default_factory=dict)
+    share: Amounts = field(default_factory=dict)
+    scaled_min: Amounts = field(default_factory=dict)
+    request: Amounts = field(default_factory=dict)
+    child_request: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    fixed_request: Amounts = field(default_factory=dict)
+    fixed_used: Amounts = field(default_factory=dict)
+    allocated: Amounts = field(default_factory=dict)
+    guaranteed: Amounts = field(default_factory=dict)
+    submitted: Amounts = field(default_factory=dict)
+    demand: Amounts = field(default_factory=dict)
+
+
+RECORDED: Final[Mapping[str, str]] = {
+    "runtime": "share",
+    "request": "request",
+    "child-request": "child_request",
+    "guaranteed": "guaranteed",
+    "allocated": "allocated",
+    "non-preemptible-request": "fixed_request",
+    "non-preemptible-used": "fixed_used",
+}
+"""Name of the annotation (and metric field) -> field of the summary."""
+
+MEASURED: Final[Mapping[str, str]] = {
+    **RECORDED,
+    "used": "used",
+    "min": "min",
+    "max": "max",
+    "sharedWeight": "weight",
+}
+"""Name of the metric field -> field of the summary."""
+
+
+def summarise(ledger: Ledger, name: QuotaName) -> Summary:
+    """Return the numbers of a quota that has an account."""
+    account, solution = ledger.account(name), ledger.solution(name)
+    spec = account.spec
+    usage = solution.snapshot.usage.get(name, NO_USAGE)
+    fixed = solution.fixed_demand_with_children.get(name, NOTHING)
+    return Summary(
+        name=name,
+        parent=spec.parent,
+        tree=spec.tree_id,
+        is_parent=spec.is_parent,
+        min=spec.min,
+        max=spec.max,
+        weight=spec.share_weight(),
+        share=account.share,
+        scaled_min=solution.minimum(name),
+        request=solution.request(name),
+        child_request=solution.child_request(name),
+        used=account.used,
+        fixed_request=fixed,
+        fixed_used=account.fixed_used,
+        allocated=solution.allocated(name),
+        guaranteed=solution.guaranteed(name),
+        submitted=usage.submitted,
+        demand=usage.demand,
+    )
+
+
+def recorded(summary: Summary) -> dict[str, Amounts]:
+    """Return what Koordinator writes into annotations, by name of the annotation."""
+    return {name: getattr(summary, attribute) for name, attribute in RECORDED.items()}
+
+
+def is_current(summary: Summary, annotations: Mapping[str, Amounts], used: Amounts) -> bool:
+    """Whether an object already carries these numbers; zeros and gaps are the same."""
+    return _is_same(summary.used, used) and all(
+        _is_same(amounts, annotations.get(name, NOTHING))
+        for name, amounts in recorded(summary).items()
+    )
+
+
+def measure(summary: Summary, unschedulable: Amounts = NOTHING) -> dict[tuple[str, str], int]:
+    """Return the metric of a quota: (field, resource) -> amount in canonical units."""
+    series = {
+        (name, key): amount
+        for name, attribute in MEASURED.items()
+        for key, amount in getattr(summary, attribute).items()
+    }
+    return series | {("unschedulable-resource", key): n for key, n in unschedulable.items()}
+
+
+def _is_same(one: Amounts, other: Amounts) -> bool:
+    return all(one.get(key, 0) == other.get(key, 0) for key in {**one, **other})

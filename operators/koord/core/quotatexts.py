@@ -1,0 +1,216 @@
+"""What users read about quotas: refusals of units, and what is wrong with an ElasticQuota.
+
+A part of ``messages``, which see. Koordinator's words stand in brackets, with its way of writing
+amounts.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from koord.core import reasons as r
+from koord.core.quota.conditions import Finding, QuotaCondition
+from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.units import format_amount
+
+_Amounts = tuple[tuple[str, int], ...]
+
+
+def insufficient_entitlement(reason: r.InsufficientEntitlement) -> str:
+    """Say that the fair share is used up."""
+    return (
+        f"quota {reason.quota} is entitled to {_short(reason)}; it gets more when other quotas "
+        f"want less or nodes are added ({_insufficient(reason)})"
+    )
+
+
+def insufficient_max(reason: r.InsufficientMax) -> str:
+    """Say that max would be exceeded."""
+    is_too_large = any(one.asked > one.limit for one in reason.shortages)
+    way_out = "raise its max" if is_too_large else "raise its max or wait for its own pods to end"
+    return f"quota {reason.quota} may use {_short(reason)}; {way_out} ({_insufficient(reason)})"
+
+
+def ancestor_insufficient(reason: r.AncestorInsufficient) -> str:
+    """Say which quota above has not enough."""
+    topo = " ".join(reason.topo)
+    return (
+        f"quota {reason.quota}, above {reason.topo[-1]}, may use {_short(reason)} "
+        f"(Insufficient quotas, quotaNameTopo: [{topo}], {_details(reason)})"
+    )
+
+
+def non_preemptible_over_min(reason: r.NonPreemptibleOverMin) -> str:
+    """Say that what must not be evicted would exceed min."""
+    return (
+        f"pods of quota {reason.quota} that must not be evicted may use {_short(reason)}, its min "
+        f"(Insufficient non-preemptible quotas, quotaName: {reason.quota}, "
+        f"min: {_write(reason.limit)}, nonPreemptibleUsed: {_write(reason.used)}, "
+        f"pod's request: {_write(reason.request)}, exceedDimensions: [{_keys(reason)}])"
+    )
+
+
+def quota_check_failed(reason: r.QuotaCheckFailed) -> str:
+    """Say whose check it was."""
+    return f"CheckPod failed for hook plugin {reason.check}, err: {reason.error}"
+
+
+def quota_is_parent(reason: r.QuotaIsParent) -> str:
+    """Say that pods must name a quota below."""
+    return (
+        f"quota {reason.quota} is a parent and takes no pods; label the pods with one of the "
+        f"quotas below it (pod can not be linked to a parentQuotaGroup,quota:{reason.quota})"
+    )
+
+
+def quota_not_in_force(reason: r.QuotaNotInForce) -> str:
+    """Say why the pods' quota is not known."""
+    return f"quota {reason.problem.quota} is not in force: {write_fault(reason.problem)}"
+
+
+def submission_exceeded(reason: r.SubmissionExceeded) -> str:
+    """Say that more was submitted than may wait and run."""
+    parts = [("requested", "asked"), ("used", "used"), ("limited", "limit")]
+    lists = (
+        f"{word}: "
+        + ",".join(
+            f"{short.resource}={format_amount(short.resource, getattr(short, name))}"
+            for short in reason.shortages
+            if name != "used" or short.used
+        )
+        for word, name in parts
+    )
+    return f"exceeded quota: {reason.quota}, {', '.join(lists)}"
+
+
+def write_fault(problem: InvalidQuota) -> str:
+    """Write what is wrong with a quota, and the way out."""
+    return _FAULTS[problem.fault].format(
+        quota=problem.quota,
+        other=problem.other,
+        key=problem.key,
+        value=_amount(problem, problem.value),
+        limit=_amount(problem, problem.limit),
+        text=problem.text,
+        count=problem.value,
+    )
+
+
+def write_finding(finding: Finding) -> str:
+    """Write a condition of a quota."""
+    if finding.problem is not None:
+        return write_fault(finding.problem)
+    amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in finding.amounts)
+    holds, absent = _FINDINGS[finding.kind]
+    return holds.format(amounts=amounts) if finding.holds else absent
+
+
+def _amount(problem: InvalidQuota, amount: int) -> str:
+    return format_amount(problem.key, amount)
+
+
+def _short(reason: r.QuotaExceeded) -> str:
+    """Write ``8 nvidia.com/gpu, uses 6 and is asked for 4 more``, for each resource."""
+    return "; ".join(
+        f"{format_amount(one.resource, one.limit)} {one.resource}, uses "
+        f"{format_amount(one.resource, one.used)} and is asked for "
+        f"{format_amount(one.resource, one.asked)} more"
+        for one in reason.shortages
+    )
+
+
+def _insufficient(reason: r.QuotaExceeded) -> str:
+    return f"Insufficient quotas, quotaName: {reason.quota}, {_details(reason)}"
+
+
+def _details(reason: r.QuotaExceeded) -> str:
+    return (
+        f"runtime: {_write(reason.limit)}, used: {_write(reason.used)}, "
+        f"pod's request: {_write(reason.request)}, exceedDimensions: [{_keys(reason)}]"
+    )
+
+
+def _keys(reason: r.QuotaExceeded) -> str:
+    return " ".join(one.resource for one in reason.shortages)
+
+
+def _write(amounts: _Amounts) -> str:
+    texts = ",".join(f"{key}:{format_amount(key, amount)}" for key, amount in amounts)
+    return texts or "<empty>"
+
+
+TEXTS: Final[Mapping[type[r.Reason], Callable[[Any], str]]] = {
+    r.InsufficientEntitlement: insufficient_entitlement,
+    r.InsufficientMax: insufficient_max,
+    r.AncestorInsufficient: ancestor_insufficient,
+    r.NonPreemptibleOverMin: non_preemptible_over_min,
+    r.QuotaCheckFailed: quota_check_failed,
+    r.QuotaIsParent: quota_is_parent,
+    r.QuotaNotInForce: quota_not_in_force,
+    r.SubmissionExceeded: submission_exceeded,
+}
+
+_FINDINGS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
+    QuotaCondition.READY: ("the quota is in force", "the quota is not in force"),
+    QuotaCondition.CONFIG_INVALID: ("", "what is written is in force"),
+    QuotaCondition.BORROWING: (
+        "uses {amounts} beyond what it is guaranteed",
+        "uses no more than it is guaranteed",
+    ),
+    QuotaCondition.LENDING: (
+        "does not ask for {amounts} of what it is guaranteed; others may use that meanwhile",
+        "asks for all that it is guaranteed, or lends nothing",
+    ),
+    QuotaCondition.OVER_ENTITLEMENT: (
+        "uses {amounts} more than it is entitled to now",
+        "uses no more than it is entitled to",
+    ),
+    QuotaCondition.MIN_SCALED: (
+        "is guaranteed {amounts} less than its min: there is less than is guaranteed in all",
+        "is guaranteed its min",
+    ),
+}
+"""What is said of a condition that holds, and of one that does not."""
+
+_FAULTS: Final[Mapping[QuotaFault, str]] = {
+    QuotaFault.ALREADY_EXISTS: "another ElasticQuota is called {quota}; names are unique in the "
+    "cluster: rename one",
+    QuotaFault.NAMESPACE_BOUND: "namespace {key} already belongs to quota {other}; take it out of "
+    "one of the two",
+    QuotaFault.PROTECTED: "{quota} is built in and cannot be changed",
+    QuotaFault.NOT_FOUND: "there is no quota {quota}",
+    QuotaFault.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",
+    QuotaFault.NEGATIVE_MIN: "min of {key} is {value}; it must not be negative",
+    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is no list of amounts: {text}",
+    QuotaFault.NEGATIVE_SHARED_WEIGHT: "the shared weight of {key} is {value}; it must not be "
+    "negative",
+    QuotaFault.MIN_KEY_NOT_IN_MAX: "min names {key} and max does not; name it in max, too",
+    QuotaFault.MIN_EXCEEDS_MAX: "min of {key} is {value}, above max {limit}; raise max or "
+    "lower min",
+    QuotaFault.INVALID_STRICT_KEYS: "annotation {key} is no list of resources: {text}",
+    QuotaFault.STRICT_KEY_NOT_IN_MAX: "{limit} of {key} are used and max does not name it, "
+    "although it is to be checked strictly",
+    QuotaFault.MAX_BELOW_USED: "max of {key} is {value}, below the {limit} in use, although it is "
+    "to be checked strictly",
+    QuotaFault.IS_PARENT_HAS_CHILDREN: "it has children, {other} among them, and must stay a "
+    "parent",
+    QuotaFault.IS_PARENT_HAS_PODS: "it has pods and cannot become a parent; move them to another "
+    "quota first",
+    QuotaFault.TREE_ID_CHANGED: 'the tree of a quota does not change: it is "{text}"',
+    QuotaFault.TREE_ID_MISMATCH_PARENT: 'its parent {other} is in another tree, "{text}"',
+    QuotaFault.TREE_ID_MISMATCH_CHILD: 'its child {other} is in another tree, "{text}"',
+    QuotaFault.PARENT_NOT_FOUND: "its parent {other} does not exist, or is not in force itself",
+    QuotaFault.PARENT_NOT_PARENT: "its parent {other} takes no children; label that one with "
+    'is-parent "true"',
+    QuotaFault.CYCLE: "its parent {other} is below itself",
+    QuotaFault.KEYS_NOT_SAME: "max of it and of {other} do not name the same resources: {key}",
+    QuotaFault.MAX_KEYS_NOT_INCLUDED: "max names {key}, which is not in the max above it ({other})",
+    QuotaFault.MIN_KEYS_NOT_INCLUDED: "min names {key}, which is not in the min above it ({other})",
+    QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT: "min of {key} adds up to {value} below {other}, "
+    "which is guaranteed {limit}",
+    QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN: "min of {key} of its children adds up to {value}, above "
+    "its own {limit}",
+    QuotaFault.GUARANTEE_UNSATISFIABLE: "the root of its tree, {other}, can guarantee {limit} of "
+    "{key}, not {value}",
+    QuotaFault.HAS_CHILD_QUOTAS: "it has {count} child quotas, {other} among them",
+    QuotaFault.HAS_PODS: "pods are labelled with it",
+}

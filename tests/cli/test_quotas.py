@@ -1,0 +1,128 @@
+"""``koord quota``: what it prints about clusters that never were."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import GPU, make_node, make_pod, make_pod_group
+from typer.testing import CliRunner
+
+from koord.cli import quotas
+from koord.cli.cluster import Reading
+from koord.cli.main import app
+from koord.core.quota.model import QuotaSpec
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.testing import Result
+
+
+def team(name: str, parent: str = "", minimum: int = 0, most: int = 16, **more: bool) -> QuotaSpec:
+    above = {"parent": parent} if parent else {}
+    return QuotaSpec(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above, **more)
+
+
+def make_state() -> ClusterState:
+    state = ClusterState()
+    for at in range(2):
+        state.upsert_node(make_node(f"n{at}").gpu(8).build())
+    for spec in (
+        team("org", most=16, is_parent=True, minimum=16),
+        team("a", "org", minimum=4),
+        team("b", "org", minimum=12),
+        team("lost", "gone"),
+    ):
+        state.upsert_quota(spec)
+    state.upsert_pod(make_pod("a-0").gpu(8).quota("a").running("n0").build())
+    state.upsert_pod(make_pod("b-0").gpu(8).quota("b").build())
+    state.upsert_pod_group(make_pod_group("default/g", min_member=2).build())
+    state.upsert_pod(make_pod("g-0").gpu(4).quota("b").gang("default/g").build())
+    return state
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(make_state()))
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(app, ["quota", *arguments])
+
+
+def lines(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+
+def test_tree(run: Callable[..., Result]) -> None:
+    assert lines(run("tree")) == [
+        "QUOTA RESOURCE MIN MAX ENTITLED USED DEMAND",
+        "org nvidia.com/gpu 16 16 16 8 16",
+        "a nvidia.com/gpu 4 16 8 8 8 borrows 4",
+        "b nvidia.com/gpu 12 16 8 0 8",
+        "Nodes to share out: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
+        "lost is not in force: its parent gone does not exist, or is not in force itself",
+    ]
+
+
+def test_tree_as_json(run: Callable[..., Result]) -> None:
+    document = json.loads(run("tree", "-o", "json").stdout)
+    assert [one["name"] for one in document["quotas"]] == ["org", "a", "b"]
+    assert document["quotas"][1]["entitled"] == {GPU: "8"}
+    assert document["invalid"][0]["reason"] == "ParentNotFound"
+
+
+def test_explain(run: Callable[..., Result]) -> None:
+    assert lines(run("explain", "q/b")) == [
+        "Quota q/b below org",
+        "RESOURCE MIN MAX ENTITLED USED DEMAND",
+        "nvidia.com/gpu 12 16 8 0 8",
+        "Submitted, but no demand yet: 4 nvidia.com/gpu (their gangs are not complete)",
+        "1 pod waits: MissingMembers",
+        "1 pod has a place, and will be bound",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lost", "quota lost is not in force: its parent gone does not exist"),
+        ("nobody", "quota nobody does not exist; in force: a, b, org"),
+    ],
+)
+def test_explain_of_what_is_not_there(run: Callable[..., Result], name: str, text: str) -> None:
+    result = run("explain", name)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("pods", "first"),
+    [
+        ("1", "1 pod of 8 nvidia.com/gpu in quota a would wait: InsufficientEntitlement"),
+        ("3", "3 pods of 8 nvidia.com/gpu in quota a would wait: InsufficientMax"),
+    ],
+)
+def test_what_if_it_does_not_fit(run: Callable[..., Result], pods: str, first: str) -> None:
+    assert lines(run("what-if", "a", "--pods", pods, "-r", f"{GPU}=8"))[0] == first
+
+
+def test_what_if_it_fits(run: Callable[..., Result]) -> None:
+    assert lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m")) == [
+        "2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would start now",
+        "2 pods have a place on 1 node",
+    ]
+
+
+@pytest.mark.parametrize("request_text", [f"{GPU}=lots", "=1", GPU])
+def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: str) -> None:
+    result = run("what-if", "a", "-r", request_text)
+    assert result.exit_code == 2
+    assert "--request" in result.stderr
+
+
+def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(ClusterState()))
+    assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]

@@ -1,0 +1,764 @@
+"""ElasticQuota: cases as the values of the core, asked with the rules of Koordinator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tests.conformance.compare import IGNORED, Exact
+
+from koord.api.keys import quota as keys
+from koord.core.budgets import Budget, split_by_budgets
+from koord.core.messages import render
+from koord.core.nodes import Node, Taint
+from koord.core.placement.requests import InitContainer, effective_requests
+from koord.core.pods import PodShape
+from koord.core.quota import hierarchy
+from koord.core.quota.admission import (
+    Balance,
+    check_ancestor,
+    check_fixed,
+    check_limit,
+    find_refusal,
+    try_charge,
+)
+from koord.core.quota.assign import find_quota, takes_pods
+from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
+from koord.core.quota.defaults import fill_in
+from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quota.ledger import Account, Ledger
+from koord.core.quota.model import (
+    DEFAULT,
+    KOORDINATOR,
+    ROOT,
+    SYSTEM,
+    Charge,
+    QuotaRules,
+    QuotaSpec,
+    Usage,
+)
+from koord.core.quota.preempt import (
+    Contender,
+    QuotaRoom,
+    choose_node_victims,
+    find_eligibility,
+    may_preempt,
+)
+from koord.core.quota.profile import Profile, confine, make_root_quota
+from koord.core.quota.registry import Facts, Registry
+from koord.core.quota.revoke import RunningUnit, choose_revoked
+from koord.core.quota.scale import scale_min
+from koord.core.quota.share import Level, share_level
+from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.status import Summary, is_current, measure, recorded
+from koord.core.quota.submission import check_submission
+from koord.core.quota.tree import make_tree
+from koord.core.quota.usage import PodUse, UsageBook, sum_pods
+from koord.core.quota.validate import check_spec
+from koord.core.selectors import Operator, Requirement, SelectorTerm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Fields = dict[str, Any]
+
+ERROR_KINDS = {
+    QuotaFault.NEGATIVE_MAX: "MaxNegative",
+    QuotaFault.NEGATIVE_MIN: "MinNegative",
+    QuotaFault.NEGATIVE_SHARED_WEIGHT: "SharedWeightNegative",
+    QuotaFault.STRICT_KEY_NOT_IN_MAX: "UsedKeyNotInMax",
+    QuotaFault.TREE_ID_MISMATCH_PARENT: "TreeIDMismatch",
+    QuotaFault.TREE_ID_MISMATCH_CHILD: "TreeIDMismatch",
+    QuotaFault.KEYS_NOT_SAME: "MaxKeysMismatch",
+    QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT: "SiblingsMinExceedParentMin",
+    QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN: "ChildrenMinExceedMin",
+    QuotaFault.NAMESPACE_BOUND: "NamespaceAlreadyBound",
+    QuotaFault.PROTECTED: "ForbiddenQuota",
+    QuotaFault.NOT_FOUND: "QuotaNotFound",
+    QuotaFault.IS_PARENT_HAS_CHILDREN: "HasChildren",
+    QuotaFault.IS_PARENT_HAS_PODS: "HasBoundPods",
+}
+"""Our codes, in the words of the cases; all others are the same."""
+
+REASONS = {
+    "InsufficientEntitlement": "InsufficientQuota",
+    "InsufficientMax": "InsufficientQuota",
+    "NonPreemptibleOverMin": "InsufficientNonPreemptibleQuota",
+}
+
+
+def make_spec(quota: Mapping[str, Any]) -> QuotaSpec:
+    return QuotaSpec(
+        name=quota.get("name", ""),
+        namespace=quota.get("namespace", ""),
+        parent=quota.get("parent") or ROOT,
+        is_parent=quota.get("isParent", False),
+        lends=quota.get("allowLent", True),
+        min=quota.get("min") or {},
+        max=quota.get("max") or {},
+        weight=quota.get("sharedWeight"),
+        tree_id=quota.get("treeId") or "",
+        is_tree_root=quota.get("isRoot", False),
+        is_forced=quota.get("allowForceUpdate", False),
+        namespaces=tuple(quota.get("namespaces") or ()),
+        strict_keys=tuple(quota.get("maxStrictCheckResourceKeys") or ()),
+        admission=quota.get("admission"),
+    )
+
+
+def make_rules(options: Mapping[str, bool] | None) -> QuotaRules:
+    options = options or {}
+    return replace(
+        KOORDINATOR,
+        scales_min=options.get("scaleMin", KOORDINATOR.scales_min),
+        guarantees_usage=options.get("guaranteeUsage", False),
+        has_default_quota=not options.get("disableDefaultQuota", False),
+        spares_default_quota=options.get("disableDefaultQuotaPreemption", True),
+    )
+
+
+def make_usage(quota: Mapping[str, Any]) -> Usage:
+    return Usage(
+        submitted=quota.get("selfRequest") or {},
+        demand=quota.get("selfRequest") or {},
+        used=quota.get("selfUsed") or {},
+        fixed_demand=quota.get("selfNonPreemptibleRequest") or {},
+        fixed_used=quota.get("selfNonPreemptibleUsed") or {},
+    )
+
+
+def make_solution(case: Mapping[str, Any], usage: Mapping[str, Usage] | None = None) -> Solution:
+    tree = make_tree(make_spec(quota) for quota in case["quotas"])
+    if usage is None:
+        usage = {quota["name"]: make_usage(quota) for quota in case["quotas"]}
+    total = shared_out(
+        case["total"], add_up((case.get("systemUsed") or {}, case.get("defaultUsed") or {}))
+    )
+    return solve(Snapshot(tree, total, usage, make_rules(case.get("options"))))
+
+
+def adapt_runtime_level(case: Mapping[str, Any]) -> Fields:
+    nodes = sorted(case["nodes"], key=lambda node: node["name"])
+    level = Level(
+        floors=[max(node["min"], node.get("guarantee", 0)) for node in nodes],
+        wants=[node["request"] for node in nodes],
+        weights=[node["sharedWeight"] for node in nodes],
+        lends=[node["allowLent"] for node in nodes],
+    )
+    shares = share_level(case["total"], level)
+    names = [node["name"] for node in nodes]
+    return {
+        "runtime": dict(zip(names, shares, strict=True)),
+        "properties": {
+            "sum_runtime": sum(shares),
+            "each_borrower_at_least_min": all(
+                share >= node["min"]
+                for share, node in zip(shares, nodes, strict=True)
+                if node["request"] > node["min"]
+            ),
+            **dict(zip(names, shares, strict=True)),
+        },
+    }
+
+
+def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
+    solution = make_solution(case)
+    ledger = Ledger([solution], solution.snapshot.rules)
+    names = ledger.names()
+    return {
+        "runtime": {name: solution.share(name) for name in names},
+        "autoScaleMin": {name: solution.minimum(name) for name in names},
+        "request": {name: solution.request(name) for name in (*names, ROOT)},
+        "childRequest": {name: solution.child_request(name) for name in names},
+        "limitedRequest": {name: solution.limited(name) for name in names},
+        "used": {name: ledger.account(name).used for name in names},
+        "nonPreemptibleRequest": dict(solution.fixed_demand_with_children),
+        "nonPreemptibleUsed": {name: ledger.account(name).fixed_used for name in names},
+        "allocated": {name: solution.allocated(name) for name in names},
+        "guaranteed": {name: solution.guaranteed(name) for name in names},
+    }
+
+
+def adapt_root_totals(case: Mapping[str, Any]) -> Fields:
+    if "defaultMax" in case:
+        return {"defaultRuntime": case["defaultMax"]}
+    solution = make_solution({"quotas": [], **case})
+    outside = (case.get("systemRequest") or {}, case.get("defaultRequest") or {})
+    return {
+        "rootRequest": add_up((solution.child_request(ROOT), *outside)),
+        "totalExceptSystemAndDefaultUsed": solution.snapshot.total,
+    }
+
+
+def adapt_node_totals(case: Mapping[str, Any]) -> Fields:
+    nodes: dict[str, Node] = {}
+    for event, name, *allocatable in case["events"]:
+        if event == "delete":
+            nodes.pop(name, None)
+        else:
+            nodes[name] = Node(
+                name, allocatable=allocatable[0], is_terminating=event == "add-deleting"
+            )
+    counted = (node.allocatable for node in nodes.values() if is_counted(node, KOORDINATOR))
+    return {"total": Exact(add_up(counted))}
+
+
+def adapt_tree_capacity(case: Mapping[str, Any]) -> Fields:
+    roots = [
+        QuotaSpec(
+            name=root["treeId"],
+            tree_id=root["treeId"],
+            is_tree_root=True,
+            ignores_default_tree=root["ignoreDefaultTree"],
+            total=root["totalResource"],
+        )
+        for root in case["treeRoots"]
+    ]
+    return {"treeTotals": tree_totals(add_up(case["nodesAllocatable"]), roots)}
+
+
+def adapt_scale_min(case: Mapping[str, Any]) -> Fields:
+    children = case["children"]
+    scaled: dict[str, Any] = {
+        child["name"]: {} if child["scalable"] else None for child in children
+    }
+    scalable = [child["scalable"] for child in children]
+    for key in sorted({key for child in children for key in child["min"]}):
+        minimum = [child["min"].get(key, 0) for child in children]
+        if key in case["total"]:
+            minimum = list(scale_min(case["total"][key], minimum, scalable))
+        for child, amount in zip(children, minimum, strict=True):
+            if child["scalable"]:
+                scaled[child["name"]][key] = amount
+    return {"scaledMin": scaled}
+
+
+def say(fault: InvalidQuota | None) -> Fields:
+    kind = None if fault is None else ERROR_KINDS.get(fault.fault, fault.fault.value)
+    return {"allowed": fault is None, "errorKind": kind, "httpCode": 400, "message": IGNORED}
+
+
+def adapt_validation_self(case: Mapping[str, Any]) -> Fields:
+    return say(check_spec(make_spec(case["quota"]), case["quota"].get("used") or {}))
+
+
+def make_edit(case: Mapping[str, Any]) -> hierarchy.Edit:
+    others = [case.get(name) for name in ("parentQuota", "childQuota", "siblingQuota", "oldQuota")]
+    registry = Registry(make_spec(quota) for quota in others if quota)
+    spec = make_spec(case["quota"])
+    guaranteed = {
+        quota["name"]: quota["guaranteed"]
+        for quota in (*others, case["quota"])
+        if quota and "guaranteed" in quota
+    }
+    rules = replace(
+        KOORDINATOR,
+        requires_same_keys=not case.get("enableUpdateResourceKey", False),
+        guarantees_usage=True,
+    )
+    before = registry.get(spec.name)
+    return hierarchy.Edit(spec, before, registry, Facts(guaranteed=guaranteed), rules)
+
+
+def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
+    registry = Registry(make_spec(quota) for quota in case["existing"])
+    declared = make_spec(case["quota"])
+    filled = fill_in(declared, registry)
+    return {
+        "parent": filled.parent,
+        "treeId": filled.tree_id,
+        "sharedWeight": Exact(filled.weight or {}),
+        "effectiveSharedWeight": declared.share_weight(),
+    }
+
+
+def adapt_validation_parent(case: Mapping[str, Any]) -> Fields:
+    registry = Registry(make_spec(quota) for quota in case["existing"])
+    spec = make_spec(case["quota"])
+    edit = hierarchy.Edit(spec, registry.get(spec.name), registry, Facts(), KOORDINATOR)
+    return say(hierarchy.check_parent(edit))
+
+
+def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
+    registry = Registry()
+    results = []
+    for step in case["steps"]:
+        pods = step.get("pods") or ()
+        facts = Facts(
+            labels={pod["quotaLabel"] for pod in pods if pod.get("quotaLabel")},
+            namespaces={pod["namespace"] for pod in pods},
+        )
+        spec = make_spec(step["quota"])
+        if step["op"] == "delete":
+            fault = hierarchy.check_delete(spec.name, registry, facts)
+            if fault is None:
+                registry.drop(spec.name)
+        else:
+            check = hierarchy.check_create if step["op"] == "create" else hierarchy.check_update
+            fault = check(fill_in(spec, registry), registry, facts, KOORDINATOR)
+            if fault is None:
+                registry.put(fill_in(spec, registry))
+        results.append({**say(fault), "namespaceMap": Exact(registry.owner_of)})
+    return {"results": results}
+
+
+def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
+    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    rules = replace(KOORDINATOR, parents_take_pods=case["supportParentQuotaSubmitPod"])
+    found = find_quota(case.get("newQuotaLabel") or "", "", registry, rules)
+    allowed = found is None or takes_pods(registry.get(found[0]), rules)
+    return {"allowed": allowed, "errorKind": None if allowed else "ParentQuotaNotAllowed"}
+
+
+def adapt_quota_resolution(case: Mapping[str, Any]) -> Fields:
+    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    pod = case["pod"]
+    rules = make_rules(case.get("options"))
+    found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, rules)
+    return {"quotaName": found[0] if found else None, "counted": found is not None}
+
+
+def describe_refusal(refusal: Any) -> Fields:
+    if refusal is None:
+        return {"admitted": True, "reason": None, "exceedDimensions": []}
+    return {
+        "admitted": False,
+        "reason": REASONS.get(refusal.code.value, refusal.code.value),
+        "rejectedBy": refusal.quota,
+        "exceedDimensions": [short.resource for short in refusal.shortages],
+        "min": dict(refusal.limit),
+        "nonPreemptibleUsed": dict(refusal.used),
+        "message": render(refusal),
+    }
+
+
+def adapt_admission_leaf(case: Mapping[str, Any]) -> Fields:
+    largest = {key: case["limit"].get(key, 0) for key in case["maxKeys"]}
+    account = Account(
+        QuotaSpec(case["quota"], min=case.get("min") or {}, max=largest),
+        share=case["limit"],
+        used=dict(case["used"]),
+        fixed_used=dict(case.get("nonPreemptibleUsed") or {}),
+        path=(case["quota"],),
+    )
+    request = {key: n for key, n in case["podRequest"].items() if key in case["maxKeys"]}
+    refusal = check_limit(account, request, KOORDINATOR)
+    if refusal is None and case.get("podNonPreemptible"):
+        return describe_refusal(check_fixed(account, request))
+    return describe_refusal(refusal)
+
+
+def adapt_admission_parent(case: Mapping[str, Any]) -> Fields:
+    names = [quota["quota"] for quota in case["path"]]
+    for depth, above in enumerate(case["path"]):
+        topo = tuple(reversed(names[: depth + 1]))
+        balance = Balance(above["limit"], above["used"], case["podRequest"])
+        refusal = check_ancestor(topo, balance)
+        if refusal is not None:
+            return describe_refusal(refusal)
+    return describe_refusal(None)
+
+
+def make_use(pod: Mapping[str, Any], *, is_used: bool) -> PodUse:
+    return PodUse(
+        uid=str(pod.get("name")),
+        quota=pod["quota"],
+        shape=PodShape(tuple(sorted(pod["request"].items()))),
+        is_used=is_used,
+        is_fixed=pod.get("nonPreemptible", False),
+    )
+
+
+def adapt_admission_nonpreemptible(case: Mapping[str, Any]) -> Fields:
+    pod = case["pod"]
+    uses = [make_use(one, is_used=True) for one in case["runningPods"]]
+    usage = sum_pods([*uses, make_use(pod, is_used=False)], KOORDINATOR)
+    solution = make_solution(case, usage)
+    fixed = pod["request"] if pod["nonPreemptible"] else {}
+    ledger = Ledger([solution], solution.snapshot.rules)
+    return describe_refusal(find_refusal(ledger, Charge(pod["quota"], pod["request"], fixed)))
+
+
+def adapt_accounting(case: Mapping[str, Any]) -> Fields:
+    if "boundPods" not in case:
+        spec = QuotaSpec("quota", max=dict.fromkeys(case["maxKeys"], 1 << 60))
+        usage = {"quota": Usage(used=case["usedBefore"])}
+        rules = replace(KOORDINATOR, limits_by_share=False)
+        ledger = Ledger([solve(Snapshot(make_tree([spec]), {}, usage, rules))], rules)
+        assert try_charge(ledger, [Charge("quota", case["podRequest"])]) is None
+        return {"used": Exact(ledger.account("quota").used)}
+    uses = [
+        make_use({"name": at, "quota": pod["quotaLabel"], **pod}, is_used=True)
+        for at, pod in enumerate(case["boundPods"])
+    ]
+    usage = sum_pods(uses, KOORDINATOR)
+    solution = make_solution({"total": add_up(case["nodes"]), **case}, usage)
+    names = [quota["name"] for quota in case["quotas"]]
+    ledger = Ledger([solution], KOORDINATOR)
+    default = usage.get(DEFAULT, Usage())
+    return {
+        "request": {
+            **{name: solution.request(name) for name in names},
+            DEFAULT: default.submitted,
+        },
+        "used": {**{name: ledger.account(name).used for name in names}, DEFAULT: default.used},
+        "quotaCountIncludingBuiltins": len({*ledger.names(), ROOT, SYSTEM, DEFAULT}),
+    }
+
+
+def adapt_pod_request(case: Mapping[str, Any]) -> Fields:
+    ignores = case.get("ignorePodOverhead", False)
+    requests = effective_requests(
+        case["containers"],
+        [
+            InitContainer(init, is_sidecar=init.get("restartPolicy") == "Always")
+            for init in case["initContainers"]
+        ],
+        overhead={} if ignores else case.get("overhead") or {},
+    )
+    return {"request": {key: amount for key, amount in requests if key != "pods"}}
+
+
+def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
+    """Let events of one pod go by; whether its quota exists decides which one it counts for."""
+    options = case.get("options") or {}
+    book = UsageBook(KOORDINATOR)
+    use = make_use({"name": "pod", "quota": "quota", "request": case["podRequest"]}, is_used=False)
+    quota_exists, is_reserved, is_bound = True, False, False
+    after = []
+    for event in case["events"]:
+        kind = event["event"]
+        quota_exists = event.get("quotaExists", quota_exists or kind == "createQuota")
+        is_reserved = kind == "reserve" or (is_reserved and kind != "unreserve")
+        is_bound = is_bound or bool(event.get("nodeName"))
+        if kind == "delete" or has_left(event, options):
+            book.remove("pod")
+        elif kind in {"add", "update", "reserve", "unreserve"} and quota_exists:
+            book.upsert(replace(use, is_used=is_reserved or is_bound))
+        usage = book.of("quota")
+        counters = {
+            "request": usage.submitted,
+            "used": usage.used,
+            "nonPreemptibleRequest": usage.fixed_demand,
+            "nonPreemptibleUsed": usage.fixed_used,
+            "pods": int(book.get("pod") is not None),
+        }
+        after.append(counters if quota_exists else None)
+    return {"after": after}
+
+
+def has_left(event: Mapping[str, Any], options: Mapping[str, bool]) -> bool:
+    if event["event"] != "terminating":
+        return False
+    if options.get("immediateIgnoreTerminatingPod"):
+        return True
+    age, grace = event["deletionTimestampAgeSeconds"], event["gracePeriodSeconds"]
+    return bool(options.get("ignoreTerminatingPod")) and age > grace
+
+
+def make_contender(pod: Mapping[str, Any], at: int = 0) -> Contender:
+    return Contender(
+        key=str(at),
+        quota=pod["quota"],
+        priority=pod["priority"],
+        request=pod.get("request") or {},
+        is_fixed=pod.get("nonPreemptible", False),
+        is_terminating=pod.get("terminating", False),
+    )
+
+
+def adapt_can_preempt(case: Mapping[str, Any]) -> Fields:
+    preemptor, victim = make_contender(case["preemptor"]), make_contender(case["victim"], 1)
+    return {"canPreempt": may_preempt(preemptor, victim, make_rules(case.get("options")))}
+
+
+def adapt_preempt_eligibility(case: Mapping[str, Any]) -> Fields:
+    pods = case.get("podsOnNode") if case.get("nominatedNode") else None
+    preemptor = Contender("", case.get("quota", ""), case.get("priority", 0), {})
+    verdict = find_eligibility(
+        preemptor,
+        None if pods is None else [make_contender(pod, at) for at, pod in enumerate(pods)],
+        is_never=case.get("preemptionPolicy") == "Never",
+        is_unresolvable=case.get("nominatedNodeStatus") == "UnschedulableAndUnresolvable",
+    )
+    return {"eligible": not verdict.value, "message": verdict.value}
+
+
+class LabelledPod:
+    def __init__(self, pod: Mapping[str, Any]) -> None:
+        self.namespace = pod["namespace"]
+        self.name = pod["name"]
+        self.labels = pod.get("labels") or {}
+
+
+def adapt_pdb_split(case: Mapping[str, Any]) -> Fields:
+    budgets = []
+    for budget in case["pdbs"]:
+        disrupted = frozenset(budget.get("disruptedPods") or ())
+        selector = make_selector(budget.get("selector"))
+        budgets.append(
+            Budget(budget["namespace"], selector, budget["disruptionsAllowed"], disrupted)
+        )
+    split = split_by_budgets(map(LabelledPod, case["pods"]), budgets)
+    return {"violating": len(split.violating), "nonViolating": len(split.others)}
+
+
+def make_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] | None:
+    if selector is None:
+        return None
+    equal = (
+        Requirement(key, Operator.IN, (value,))
+        for key, value in sorted((selector.get("matchLabels") or {}).items())
+    )
+    try:
+        others = [make_requirement(one) for one in selector.get("matchExpressions") or ()]
+    except ValueError:
+        return None
+    return (*equal, *others)
+
+
+def make_requirement(one: Mapping[str, Any]) -> Requirement:
+    return Requirement(one["key"], Operator(one["operator"]), tuple(one.get("values") or ()))
+
+
+def adapt_select_victims(case: Mapping[str, Any]) -> Fields:
+    preemptor = make_contender(case["preemptor"], -1)
+    pods = [make_contender(pod, at) for at, pod in enumerate(case["podsOnNode"])]
+    found = choose_node_victims(
+        preemptor,
+        [pod for pod in pods if may_preempt(preemptor, pod, KOORDINATOR)],
+        QuotaRoom(case["quotaUsed"], case["quotaLimit"]),
+        fits=lambda _: case["nodeFits"],
+    )
+    if found is None:
+        return {"victims": 0, "pdbViolations": 0, "status": "UnschedulableAndUnresolvable"}
+    return {
+        "victims": len(found.victims),
+        "pdbViolations": found.violations,
+        "status": "Success",
+    }
+
+
+def adapt_revoke(case: Mapping[str, Any]) -> Fields:
+    quotas = case.get("quotas") or [case]
+    revoked = []
+    for quota in quotas:
+        units = [
+            RunningUnit(
+                key=pod["name"],
+                request=pod["request"],
+                priority=pod["priority"],
+                is_fixed=pod.get("nonPreemptible", False),
+            )
+            for pod in quota["assignedPods"]
+        ]
+        used = add_up(unit.request for unit in units)
+        revoked += choose_revoked(units, used, quota["runtime"], KOORDINATOR)
+    names = [unit.key for unit in revoked]
+    return {"revoke": names, "revokeSet": names, "revokeCount": len(names)}
+
+
+def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
+    spec, request = make_spec(case["quota"]), case["podRequest"]
+    before = case["quota"]["childRequest"] or {}
+    options = case["options"]
+    is_checked = options.get("enableQuotaAdmission", False)
+    if case["operation"] == "UPDATE":
+        moved = case.get("oldPodQuotaLabel") != case["podQuotaLabel"]
+        is_checked = is_checked and options.get("enableQuotaAdmissionOnUpdate", False) and moved
+    if not is_checked or case["podQuotaLabel"] != spec.name:
+        return {"allowed": True, "childRequestAfter": before}
+    refusal = check_submission(spec, before, request)
+    if refusal is not None:
+        return {"allowed": False, "message": render(refusal), "childRequestAfter": before}
+    return {"allowed": True, "childRequestAfter": add_up((before, request))}
+
+
+def adapt_limit_request(case: Mapping[str, Any]) -> Fields:
+    if "delta" in case:
+        after = {"request": clamp(case["requestBefore"], case["delta"])}
+        return {**after, "used": clamp(case["usedBefore"], case["delta"])}
+    spec = QuotaSpec("quota", max=case["max"])
+    usage = {"quota": Usage(submitted=case["request"])}
+    solution = solve(Snapshot(make_tree([spec]), {}, usage, KOORDINATOR))
+    return {"limitedRequest": solution.limited("quota")}
+
+
+def clamp(*requests: Mapping[str, int]) -> Mapping[str, int]:
+    uses = [
+        make_use({"name": at, "quota": "quota", "request": request}, is_used=True)
+        for at, request in enumerate(requests)
+    ]
+    return sum_pods(uses, KOORDINATOR)["quota"].used
+
+
+def make_summary(case: Mapping[str, Any]) -> Summary:
+    given = case["summary"]
+    return Summary(
+        name=given.get("name", ""),
+        parent=given.get("parent", ""),
+        tree=given.get("tree", ""),
+        is_parent=given.get("isParent", False),
+        min=given.get("min") or {},
+        max=given.get("max") or {},
+        weight=given.get("sharedWeight") or {},
+        share=given.get("runtime") or {},
+        request=given.get("request") or {},
+        child_request=given.get("childRequest") or {},
+        used=given.get("used") or {},
+        fixed_request=given.get("nonPreemptibleRequest") or {},
+        fixed_used=given.get("nonPreemptibleUsed") or {},
+        allocated=given.get("allocated") or {},
+        guaranteed=given.get("guaranteed") or {},
+    )
+
+
+def adapt_status_sync(case: Mapping[str, Any]) -> Fields:
+    summary = make_summary(case)
+    annotations = {
+        key.removeprefix(keys.PREFIX): amounts for key, amounts in case["annotations"].items()
+    }
+    if is_current(summary, annotations, case["statusUsed"]):
+        return {"patched": False}
+    return {
+        "patched": True,
+        "annotations": {f"{keys.PREFIX}{name}": n for name, n in recorded(summary).items()},
+        "statusUsed": summary.used,
+    }
+
+
+def adapt_metrics(case: Mapping[str, Any]) -> Fields:
+    summary = make_summary(case)
+    series = measure(summary, case["unschedulableResource"] if case["isTreeRoot"] else {})
+    return {
+        "labels": {
+            "name": summary.name,
+            "parent": summary.parent,
+            "is_parent": str(summary.is_parent).lower(),
+            "tree": summary.tree,
+        },
+        "series": [
+            {"field": field, "resource": key, "value": n} for (field, key), n in series.items()
+        ],
+        "afterDelete": 0,
+    }
+
+
+def adapt_hook(case: Mapping[str, Any]) -> Fields:
+    solution = solve(Snapshot(make_tree([QuotaSpec("quota")]), {}, {}, KOORDINATOR))
+    checks = {case["hookKey"]: lambda _: case["hookError"] or ""}
+    ledger = Ledger([solution], KOORDINATOR, checks)
+    refusal = try_charge(ledger, [Charge("quota", {})])
+    return {"admitted": refusal is None, "message": render(refusal) if refusal else ""}
+
+
+def adapt_path(case: Mapping[str, Any]) -> Fields:
+    tree = make_tree(QuotaSpec(name, parent=parent) for name, parent in case["parents"].items())
+    return {"paths": [list(tree.path(name)) for name in case["queries"]]}
+
+
+def adapt_profile(case: Mapping[str, Any]) -> Fields:
+    given = case["profile"]
+    resource_keys = given["annotations"].get(keys.RESOURCE_KEYS)
+    profile = Profile(
+        namespace=given["namespace"],
+        name=given["name"],
+        quota_name=given["quotaName"],
+        selector=make_selector(given["nodeSelector"]),
+        tree_id=given["labels"].get(keys.TREE_ID, ""),
+        ratio=Fraction(given["resourceRatio"]) if given["resourceRatio"] else None,
+        labels=given["quotaLabels"],
+        **({"keys": tuple(json.loads(resource_keys))} if resource_keys else {}),
+    )
+    nodes = [
+        Node(
+            node["name"],
+            labels=node["labels"],
+            allocatable=node["allocatable"],
+            is_unschedulable=node.get("unschedulable", False),
+            taints=() if node["ready"] else (Taint("node.kubernetes.io/not-ready"),),
+        )
+        for node in case["nodes"]
+    ]
+    quota = make_root_quota(profile, nodes)
+    return {
+        "min": Exact(quota.min),
+        "max": Exact(quota.max),
+        "totalResource": Exact(quota.total),
+        "unschedulableResource": Exact(quota.unschedulable),
+        "labels": {
+            **quota.labels,
+            keys.PROFILE: quota.profile,
+            keys.TREE_ID: quota.tree_id,
+            keys.IS_ROOT: "true",
+        },
+    }
+
+
+def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
+    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    pod = case["pod"]
+    terms = [
+        SelectorTerm(tuple(make_requirement(one) for one in term))
+        for term in pod["requiredNodeSelectorTerms"]
+    ]
+    found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, KOORDINATOR)
+    spec = registry.get(found[0]) if found and case["multiQuotaTree"] else None
+    selectors = [
+        make_selector(profile["nodeSelector"])
+        for profile in case["profiles"]
+        if spec and spec.tree_id and profile["treeId"] == spec.tree_id
+    ]
+    confined = confine(terms, selectors[0] if selectors else None)
+    return {
+        "requiredNodeSelectorTerms": [
+            [
+                {"key": one.key, "operator": one.operator.value, "values": list(one.values)}
+                for one in term.expressions
+            ]
+            for term in confined
+        ]
+    }
+
+
+ADAPTERS = {
+    "runtime_level": adapt_runtime_level,
+    "runtime_tree": adapt_runtime_tree,
+    "request_aggregation": adapt_runtime_tree,
+    "guarantee": adapt_runtime_tree,
+    "root_totals": adapt_root_totals,
+    "node_totals": adapt_node_totals,
+    "tree_capacity": adapt_tree_capacity,
+    "scale_min": adapt_scale_min,
+    "defaulting": adapt_defaulting,
+    "validation_self": adapt_validation_self,
+    "validation_keys": lambda case: say(hierarchy.check_keys(make_edit(case))),
+    "validation_tree_id": lambda case: say(hierarchy.check_tree_id(make_edit(case))),
+    "validation_min_sum": lambda case: say(hierarchy.check_min_sum(make_edit(case))),
+    "validation_guarantee": lambda case: say(hierarchy.check_guarantee(make_edit(case))),
+    "validation_parent": adapt_validation_parent,
+    "validation_sequence": adapt_validation_sequence,
+    "validation_pod": adapt_validation_pod,
+    "quota_resolution": adapt_quota_resolution,
+    "admission_leaf": adapt_admission_leaf,
+    "admission_parent": adapt_admission_parent,
+    "admission_nonpreemptible": adapt_admission_nonpreemptible,
+    "accounting": adapt_accounting,
+    "pod_request": adapt_pod_request,
+    "pod_lifecycle": adapt_pod_lifecycle,
+    "can_preempt": adapt_can_preempt,
+    "preempt_eligibility": adapt_preempt_eligibility,
+    "pdb_split": adapt_pdb_split,
+    "select_victims": adapt_select_victims,
+    "revoke": adapt_revoke,
+    "pod_quota_admission": adapt_pod_quota_admission,
+    "status_sync": adapt_status_sync,
+    "metrics": adapt_metrics,
+    "hook": adapt_hook,
+    "limit_request": adapt_limit_request,
+    "path": adapt_path,
+    "profile": adapt_profile,
+    "tree_affinity": adapt_tree_affinity,
+}

@@ -1,0 +1,69 @@
+"""Short ways to write quotas, and to ask what each is entitled to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from koord.core.pods import PodShape
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import KOORDINATOR, ROOT, Charge, QuotaRules, QuotaSpec, Usage
+from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.tree import make_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+GI = 1 << 30
+GPU = "nvidia.com/gpu"
+OURS = QuotaRules()
+BOTH = [OURS, KOORDINATOR]
+
+
+def quota(
+    name: str,
+    parent: str = ROOT,
+    *,
+    min: int = 0,  # noqa: A002 - as the field is called
+    max: int = 1 << 40,  # noqa: A002
+    key: str = "cpu",
+    **more: Any,
+) -> QuotaSpec:
+    """Make a quota of one resource; ``weight`` is a number, too."""
+    if "weight" in more:
+        more["weight"] = {key: more["weight"]}
+    return QuotaSpec(name, parent=parent, min={key: min}, max={key: max}, **more)
+
+
+def wants(amount: int, used: int = 0, key: str = "cpu") -> Usage:
+    """Make the usage of pods that ask ``amount`` in all, of which ``used`` have a node."""
+    return Usage(submitted={key: amount}, demand={key: amount}, used={key: used})
+
+
+def settle(
+    specs: Iterable[QuotaSpec],
+    total: Mapping[str, int] | int,
+    usage: Mapping[str, Usage | int],
+    rules: QuotaRules = OURS,
+) -> Solution:
+    """Solve a tree; numbers stand for ``cpu``."""
+    used = {name: wants(one) if isinstance(one, int) else one for name, one in usage.items()}
+    capacity = {"cpu": total} if isinstance(total, int) else total
+    return solve(Snapshot(make_tree(specs), capacity, used, rules))
+
+
+def shares(solution: Solution, key: str = "cpu") -> dict[str, int]:
+    """Return what each quota is entitled to of one resource."""
+    names = solution.snapshot.tree.layout.names[1:]
+    return {name: solution.share(name)[key] for name in names}
+
+
+def make_ledger(*args: Any, rules: QuotaRules = OURS) -> Ledger:
+    return Ledger([settle(*args, rules)], rules)
+
+
+def charge(name: str, amount: int, key: str = "cpu", *, is_fixed: bool = False) -> Charge:
+    return Charge(name, {key: amount}, {key: amount} if is_fixed else {})
+
+
+def shape(**requests: int) -> PodShape:
+    return PodShape(tuple(sorted({"pods": 1, **requests}.items())))

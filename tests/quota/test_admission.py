@@ -1,0 +1,123 @@
+"""A unit is charged along its whole path, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.quota.scene import KOORDINATOR, OURS, charge, make_ledger, quota, wants
+
+from koord.core.quota.admission import try_charge
+from koord.core.quota.model import Charge, QuotaSpec, Usage
+from koord.core.reasons import QuotaShortage, ReasonCode
+
+TREE = [
+    quota("org", min=10, max=20, is_parent=True),
+    quota("a", "org", min=4, max=15),
+    quota("b", "org", min=4, max=15),
+]
+
+
+def test_a_charge_counts_in_the_quota_and_in_all_above() -> None:
+    ledger = make_ledger(TREE, 100, {"a": 15, "b": wants(5, 2)})
+    assert try_charge(ledger, [charge("a", 5)]) is None
+    used = {name: ledger.account(name).used.get("cpu", 0) for name in ledger.names()}
+    assert used == {"org": 7, "a": 5, "b": 2}
+
+
+def test_a_rollback_takes_back_all_since_the_mark() -> None:
+    ledger = make_ledger(TREE, 100, {"a": 15})
+    assert try_charge(ledger, [charge("a", 5, is_fixed=False)]) is None
+    mark = ledger.checkpoint()
+    assert try_charge(ledger, [charge("a", 4, is_fixed=True)]) is None
+    ledger.rollback(mark)
+    account = ledger.account("org")
+    assert (account.used, account.fixed_used) == ({"cpu": 5}, {})
+
+
+def test_a_unit_of_several_quotas_is_charged_whole_or_not_at_all() -> None:
+    ledger = make_ledger(TREE, 100, {"a": 10, "b": 5})
+    refusal = try_charge(ledger, [charge("a", 10), charge("b", 16)])
+    assert refusal is not None
+    assert ledger.account("a").used.get("cpu", 0) == 0
+    assert ledger.account("org").used.get("cpu", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("total", "usage", "code", "topo", "short"),
+    [
+        pytest.param(
+            12, {"a": wants(12, 3), "b": wants(12)}, ReasonCode.INSUFFICIENT_ENTITLEMENT,
+            ("a",), QuotaShortage("cpu", 6, 3, 4), id="share",
+        ),
+        pytest.param(
+            100, {"a": wants(20, 12)}, ReasonCode.INSUFFICIENT_MAX,
+            ("a",), QuotaShortage("cpu", 15, 12, 4), id="max",
+        ),
+        pytest.param(
+            100, {"a": wants(15, 5), "b": wants(4, 14)}, ReasonCode.ANCESTOR_INSUFFICIENT,
+            ("org", "a"), QuotaShortage("cpu", 19, 19, 2), id="above",
+        ),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_who_and_how_much(total, usage, code, topo, short) -> None:
+    refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", short.asked)])
+    assert (refusal.code, refusal.topo, refusal.shortages) == (code, topo, (short,))
+
+
+def test_what_must_not_be_evicted_stays_within_min() -> None:
+    usage = {"a": Usage({}, {"cpu": 15}, {"cpu": 3}, {"cpu": 15}, {"cpu": 3})}
+    ledger = make_ledger(TREE, 100, usage)
+    refusal = try_charge(ledger, [charge("a", 2, is_fixed=True)])
+    assert refusal.code is ReasonCode.NON_PREEMPTIBLE_OVER_MIN
+    assert refusal.shortages == (QuotaShortage("cpu", 4, 3, 2),)
+    assert try_charge(ledger, [charge("a", 2)]) is None
+
+
+def test_min_holds_as_written_however_small_the_share() -> None:
+    ledger = make_ledger([quota("a", min=10), quota("b", min=10)], 10, {"a": 10, "b": 10})
+    assert ledger.account("a").share == {"cpu": 5}
+    assert try_charge(ledger, [charge("a", 5, is_fixed=True)]) is None
+
+
+@pytest.mark.parametrize(("rules", "passes"), [(OURS, False), (KOORDINATOR, True)])
+def test_ancestors_are_always_checked(rules, passes) -> None:
+    ledger = make_ledger(TREE, 100, {"a": wants(15, 5), "b": wants(4, 14)}, rules=rules)
+    assert (try_charge(ledger, [charge("a", 2)]) is None) is passes
+
+
+@pytest.mark.parametrize(("rules", "passes"), [(OURS, True), (KOORDINATOR, False)])
+def test_only_what_is_asked_for_is_looked_at(rules, passes) -> None:
+    spec = QuotaSpec("a", max={"cpu": 10, "memory": 10})
+    usage = Usage({"cpu": 5, "memory": 20}, {"cpu": 5, "memory": 20}, {"memory": 20})
+    ledger = make_ledger([spec], {"cpu": 10, "memory": 10}, {"a": usage}, rules=rules)
+    assert (try_charge(ledger, [charge("a", 5)]) is None) is passes
+
+
+def test_what_max_does_not_name_is_neither_counted_nor_limited() -> None:
+    ledger = make_ledger([quota("a", max=10)], 10, {"a": 10})
+    assert try_charge(ledger, [Charge("a", {"cpu": 1, "nvidia.com/gpu": 99})]) is None
+    assert ledger.account("a").used == {"cpu": 1}
+
+
+def test_what_no_node_offers_is_refused() -> None:
+    ledger = make_ledger([quota("a", key="x")], {"cpu": 9}, {"a": wants(1, key="x")})
+    assert try_charge(ledger, [charge("a", 1, "x")]).shortages == (QuotaShortage("x", 0, 0, 1),)
+
+
+def test_a_parent_takes_no_pods_unless_allowed() -> None:
+    assert try_charge(make_ledger(TREE, 9, {}), [charge("org", 1)]).quota == "org"
+    rules = replace(OURS, parents_take_pods=True)
+    ledger = make_ledger(TREE, 9, {"org": 1}, rules=rules)
+    assert try_charge(ledger, [charge("org", 1)]) is None
+
+
+def test_the_limit_may_be_max_alone() -> None:
+    rules = replace(OURS, limits_by_share=False)
+    ledger = make_ledger(TREE, 1, {}, rules=rules)
+    assert try_charge(ledger, [charge("a", 15)]) is None
+    assert try_charge(ledger, [charge("a", 1)]).code is ReasonCode.INSUFFICIENT_MAX
+
+
+def test_a_quota_without_account_limits_nothing() -> None:
+    assert try_charge(make_ledger(TREE, 0, {}), [charge("koordinator-default-quota", 99)]) is None

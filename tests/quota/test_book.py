@@ -1,0 +1,139 @@
+"""What is in force: what is written where it is valid, else what was valid last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from tests.quota.scene import quota
+
+from koord.core.quota.book import QuotaBook
+from koord.core.quota.fault import QuotaFault
+from koord.core.quota.registry import Facts
+
+ORG = quota("org", min=10, max=20, is_parent=True, namespace="q", created=1.0)
+A = quota("a", "org", min=6, max=20, namespace="q", created=2.0)
+B = quota("b", "org", min=6, max=20, namespace="q", created=3.0)
+
+
+def make_book(*specs) -> QuotaBook:
+    book = QuotaBook()
+    for spec in specs:
+        book.upsert(spec)
+    book.settle()
+    return book
+
+
+def in_force(book: QuotaBook) -> set[str]:
+    return set(book.registry.specs)
+
+
+@pytest.mark.parametrize("order", list(permutations([ORG, A, B])))
+def test_the_order_of_arrival_does_not_matter(order) -> None:
+    book = make_book(*order)
+    assert in_force(book) == {"org", "a"}
+    problem = book.problems["q/b"]
+    assert (problem.fault, problem.key, problem.value, problem.limit) == (
+        QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT, "cpu", 12, 10,
+    )  # fmt: skip
+
+
+def test_an_invalid_edit_leaves_the_last_valid_one_in_force() -> None:
+    book = make_book(ORG, A)
+    book.upsert(quota("a", "org", min=11, max=5, namespace="q", created=2.0))
+    book.settle()
+    assert book.registry.specs["a"].min == {"cpu": 6}
+    assert book.problem_of("a").fault is QuotaFault.MIN_EXCEEDS_MAX
+    book.upsert(A)
+    book.settle()
+    assert book.problems == {}
+
+
+def test_what_stood_in_the_way_may_go() -> None:
+    book = make_book(ORG, A, B)
+    book.remove("q/a")
+    book.settle()
+    assert in_force(book) == {"org", "b"}
+    assert book.problems == {}
+
+
+def test_edits_that_are_valid_together_are_in_force_together() -> None:
+    book = make_book(ORG, A)
+    book.upsert(quota("a", "org", min=15, max=20, namespace="q", created=2.0))
+    book.upsert(quota("org", min=15, max=20, is_parent=True, namespace="q", created=1.0))
+    book.settle()
+    assert (book.registry.specs["a"].min, book.problems) == ({"cpu": 15}, {})
+
+
+def test_quotas_without_their_parent_are_not_in_force() -> None:
+    book = make_book(ORG, A, quota("a-1", "a", min=1, max=2, namespace="q", created=9.0))
+    assert book.problem_of("a-1").fault is QuotaFault.PARENT_NOT_PARENT
+    book = make_book(ORG, A)
+    book.remove("q/org")
+    book.settle()
+    assert in_force(book) == set()
+    assert book.problem_of("a").fault is QuotaFault.PARENT_NOT_FOUND
+    assert book.is_written("a")
+    book.upsert(ORG)
+    book.settle()
+    assert in_force(book) == {"org", "a"}
+
+
+def test_a_quota_cannot_hang_below_itself() -> None:
+    middle = quota("m", "org", min=1, max=9, is_parent=True, namespace="q", created=2.0)
+    book = make_book(ORG, middle)
+    book.upsert(replace(ORG, parent="m"))
+    book.settle()
+    assert book.problem_of("org").fault is QuotaFault.CYCLE
+    assert book.registry.specs["org"].parent != "m"
+
+
+def test_of_two_objects_of_one_name_the_older_is_in_force() -> None:
+    other = quota("org", max=1, namespace="other", created=0.5)
+    book = make_book(ORG, other)
+    assert book.registry.specs["org"].namespace == "other"
+    assert book.problems["q/org"].fault is QuotaFault.ALREADY_EXISTS
+    book.remove("other/org")
+    book.settle()
+    assert book.registry.specs["org"] == replace(ORG, weight={"cpu": 20})
+
+
+def test_what_was_valid_before_a_restart_is_in_force_after_it() -> None:
+    broken = quota("a", "org", min=30, max=20, namespace="q", created=2.0)
+    book = QuotaBook()
+    book.upsert(replace(broken, last_valid=A))
+    book.upsert(ORG)
+    book.settle()
+    assert book.registry.specs["a"].min == {"cpu": 6}
+    assert book.problem_of("a").fault is QuotaFault.MIN_EXCEEDS_MAX
+
+
+def test_a_quota_with_pods_does_not_become_a_parent() -> None:
+    book = make_book(ORG, A)
+    book.upsert(replace(A, is_parent=True))
+    book.settle(Facts(labels={"a"}))
+    assert book.problem_of("a").fault is QuotaFault.IS_PARENT_HAS_PODS
+    book.settle(Facts())
+    assert book.problems == {}
+
+
+def test_trees_follow_and_what_is_the_same_stays() -> None:
+    book = make_book(ORG, A)
+    tree = book.trees()[""]
+    assert book.trees()[""] is tree
+    book.upsert(quota("a", "org", min=6, max=12, namespace="q", created=2.0))
+    book.settle()
+    changed = book.trees()[""]
+    assert changed.layout is tree.layout
+    assert changed.spec("a").max == {"cpu": 12}
+    book.remove("q/a")
+    book.settle()
+    assert book.trees()[""].layout.names[1:] == ("org",)
+
+
+def test_a_child_is_in_the_tree_of_its_parent() -> None:
+    root = replace(ORG, tree_id="t1", is_tree_root=True)
+    book = make_book(root, A)
+    assert set(book.trees()) == {"t1"}
+    assert book.registry.specs["a"].tree_id == "t1"

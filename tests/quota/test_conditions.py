@@ -1,0 +1,109 @@
+"""The conditions of a quota, and the status that is made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import GPU, make_node, make_pod
+from tests.quota.scene import make_ledger, quota, wants
+
+from koord.controllers.quotastatus import QuotaStatusController
+from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
+from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.status import summarise
+from koord.core.quotatexts import write_finding
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from koord.kube.statement import Condition
+
+
+def found(ledger, name: str, over=None, problem=None) -> dict[str, str]:
+    """Return the conditions that hold, with what is said."""
+    findings = find_conditions(summarise(ledger, name), over or {}, problem, lends=True)
+    assert [one.kind for one in findings] == list(QuotaCondition)
+    return {one.kind.value: write_finding(one) for one in findings if one.holds}
+
+
+READY = {"Ready": "the quota is in force"}
+
+
+def test_who_borrows_and_who_lends() -> None:
+    specs = [quota("a", min=2, max=9), quota("b", min=8, max=9)]
+    ledger = make_ledger(specs, 10, {"a": wants(6, 6), "b": wants(3, 3)})
+    assert found(ledger, "a") == {
+        **READY,
+        "Borrowing": "uses 4m cpu beyond what it is guaranteed",
+    }
+    assert found(ledger, "b") == {
+        **READY,
+        "Lending": (
+            "does not ask for 5m cpu of what it is guaranteed; others may use that meanwhile"
+        ),
+    }
+
+
+def test_who_is_over_and_who_is_guaranteed_less() -> None:
+    ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
+    said = found(ledger, "a", over={"cpu": 3})
+    assert said["OverEntitlement"] == "uses 3m cpu more than it is entitled to now"
+    assert said["MinScaled"] == (
+        "is guaranteed 3m cpu less than its min: there is less than is guaranteed in all"
+    )
+
+
+def test_what_is_not_in_force_says_why() -> None:
+    problem = InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "a", other="p")
+    findings = find_conditions(None, {}, problem, lends=False)
+    assert [(one.kind, one.holds, one.reason) for one in findings] == [
+        ("Ready", False, "ParentNotFound"),
+        ("ConfigInvalid", True, "ParentNotFound"),
+    ]
+    assert set(ABSENT) == set(QuotaCondition)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.said: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
+        self.count = 0
+
+    def write_status(
+        self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        self.count += 1
+        self.said[quota.name] = (fields, {one.type: one.status for one in conditions})
+
+
+def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
+    state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    controller.look()
+    fields, conditions = sink.said["t"]
+    assert fields == {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
+    assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
+    assert sink.said["lost"] == ({}, {"Ready": False, "ConfigInvalid": True})
+    controller.look()
+    assert sink.count == 2
+    state.remove_pod("uid-default-a")
+    controller.look()
+    assert sink.count == 3
+    assert sink.said["t"][0] == {"runtime": {GPU: "0"}}
+
+
+def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    controller.look()
+    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
+    controller.look()
+    fields, conditions = sink.said["t"]
+    assert fields["lastValidSpec"]["max"] == {GPU: "8"}
+    assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]

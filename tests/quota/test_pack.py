@@ -1,0 +1,128 @@
+"""Leftovers too small for anybody's next unit are put together for one."""
+
+from __future__ import annotations
+
+from tests.quota.scene import GPU, KOORDINATOR, OURS, make_ledger, quota, wants
+
+from koord.core.quota.admission import try_charge
+from koord.core.quota.model import Charge, QuotaRules, QuotaSpec, Usage
+from koord.core.quota.overuse import find_overuse
+from koord.core.quota.pack import Packing, PendingUnit, pack
+
+
+def unit(
+    name: str, owner: str, gpus: int, since: float = 0.0, *, is_fixed: bool = False
+) -> PendingUnit:
+    request = {GPU: gpus}
+    return PendingUnit(name, (Charge(owner, request, request if is_fixed else {}),), since)
+
+
+def team(name: str, parent: str = "", **more: int) -> QuotaSpec:
+    above = {"parent": parent} if parent else {}
+    return quota(name, key=GPU, **{"max": 16, **above, **more})
+
+
+def gpus(asked: int, used: int = 0) -> Usage:
+    return wants(asked, used, GPU)
+
+
+class TestE17:
+    """Two teams of equal weight, 16 GPUs, and one gang of 16 each."""
+
+    SPECS = (team("a"), team("b"))
+    GANGS = (unit("a/1", "a", 16, since=1), unit("b/1", "b", 16, since=2))
+
+    def ledger(self, a: Usage, b: Usage, rules: QuotaRules = OURS):
+        return make_ledger(self.SPECS, {GPU: 16}, {"a": a, "b": b}, rules=rules)
+
+    def test_neither_fits_its_share(self) -> None:
+        ledger = self.ledger(gpus(16), gpus(16))
+        for gang in self.GANGS:
+            assert try_charge(ledger, gang.charges) is not None
+
+    def test_the_one_that_waits_longest_gets_all(self) -> None:
+        ledger = self.ledger(gpus(16), gpus(16))
+        packing = pack(ledger, self.GANGS, {})
+        assert packing.granted == ("a/1",)
+        assert packing.try_charge(ledger, "a/1", self.GANGS[0].charges)
+        assert ledger.account("a").used == {GPU: 16}
+        assert not packing.try_charge(ledger, "b/1", self.GANGS[1].charges)
+
+    def test_while_it_runs_the_other_waits(self) -> None:
+        ledger = self.ledger(gpus(16, 16), gpus(16))
+        assert pack(ledger, self.GANGS[1:], {"a": 5}).granted == ()
+        (over,) = find_overuse(ledger)
+        assert (over.quota, over.over) == ("a", 8)
+
+    def test_then_the_other_gets_all_though_the_first_has_older_work(self) -> None:
+        ledger = self.ledger(gpus(16), gpus(16))
+        gangs = (unit("a/2", "a", 16, since=1.5), self.GANGS[1])
+        assert pack(ledger, gangs, {"a": 3}).granted == ("b/1",)
+
+    def test_trying_leaves_no_trace(self) -> None:
+        ledger = self.ledger(gpus(16), gpus(16))
+        pack(ledger, self.GANGS, {})
+        assert ledger.account("a").used == ledger.account("b").used == {}
+
+    def test_koordinator_packs_nothing(self) -> None:
+        ledger = self.ledger(gpus(16), gpus(16), KOORDINATOR)
+        assert pack(ledger, self.GANGS, {}) == Packing()
+
+
+def test_what_others_can_use_is_no_leftover() -> None:
+    ledger = make_ledger([team("a"), team("b")], {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
+    pending = [unit("a/1", "a", 16, since=1), *(unit(f"b/{n}", "b", 1, since=9) for n in range(8))]
+    assert pack(ledger, pending, {}).granted == ()
+
+
+def test_what_others_can_use_only_in_part_leaves_the_rest() -> None:
+    specs = [team("a"), team("b"), team("c")]
+    usage = {"a": gpus(5), "b": gpus(5), "c": gpus(4)}
+    ledger = make_ledger(specs, {GPU: 12}, usage)
+    pending = [unit("a/1", "a", 5, since=1), unit("b/1", "b", 5, since=2), unit("c/1", "c", 4)]
+    assert pack(ledger, pending, {}).granted == ("a/1",)
+
+
+def test_max_holds() -> None:
+    specs = [team("a", max=12), team("b")]
+    ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
+    pending = [unit("a/1", "a", 16, since=1), unit("b/1", "b", 16, since=2)]
+    assert pack(ledger, pending, {}).granted == ("b/1",)
+
+
+def test_the_budget_of_what_must_not_be_evicted_holds() -> None:
+    specs = [team("a", min=4), team("b")]
+    ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
+    pending = [unit("a/1", "a", 16, since=1, is_fixed=True), unit("b/1", "b", 16, since=2)]
+    assert pack(ledger, pending, {}).granted == ("b/1",)
+
+
+def test_what_is_not_lent_stays() -> None:
+    specs = [team("a"), team("b", min=4, lends=False)]
+    ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(0)})
+    assert pack(ledger, [unit("a/1", "a", 16)], {}).granted == ()
+    assert pack(ledger, [unit("a/1", "a", 13)], {}).granted == ()
+
+
+def test_leftovers_of_cousins_count() -> None:
+    specs = [
+        team("org1", max=32),
+        team("org2", max=32),
+        *(team(name, "org1") for name in ("a", "b")),
+        *(team(name, "org2") for name in ("c", "d")),
+    ]
+    ledger = make_ledger(specs, {GPU: 16}, {name: gpus(16) for name in "abcd"})
+    pending = [unit(f"{name}/1", name, 16, since=ord(name)) for name in "dcba"]
+    packing = pack(ledger, pending, {})
+    assert packing.granted == ("a/1",)
+    assert packing.try_charge(ledger, "a/1", pending[-1].charges)
+    assert ledger.account("org1").used == {GPU: 16}
+
+
+def test_what_was_taken_meanwhile_is_no_leftover() -> None:
+    specs = [team("a"), team("b")]
+    ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
+    gang = unit("a/1", "a", 16)
+    packing = pack(ledger, [gang, unit("b/1", "b", 16, since=2)], {})
+    ledger.charge(Charge("b", {GPU: 1}))
+    assert not packing.try_charge(ledger, "a/1", gang.charges)

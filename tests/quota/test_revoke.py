@@ -1,0 +1,68 @@
+"""Who has to go when a quota uses more than it may."""
+
+from __future__ import annotations
+
+import pytest
+from tests.quota.scene import KOORDINATOR, OURS, make_ledger, quota, wants
+
+from koord.core.quota.overuse import Overuse, find_overuse
+from koord.core.quota.revoke import RunningUnit, choose_revoked
+
+
+def unit(key: str, priority: int, cpu: int, memory: int = 0, **more) -> RunningUnit:
+    return RunningUnit(key, {"cpu": cpu, "memory": memory}, priority, **more)
+
+
+FOUR = [unit("1", 10, 20), unit("2", 9, 10, 1), unit("3", 8, 20), unit("4", 7, 40)]
+
+
+def revoked(units, rules=OURS, **limit: int) -> list[str]:
+    used = {key: sum(one.request[key] for one in units) for key in ("cpu", "memory")}
+    return [one.key for one in choose_revoked(units, used, limit, rules)]
+
+
+@pytest.mark.parametrize("rules", [OURS, KOORDINATOR])
+def test_the_least_important_go_and_what_still_fits_comes_back(rules) -> None:
+    assert revoked(FOUR, rules, cpu=50, memory=0) == ["2", "4"]
+
+
+def test_nobody_goes_while_the_limit_is_kept() -> None:
+    assert revoked(FOUR, cpu=90, memory=1) == []
+
+
+@pytest.mark.parametrize("rules", [OURS, KOORDINATOR])
+def test_all_that_may_go_goes_if_that_is_not_enough(rules) -> None:
+    assert revoked(FOUR, rules, cpu=-1, memory=0) == ["1", "2", "3", "4"]
+
+
+def test_what_does_not_help_stays() -> None:
+    units = [unit("small", 1, 0, 5), unit("big", 2, 9, 0)]
+    assert revoked(units, cpu=0, memory=9) == ["big"]
+    assert revoked(units, KOORDINATOR, cpu=0, memory=9) == ["big"]
+    assert revoked(units, cpu=-1, memory=9) == ["big"]
+    assert revoked(units, KOORDINATOR, cpu=-1, memory=9) == ["big", "small"]
+
+
+def test_what_must_not_be_evicted_stays() -> None:
+    assert revoked([unit("1", 1, 5, is_fixed=True), unit("2", 2, 5)], cpu=5) == ["2"]
+
+
+def test_of_equals_the_youngest_goes() -> None:
+    units = [unit("old", 1, 5, started=1.0), unit("new", 1, 5, started=2.0)]
+    assert revoked(units, cpu=5) == ["new"]
+
+
+def test_who_is_over_what_by_how_much() -> None:
+    specs = [quota("a", min=2), quota("b", min=5)]
+    ledger = make_ledger(specs, 10, {"a": wants(9, 9), "b": 5})
+    (over,) = find_overuse(ledger)
+    assert over == Overuse("a", "cpu", used=9, entitled=5)
+    assert over.over == 4
+    assert find_overuse(make_ledger(specs, 10, {"a": wants(9, 5), "b": 5})) == ()
+
+
+def test_within_its_guarantee_nobody_is_over_though_it_asks_for_less() -> None:
+    specs = [quota("p", min=5), quota("c", "p", max=2)]
+    ledger = make_ledger(specs, 10, {"c": wants(4, 4)})
+    assert ledger.account("p").share == {"cpu": 2}
+    assert find_overuse(ledger) == (Overuse("c", "cpu", used=4, entitled=2),)

@@ -1,0 +1,98 @@
+"""What users read about quotas: numbers and names first, Koordinator's words in brackets."""
+
+from __future__ import annotations
+
+import pytest
+
+from koord.core import reasons as r
+from koord.core.messages import render
+from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quotatexts import _FAULTS, write_fault
+
+GPU = "nvidia.com/gpu"
+NUMBERS = (
+    (r.QuotaShortage(GPU, 8, 6, 4),),
+    (("cpu", 1500), (GPU, 8)),
+    ((GPU, 6),),
+    ((GPU, 4),),
+)
+DETAILS = (
+    "runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, "
+    "pod's request: nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu]"
+)
+SHORT = "8 nvidia.com/gpu, uses 6 and is asked for 4 more"
+
+EXPECTED = [
+    (
+        r.InsufficientEntitlement(("team",), *NUMBERS),
+        (
+            f"quota team is entitled to {SHORT}; it gets more when other quotas want less or nodes "
+            f"are added (Insufficient quotas, quotaName: team, {DETAILS})"
+        ),
+    ),
+    (
+        r.InsufficientMax(("team",), *NUMBERS),
+        (
+            f"quota team may use {SHORT}; raise its max or wait for its own pods to end "
+            f"(Insufficient quotas, quotaName: team, {DETAILS})"
+        ),
+    ),
+    (
+        r.AncestorInsufficient(("org", "team"), *NUMBERS),
+        (
+            f"quota org, above team, may use {SHORT} "
+            f"(Insufficient quotas, quotaNameTopo: [org team], {DETAILS})"
+        ),
+    ),
+    (
+        r.NonPreemptibleOverMin(("team",), *NUMBERS),
+        (
+            f"pods of quota team that must not be evicted may use {SHORT}, its min (Insufficient "
+            "non-preemptible quotas, quotaName: team, min: cpu:1500m,nvidia.com/gpu:8, "
+            "nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, "
+            "exceedDimensions: [nvidia.com/gpu])"
+        ),
+    ),
+    (
+        r.QuotaIsParent("org"),
+        (
+            "quota org is a parent and takes no pods; label the pods with one of the quotas below "
+            "it (pod can not be linked to a parentQuotaGroup,quota:org)"
+        ),
+    ),
+    (
+        r.QuotaNotInForce(InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "team", other="org")),
+        "quota team is not in force: its parent org does not exist, or is not in force itself",
+    ),
+    (
+        r.QuotaCheckFailed("budget", "no money"),
+        "CheckPod failed for hook plugin budget, err: no money",
+    ),
+    (
+        r.SubmissionExceeded("q/team", (r.QuotaShortage("memory", 4 << 30, 0, 8 << 30),)),
+        "exceeded quota: q/team, requested: memory=8Gi, used: , limited: memory=4Gi",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reason", "text"), EXPECTED, ids=[one.code for one, _ in EXPECTED])
+def test_texts(reason: r.Reason, text: str) -> None:
+    assert render(reason) == text
+
+
+def test_nothing_used_is_said_as_koordinator_does() -> None:
+    reason = r.InsufficientMax(("team",), NUMBERS[0], (), (), NUMBERS[3])
+    assert "runtime: <empty>, used: <empty>" in render(reason)
+
+
+@pytest.mark.parametrize("fault", QuotaFault)
+def test_every_fault_has_a_text_that_uses_what_is_known(fault: QuotaFault) -> None:
+    assert set(_FAULTS) == set(QuotaFault)
+    text = write_fault(InvalidQuota(fault, "team", "other", "cpu", 1500, 1000, "{text}"))
+    assert "{value}" not in text
+    assert "{key}" not in text
+
+
+def test_a_fault_says_object_key_value_and_limit() -> None:
+    fault = InvalidQuota(QuotaFault.MIN_EXCEEDS_MAX, "team", key="cpu", value=1500, limit=1000)
+    assert write_fault(fault) == "min of cpu is 1500m, above max 1; raise max or lower min"

@@ -1,0 +1,149 @@
+"""Every rule that a quota can break, with the numbers that are said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.quota.scene import KOORDINATOR, OURS, quota
+
+from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quota.hierarchy import check_create, check_delete, check_update
+from koord.core.quota.model import ROOT, QuotaSpec
+from koord.core.quota.registry import NO_FACTS, Facts, Registry
+from koord.core.quota.validate import check_spec
+
+PARENT = quota("p", min=10, max=20, is_parent=True)
+CHILD = quota("c", "p", min=4, max=20)
+OTHER = quota("o", min=5, max=9, is_parent=True, namespaces=("ns",))
+KNOWN = (PARENT, CHILD, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("spec", "used", "expected"),
+    [
+        (quota("q", max=-1), {}, (QuotaFault.NEGATIVE_MAX, "cpu", -1, 0)),
+        (quota("q", min=-1), {}, (QuotaFault.NEGATIVE_MIN, "cpu", -1, 0)),
+        (
+            quota("q", unreadable=(("shared-weight", "{"),)), {},
+            (QuotaFault.INVALID_SHARED_WEIGHT, "shared-weight", 0, 0),
+        ),
+        (quota("q", weight=-2), {}, (QuotaFault.NEGATIVE_SHARED_WEIGHT, "cpu", -2, 0)),
+        (QuotaSpec("q", min={"x": 1}), {}, (QuotaFault.MIN_KEY_NOT_IN_MAX, "x", 1, 0)),
+        (quota("q", min=9, max=8), {}, (QuotaFault.MIN_EXCEEDS_MAX, "cpu", 9, 8)),
+        (
+            quota("q", unreadable=(("max-strict-check-resource-keys", "7"),)), {},
+            (QuotaFault.INVALID_STRICT_KEYS, "max-strict-check-resource-keys", 0, 0),
+        ),
+        (
+            quota("q", strict_keys=("x",)), {"x": 3},
+            (QuotaFault.STRICT_KEY_NOT_IN_MAX, "x", 0, 3),
+        ),
+        (
+            quota("q", max=2, strict_keys=("cpu",)), {"cpu": 3},
+            (QuotaFault.MAX_BELOW_USED, "cpu", 2, 3),
+        ),
+        (quota("q", max=3, strict_keys=("cpu", "x")), {"cpu": 3}, None),
+        (quota("q", max=0), {"cpu": 3}, None),
+    ],
+)  # fmt: skip
+def test_a_quota_by_itself(spec, used, expected) -> None:
+    fault = check_spec(spec, used)
+    found = fault and (fault.fault, fault.key, fault.value, fault.limit)
+    assert found == expected
+
+
+def test_the_first_rule_that_is_broken_is_said() -> None:
+    assert check_spec(quota("q", min=-1, max=-1)).fault is QuotaFault.NEGATIVE_MAX
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault", "other"),
+    [
+        (quota("p"), QuotaFault.ALREADY_EXISTS, ""),
+        (quota("n", namespaces=("ns",)), QuotaFault.NAMESPACE_BOUND, "o"),
+        (quota("n", "gone"), QuotaFault.PARENT_NOT_FOUND, "gone"),
+        (quota("n", "c"), QuotaFault.PARENT_NOT_PARENT, "c"),
+        (quota("n", "p", tree_id="t"), QuotaFault.TREE_ID_MISMATCH_PARENT, "p"),
+        (QuotaSpec("n", parent="p", max={"x": 1}), QuotaFault.MAX_KEYS_NOT_INCLUDED, "p"),
+        (quota("n", "p", min=7), QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT, "p"),
+        (quota("n", "p", min=7, is_forced=True), None, ""),
+        (quota("n", "p", min=6), None, ""),
+        (QuotaSpec("n", parent="p"), None, ""),
+        (quota("koordinator-default-quota"), None, ""),
+    ],
+)
+def test_new(spec, fault, other) -> None:
+    found = check_create(spec, Registry(KNOWN), NO_FACTS, OURS)
+    assert (found and (found.fault, found.other)) == (fault and (fault, other))
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        (quota(ROOT), QuotaFault.PROTECTED),
+        (quota("koordinator-system-quota"), QuotaFault.PROTECTED),
+        (quota("n"), QuotaFault.NOT_FOUND),
+        (replace(CHILD, namespaces=("ns",)), QuotaFault.NAMESPACE_BOUND),
+        (replace(PARENT, is_parent=False), QuotaFault.IS_PARENT_HAS_CHILDREN),
+        (replace(CHILD, is_parent=True), QuotaFault.IS_PARENT_HAS_PODS),
+        (replace(CHILD, tree_id="t"), QuotaFault.TREE_ID_CHANGED),
+        (replace(PARENT, parent="c"), QuotaFault.CYCLE),
+        (replace(PARENT, parent="p"), QuotaFault.CYCLE),
+        (replace(PARENT, max={"x": 1}, min={}), QuotaFault.MAX_KEYS_NOT_INCLUDED),
+        (replace(PARENT, min={"cpu": 3}), QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN),
+        (replace(PARENT, min={}), QuotaFault.MIN_KEYS_NOT_INCLUDED),
+        (replace(PARENT, min={"cpu": 4}), None),
+        (replace(CHILD, parent="o", max={"cpu": 9}), None),
+        (CHILD, None),
+    ],
+)
+def test_changed(spec, fault) -> None:
+    found = check_update(spec, Registry(KNOWN), Facts(labels={"c"}), OURS)
+    assert (found and found.fault) == fault
+
+
+def test_what_is_not_changed_is_checked_all_the_same_except_by_koordinator() -> None:
+    broken = Registry([*KNOWN, quota("n", "p", min=9)])
+    weight = replace(CHILD, weight={"cpu": -1})
+    assert check_update(weight, broken, NO_FACTS, OURS).fault is QuotaFault.NEGATIVE_SHARED_WEIGHT
+    assert check_update(weight, broken, NO_FACTS, KOORDINATOR) is None
+
+
+def test_koordinator_wants_the_same_resources_at_every_level() -> None:
+    spec = QuotaSpec("n", parent="p", max={})
+    found = check_create(spec, Registry(KNOWN), NO_FACTS, KOORDINATOR)
+    assert (found.fault, found.key) == (QuotaFault.KEYS_NOT_SAME, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("minimum", "expected"),
+    [
+        (4, None),
+        (5, None),
+        (6, (QuotaFault.GUARANTEE_UNSATISFIABLE, "root", 13, 12)),
+    ],
+)
+def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
+    root = quota("root", min=12, max=99, tree_id="t", is_tree_root=True, is_parent=True)
+    sibling = quota("s", "root", min=2, max=99, tree_id="t")
+    spec = quota("n", "root", min=3, max=99, tree_id="t")
+    facts = Facts(guaranteed={"root": {"cpu": 12}, "s": {"cpu": 7}, "n": {"cpu": 4}})
+    rules = replace(OURS, guarantees_usage=True)
+    registry = Registry([root, sibling, spec])
+    found = check_update(replace(spec, min={"cpu": minimum}), registry, facts, rules)
+    assert (found and (found.fault, found.other, found.value, found.limit)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (ROOT, InvalidQuota(QuotaFault.PROTECTED, ROOT)),
+        ("gone", InvalidQuota(QuotaFault.NOT_FOUND, "gone")),
+        ("p", InvalidQuota(QuotaFault.HAS_CHILD_QUOTAS, "p", other="c", value=1)),
+        ("c", InvalidQuota(QuotaFault.HAS_PODS, "c")),
+        ("o", None),
+    ],
+)
+def test_deleted(name, expected) -> None:
+    assert check_delete(name, Registry(KNOWN), Facts(labels={"c"})) == expected

@@ -1,0 +1,128 @@
+"""Random trees of quotas, small enough that corners are hit often, and a plain second solver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KEY = "gpu"
+AMOUNTS = st.integers(0, 24)
+WEIGHTS = st.one_of(st.none(), st.integers(0, 12))
+
+
+@st.composite
+def forests(draw: st.DrawFn, largest: int = 6, *, weights: Any = WEIGHTS) -> list[QuotaSpec]:
+    """Draw quotas; each hangs on the root or on an earlier one."""
+    specs: list[QuotaSpec] = []
+    for at in range(draw(st.integers(1, largest))):
+        parent = draw(st.sampled_from([ROOT, *(spec.name for spec in specs)]))
+        top = draw(st.integers(0, 40))
+        weight = draw(weights)
+        spec = QuotaSpec(
+            f"q{at}",
+            parent=parent,
+            is_parent=True,
+            min={KEY: draw(st.integers(0, top))},
+            max={KEY: top},
+            weight=None if weight is None else {KEY: weight},
+            lends=draw(st.booleans()),
+        )
+        specs.append(spec)
+    return specs
+
+
+def consistent(specs: Sequence[QuotaSpec]) -> bool:
+    """Whether guarantees of children fit into that of their parent."""
+    return all(
+        sum(one.min[KEY] for one in specs if one.parent == spec.name) <= spec.min[KEY]
+        for spec in specs
+    )
+
+
+@st.composite
+def usages(draw: st.DrawFn, specs: Sequence[QuotaSpec]) -> dict[str, Usage]:
+    """Draw what the pods of each quota ask; some use a part of it."""
+    found = {}
+    for spec in specs:
+        asked = draw(AMOUNTS)
+        used = draw(st.integers(0, asked))
+        found[spec.name] = Usage({KEY: asked}, {KEY: asked}, {KEY: used})
+    return found
+
+
+def solve_plainly(
+    specs: Sequence[QuotaSpec], total: int, usage: Mapping[str, Usage], rules: QuotaRules
+) -> dict[str, int]:
+    """Compute shares step by step as the rules are written, one quota at a time."""
+    found: dict[str, int] = {}
+
+    def share_out(name: str, amount: int) -> None:
+        level = children_of(specs, name)
+        own = demand_of(usage, name) if rules.serves_own_pods_first and name != ROOT else 0
+        wants = {one.name: limited(specs, usage, one) for one in level}
+        has = start_level(level, amount, wants, scales=rules.scales_min)
+        share_rest(level, amount - own - sum(has.values()), wants, has)
+        found.update(has)
+        for one in level:
+            share_out(one.name, has[one.name])
+
+    share_out(ROOT, total)
+    return found
+
+
+def children_of(specs: Sequence[QuotaSpec], name: str) -> list[QuotaSpec]:
+    return sorted((one for one in specs if one.parent == name), key=lambda one: one.name)
+
+
+def demand_of(usage: Mapping[str, Usage], name: str) -> int:
+    return usage[name].demand.get(KEY, 0) if name in usage else 0
+
+
+def limited(specs: Sequence[QuotaSpec], usage: Mapping[str, Usage], spec: QuotaSpec) -> int:
+    below = sum(limited(specs, usage, child) for child in children_of(specs, spec.name))
+    asked = demand_of(usage, spec.name) + below
+    if not spec.lends:
+        asked = max(asked, spec.min[KEY])
+    return min(asked, spec.max[KEY])
+
+
+def start_level(
+    level: Sequence[QuotaSpec], amount: int, wants: Mapping[str, int], *, scales: bool
+) -> dict[str, int]:
+    sum_of_min = sum(one.min[KEY] for one in level)
+    has = {}
+    for one in level:
+        floor = one.min[KEY]
+        if scales and amount < sum_of_min:
+            floor = amount * floor // sum_of_min if amount > 0 else 0
+        want = wants[one.name]
+        has[one.name] = want if want <= floor and one.lends else floor
+    return has
+
+
+def share_rest(
+    level: Sequence[QuotaSpec], left: int, wants: Mapping[str, int], has: dict[str, int]
+) -> None:
+    weight = {one.name: one.share_weight()[KEY] for one in level}
+    hungry = [name for name in wants if has[name] < wants[name]]
+    while left > 0 and sum(weight[name] for name in hungry) > 0:
+        whole = sum(weight[name] for name in hungry)
+        give = {name: weight[name] * left // whole for name in hungry}
+        by_rest = sorted(
+            (name for name in hungry if weight[name] > 0),
+            key=lambda name, left=left, whole=whole: (-(weight[name] * left % whole), name),
+        )
+        for name in by_rest[: left - sum(give.values())]:
+            give[name] += 1
+        left = 0
+        for name in hungry:
+            has[name] += give[name]
+            left += max(0, has[name] - wants[name])
+            has[name] = min(has[name], wants[name])
+        hungry = [name for name in hungry if has[name] < wants[name]]
