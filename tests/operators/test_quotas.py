@@ -67,7 +67,9 @@ def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster)
     cluster.add_nodes(3)
     cluster.gang("a", 3)
     cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientMax", "the gang says so")
-    assert "may use 16 nvidia.com/gpu, uses 0 and is asked for 24" in cluster.group_message("a")
+    # What was said before the nodes were ready, with smaller numbers, is corrected after a while.
+    told = "may use 16 nvidia.com/gpu, uses 0 and is asked for 24"
+    cluster.wait_for(lambda: told in cluster.group_message("a"), "the numbers are right")
     cluster.wait_for(lambda: cluster.pod_reason("a-0") == "InsufficientMax", "its pods say so")
     assert not cluster.bound()
     quotas.set_max("team", 24)
