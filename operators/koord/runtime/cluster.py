@@ -86,8 +86,9 @@ class ClusterReader:
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods, self._pod_groups, self._quotas, self._topologies = translators
+        makers = self._make_reflectors()
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
-            kind: self._make_reflectors()[kind]() for kind in kinds
+            kind: makers[kind]() for kind in kinds
         }
 
     def unsynced(self) -> list[str]:

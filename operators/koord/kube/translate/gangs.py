@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -33,6 +33,7 @@ from koord.core.gang.model import (
     PodGroup,
 )
 from koord.core.gang.status import ConditionType
+from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.translate.wishes import make_wish
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
@@ -154,23 +155,12 @@ def _wait_reason(status: _GroupStatus) -> str:
 _status_decoder = msgspec.json.Decoder(_GroupStatus | None)
 
 
-class PodGroupTranslator:
+class PodGroupTranslator(SeenStatuses):
     """Translates PodGroups, and keeps what stands in their status for those who write it."""
 
     def __init__(self, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> None:
+        super().__init__()
         self.defaults = defaults
-        self._statuses: dict[str, bytes] = {}
-
-    def status_of(self, uid: str) -> dict[str, Any] | None:
-        """Return the status that was last seen on an object; None if there is no such object."""
-        raw = self._statuses.get(uid)
-        if raw is None:
-            return None
-        return (msgspec.json.decode(raw) or {}) if raw else {}
-
-    def forget(self, pod_group: PodGroup) -> None:
-        """Drop what is remembered of an object that is gone."""
-        self._statuses.pop(pod_group.uid, None)
 
     def translate(self, wire: WirePodGroup) -> PodGroup:
         """Return the core's view of a PodGroup; values out of bounds are kept as they are."""
@@ -183,7 +173,7 @@ class PodGroupTranslator:
             meta.annotations or _NO_TEXTS,
             self.defaults,
         )
-        status = self._remember(meta.uid, bytes(wire.status))
+        status = _read_status(self._see(meta.uid, wire.status))
         start = status.schedule_start_time
         return PodGroup(
             key=key,
@@ -199,13 +189,13 @@ class PodGroupTranslator:
             wait_reason=_wait_reason(status),
         )
 
-    def _remember(self, uid: str, raw: bytes) -> _GroupStatus:
-        self._statuses[uid] = raw
-        try:
-            return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
-        except msgspec.DecodeError:
-            # Somebody wrote nonsense into the status: it is ours to write anew.
-            return _GroupStatus()
+
+def _read_status(raw: bytes) -> _GroupStatus:
+    try:
+        return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
+    except msgspec.DecodeError:
+        # Somebody wrote nonsense into the status: it is ours to write anew.
+        return _GroupStatus()
 
 
 def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:

@@ -7,7 +7,7 @@ what follows from it.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.units import CPU, Amounts
 from koord.kube.translate.keptquota import decode_kept
+from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -35,26 +36,12 @@ _OLD_NAMES: Final = {
 _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
-class QuotaTranslator:
+class QuotaTranslator(SeenStatuses):
     """Translates ElasticQuotas, and keeps what stands in their status for those who write it."""
-
-    def __init__(self) -> None:
-        self._statuses: dict[str, bytes] = {}
-
-    def status_of(self, uid: str) -> dict[str, Any] | None:
-        """Return the status that was last seen on an object; None if there is no such object."""
-        raw = self._statuses.get(uid)
-        if raw is None:
-            return None
-        return (msgspec.json.decode(raw) or {}) if raw else {}
-
-    def forget(self, quota: QuotaSpec) -> None:
-        """Drop what is remembered of an object that is gone."""
-        self._statuses.pop(quota.uid, None)
 
     def translate(self, wire: WireElasticQuota) -> QuotaSpec:
         """Return the core's view of an ElasticQuota, and of what its status keeps."""
-        status = self._statuses[wire.metadata.uid] = bytes(wire.status)
+        status = self._see(wire.metadata.uid, wire.status)
         return replace(translate_quota(wire), last_valid=_translate_kept(wire.metadata, status))
 
 

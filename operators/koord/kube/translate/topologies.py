@@ -4,12 +4,13 @@ Whether layers make a tree is decided in the core; here they are only read. What
 status is kept for those who write it, and the layers that were valid last are taken from there.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
+from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import TopologySpec, WireTopology
 
 MAX_LAYERS: Final = 64
@@ -25,27 +26,13 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
 _status_decoder = msgspec.json.Decoder(_Status | None)
 
 
-class TopologyTranslator:
+class TopologyTranslator(SeenStatuses):
     """Translates topologies, and keeps what stands in their status for those who write it."""
-
-    def __init__(self) -> None:
-        self._statuses: dict[str, bytes] = {}
-
-    def status_of(self, uid: str) -> dict[str, Any] | None:
-        """Return the status that was last seen on an object; None if there is no such object."""
-        raw = self._statuses.get(uid)
-        if raw is None:
-            return None
-        return (msgspec.json.decode(raw) or {}) if raw else {}
-
-    def forget(self, topology: Topology) -> None:
-        """Drop what is remembered of an object that is gone."""
-        self._statuses.pop(topology.uid, None)
 
     def translate(self, wire: WireTopology) -> Topology:
         """Return the core's view of a topology."""
-        meta, raw = wire.metadata, bytes(wire.status)
-        self._statuses[meta.uid] = raw
+        meta = wire.metadata
+        raw = self._see(meta.uid, wire.status)
         return Topology(
             name=meta.name,
             layers=_translate_layers(wire.spec),
