@@ -66,6 +66,8 @@ class Reporter:
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         self._noted |= gangs
 
+    def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+
     def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 

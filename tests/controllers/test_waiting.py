@@ -6,7 +6,11 @@ from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
-from koord.controllers.waiting import SAY_AGAIN_AFTER_SECONDS, WaitReports
+from koord.controllers.waiting import (
+    SAY_AGAIN_AFTER_SECONDS,
+    SAY_AGAIN_OF_PODS_AFTER_SECONDS,
+    WaitReports,
+)
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
@@ -101,6 +105,21 @@ def test_other_numbers_alone_are_said_after_a_pause() -> None:
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.gangs[-1] == ("InsufficientNodes", 4)
     assert waiting.said.events == ["InsufficientNodes"]
+
+
+def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.reason = no_room(1)
+    waiting.reports.note_numbers({G}, set())
+    waiting.attempts += 1
+    waiting.now += SAY_AGAIN_AFTER_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert waiting.said.gangs[-1] == ("InsufficientNodes", 2)
+    assert len(waiting.said.pods) == 2, "of hundreds of pods they are said later"
+    waiting.now += SAY_AGAIN_OF_PODS_AFTER_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert len(waiting.said.pods) == 4
 
 
 def test_another_reason_is_said_at_once() -> None:

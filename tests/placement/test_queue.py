@@ -13,9 +13,16 @@ from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.volumes import Claim, Volume
+from koord.core.plan import Refusal
 from koord.core.pods import Pod
-from koord.core.queue import LONGEST_BACKOFF_SECONDS, Queue
-from koord.core.reasons import MissingMembers, ReasonCode
+from koord.core.queue import LONGEST_BACKOFF_SECONDS, News, Queue
+from koord.core.reasons import (
+    InsufficientNodes,
+    MissingMembers,
+    QuotaIsParent,
+    Reason,
+    ReasonCode,
+)
 from koord.core.state import ClusterState, Feed
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
@@ -71,6 +78,22 @@ def test_budget_counts_pods_but_never_starves_a_large_unit() -> None:
     assert cluster.take(most=2) == ["p0", "p1"]
     assert cluster.take(most=0) == ["p2"]
     assert cluster.take() == ["p3", "p4"]
+
+
+def test_a_refusal_tells_whether_it_is_news() -> None:
+    cluster = Cluster(nodes=1)
+    cluster.state.upsert_pod(make_pod("p").gpu(16).build())
+    (name,) = cluster.take()
+    unit = next(iter(cluster.units.values()))
+
+    def refuse(reason: Reason) -> News:
+        return cluster.queue.refuse(unit, Refusal(unit.key, unit.pods, reason))
+
+    one = InsufficientNodes(want=1, fit=0, nodes=1, refused=(), first=name)
+    other = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first=name)
+    quota = QuotaIsParent("org")
+    told = [refuse(reason) for reason in (one, one, other, quota, other)]
+    assert told == [News.REASON, News.NOTHING, News.NUMBERS, News.REASON, News.REASON]
 
 
 def test_refused_unit_sleeps_until_a_node_can_take_one_of_its_pods() -> None:

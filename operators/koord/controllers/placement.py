@@ -22,7 +22,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
-from koord.core.queue import Queue
+from koord.core.queue import News, Queue
 from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
 from koord.core.state import Changes, ClusterState
 from koord.kube.binder import Binder
@@ -56,6 +56,9 @@ class WaitReporter(Protocol):
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
         """Look at these gangs and single pods (uids) again, soon."""
+
+    def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None:
+        """Look at these again when it is time to say other numbers of the same reason."""
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
         """Learn what became of a unit."""
@@ -207,9 +210,11 @@ class PlacementController:
             self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
-        if self.queue.refuse(unit, refusal):
+        news = self.queue.refuse(unit, refusal)
+        if news is not News.NOTHING:
+            note = self.reporter.note if news is News.REASON else self.reporter.note_numbers
             gangs = {demand.gang for demand in unit.demands if demand.gang}
-            self.reporter.note(gangs, {pod.uid for pod in refusal.pods if pod.gang is None})
+            note(gangs, {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)

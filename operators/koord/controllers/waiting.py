@@ -35,6 +35,9 @@ QUIET_SECONDS = 0.7
 LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
 SAY_AGAIN_AFTER_SECONDS = 10.0
+"""Other numbers of a reason that was said of a gang are said after this long …"""
+SAY_AGAIN_OF_PODS_AFTER_SECONDS = 60.0
+"""… and of a pod after this long: thousands may wait for the same thing."""
 FORGET_EVERY_SECONDS = 60.0
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
@@ -78,11 +81,11 @@ class _Said:
     at: float
     attempts: Attempts
 
-    def is_enough(self, reason: Reason, now: float) -> bool:
-        """Whether it need not be said anew that something waits for ``reason``."""
+    def is_enough(self, reason: Reason, now: float, pause: float) -> bool:
+        """Whether it need not be said anew, within ``pause``, that something waits for this."""
         if self.reason.code is not reason.code:
             return False
-        return self.reason == reason or now - self.at < SAY_AGAIN_AFTER_SECONDS
+        return self.reason == reason or now - self.at < pause
 
 
 @dataclass(slots=True)
@@ -108,6 +111,15 @@ class WaitReports:
             self._singles_due.setdefault(uid, Due(now, _PAUSE)).put_off(now)
         if gangs or singles:
             self._noted.set()
+
+    def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None:
+        """Look at these again when it is time to say other numbers of the same reason."""
+        now = self.clock()
+        for gang in gangs:
+            _look_at(self._gangs_due, gang, now + SAY_AGAIN_AFTER_SECONDS)
+        for uid in singles:
+            _look_at(self._singles_due, uid, now + SAY_AGAIN_OF_PODS_AFTER_SECONDS)
+        self._noted.set()
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
         """Take back what was said of pods, and emit one event per gang that was placed whole."""
@@ -183,9 +195,10 @@ class WaitReports:
                 self._note_again(pod, now + QUIET_SECONDS)
             return
         said = self._said_of_pods.get(pod.uid)
-        if said is not None and said.is_enough(reason, now):
+        pause = SAY_AGAIN_OF_PODS_AFTER_SECONDS
+        if said is not None and said.is_enough(reason, now, pause):
             if said.reason != reason:
-                self._note_again(pod, said.at + SAY_AGAIN_AFTER_SECONDS)
+                self._note_again(pod, said.at + pause)
             return
         before = pod.wait_reason if said is None else said.reason.code
         self._said_of_pods[pod.uid] = _Said(reason, now, _NONE)
@@ -207,11 +220,10 @@ class WaitReports:
             self.announcer.announce_pod_event(pod, Planned(1, 1))
 
     def _note_again(self, pod: Pod, at: float) -> None:
-        due = Due(at, _AT_ONCE)
         if pod.gang is None:
-            self._singles_due.setdefault(pod.uid, due)
+            _look_at(self._singles_due, pod.uid, at)
         else:
-            self._gangs_due.setdefault(pod.gang.key, due)
+            _look_at(self._gangs_due, pod.gang.key, at)
 
     def _report_gang(self, gang: GangKey, planner: Planner, now: float) -> None:
         said = self._said_of_gangs.pop(gang, None)
@@ -225,11 +237,10 @@ class WaitReports:
             return
         if reason.code != (pod_group.wait_reason if said is None else said.reason.code):
             self.announcer.announce_event(pod_group, reason, "")
-        if said is None or not said.is_enough(reason, now):
+        if said is None or not said.is_enough(reason, now, SAY_AGAIN_AFTER_SECONDS):
             said = _Said(reason, now, planner.attempts_of(gang))
         elif said.reason != reason:
-            at = said.at + SAY_AGAIN_AFTER_SECONDS
-            self._gangs_due.setdefault(gang, Due(at, _AT_ONCE))
+            _look_at(self._gangs_due, gang, said.at + SAY_AGAIN_AFTER_SECONDS)
         self._said_of_gangs[gang] = said
         # Said again also if it is the same: others write this condition, too.
         self.announcer.announce_gang(pod_group, said.reason, said.attempts)
@@ -242,6 +253,13 @@ class WaitReports:
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
         return None if isinstance(reason, _SAID_ELSEWHERE) else reason
+
+
+def _look_at(dues: dict[str, Due], key: str, at: float) -> None:
+    """See to it that something is looked at by then."""
+    due = dues.get(key)
+    if due is None or due.at > at:
+        dues[key] = Due(at, _AT_ONCE)
 
 
 _SAID_ELSEWHERE = (

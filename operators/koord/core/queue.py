@@ -7,6 +7,7 @@ writes failed wait out a back-off. Time is handed in; nothing here reads a clock
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
@@ -42,6 +43,16 @@ class Blocked:
     reason: Reason
 
 
+class News(Enum):
+    """What a refusal tells that the one before did not."""
+
+    NOTHING = auto()
+    NUMBERS = auto()
+    """The same kind of reason, other numbers."""
+    REASON = auto()
+    """Another kind of reason, or the first at all."""
+
+
 @dataclass(slots=True)
 class _Penalty:
     failures: int
@@ -66,7 +77,7 @@ class Queue:
         self._look_again: set[str] = set()
         self._quotas_seen = (0, 0)
         """What quotas allowed when units that wait for them were last looked at."""
-        self._slept_for: dict[UnitKey, ReasonCode] = {}
+        self._slept_for: dict[UnitKey, Reason] = {}
         """Unit that sleeps, or was woken as it is -> why."""
 
     def __len__(self) -> int:
@@ -120,15 +131,15 @@ class Queue:
         """Return when the next ready unit is due (in the past: now), or None when there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)
 
-    def refuse(self, unit: Unit, refusal: Refusal) -> bool:
-        """Put a unit to sleep until something relevant changes.
-
-        Return whether it sleeps for another kind of reason than before it was woken.
-        """
-        self.blocked[unit.key] = Blocked(unit, refusal.pods, refusal.reason)
+    def refuse(self, unit: Unit, refusal: Refusal) -> News:
+        """Put a unit to sleep until something relevant changes; return what is new about it."""
+        reason = refusal.reason
+        self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
         before = self._slept_for.get(unit.key)
-        self._slept_for[unit.key] = refusal.reason.code
-        return before is not refusal.reason.code
+        self._slept_for[unit.key] = reason
+        if before is None or before.code is not reason.code:
+            return News.REASON
+        return News.NOTHING if before == reason else News.NUMBERS
 
     def begin(self, unit: Unit) -> None:
         """Say that a unit is being committed: until :meth:`end`, nothing more is made of its group.
@@ -192,7 +203,7 @@ class Queue:
             before = asleep.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
-                self._slept_for[unit.key] = before.reason.code
+                self._slept_for[unit.key] = before.reason
             else:
                 self._ready[unit.key] = unit
 
