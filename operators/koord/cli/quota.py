@@ -3,30 +3,17 @@
 Only the command line itself; what it does is in ``koord.cli.quotas``, imported when it is done.
 """
 
-from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
 
+from koord.cli.options import Context, Form, Kubeconfig, Output
+
 app = typer.Typer(no_args_is_help=True, help="Show quotas, explain them, and ask what would be if.")
-
-
-class Output(StrEnum):
-    """How the answer is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.", show_default=False)
-]
-Form: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="How to write it.")]
-Kubeconfig: TypeAlias = Annotated[
-    str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
-]
-Context: TypeAlias = Annotated[
-    str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
 ]
 
 
