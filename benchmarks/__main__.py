@@ -53,7 +53,7 @@ def _parse() -> argparse.Namespace:
         "--only",
         default="",
         metavar="PATTERN",
-        help="rows whose name this regular expression finds",
+        help="rows whose name it finds, a regular expression",
     )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="median of so many runs")
     parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
