@@ -206,6 +206,14 @@ def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
     assert waiting.said.pods[2:] == [("g-0", "True")]
 
 
+def test_what_was_said_of_a_pod_that_somebody_else_took_over_is_taken_back() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.state.upsert_pod(make_pod("g-0").gang(G).not_ours().running("n0").build())
+    waiting.hear(no_room(0))
+    assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
 def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
     """What was said may not be written yet, and would come after the binding."""
     waiting = Waiting()

@@ -191,7 +191,7 @@ class WaitReports:
 
     def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> None:
         """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
-        if pod.handling not in _OURS and not pod.wait_reason:
+        if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._said_of_pods:
             return
         if not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
