@@ -39,6 +39,7 @@ def make_metrics() -> Metrics:
     watch = {
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
         "watch_quotas": lambda: metrics.watch_quotas(lambda: [Summary("q", max={"cpu": 1})]),
+        "watch_evictions": lambda: metrics.watch_evictions(dict),
         "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),
         "watch_leader": lambda: metrics.watch_leader(lambda: True),
         "watch_reflectors": lambda: metrics.watch_reflectors(

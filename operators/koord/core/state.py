@@ -92,9 +92,11 @@ class Feed:
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self, *, compat: bool = False) -> None:
+    def __init__(self, *, compat: bool = False, limits_by_share: bool = True) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
+        self.doomed: set[str] = set()
+        """uids of pods that carry our mark and are yet to be evicted."""
         self.table = NodeTable()
         self.book = GangBook(compat=compat)
         self.topologies = TopologyBook()
@@ -109,7 +111,8 @@ class ClusterState:
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules())
+        rules = KOORDINATOR if compat else QuotaRules()
+        self.quotas = QuotaKeeper(replace(rules, limits_by_share=limits_by_share))
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -228,6 +231,7 @@ class ClusterState:
         if before == pod:
             return
         self._uid_of[pod.key] = pod.uid
+        (self.doomed.add if pod.is_doomed else self.doomed.discard)(pod.uid)
         self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
@@ -244,6 +248,7 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._keep(pod, None)
+        self.doomed.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
         self.attraction.note(uid, "", "")

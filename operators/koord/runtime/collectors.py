@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
+from koord.kube.evictor import Eviction
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 
@@ -76,6 +77,25 @@ class QuotaCollector(Collector):
             labels = [summary.name, summary.tree, is_parent, summary.parent]
             for (field, resource), amount in measure(summary).items():
                 family.add_metric([*labels, field, resource], amount)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvictionCollector(Collector):
+    """Evictions for quotas that use too much."""
+
+    counts: Callable[[], Mapping[Eviction, int]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "koord_quota_evictions",
+            "Evictions of pods whose quota uses more than it is entitled to.",
+            labels=["outcome"],
+        )
+        counts = self.counts()
+        for outcome in Eviction:
+            family.add_metric([outcome], counts.get(outcome, 0))
         yield family
 
 
