@@ -135,7 +135,9 @@ def used(box, tmp_path_factory) -> dict[str, set[Grant]]:
         for name in OPERATORS:
             kubeconfig = box.kubeconfig_for("koord-system", f"koord-{name}")
             folder = tmp_path_factory.mktemp(name)
-            stack.enter_context(run_operators(kubeconfig, folder, f"--operator={name}", settings=SETTINGS))
+            stack.enter_context(
+                run_operators(kubeconfig, folder, f"--operator={name}", settings=SETTINGS)
+            )
         play(box)
     asked: dict[str, set[Grant]] = {}
     for user, grant in read_requests(box.audit_log):

@@ -176,6 +176,24 @@ class ClusterState:
                 quotas.count_pod(pod)
         return Ledger(quotas.solve(self._used_on), quotas.rules)
 
+    def open_ledger_anew(self) -> Ledger:
+        """Return the same, counted from nothing but pods, nodes and quotas in force."""
+        keeper = QuotaKeeper(self.quotas.rules, self.quotas.book)
+        for node in self.table.nodes:
+            if node is not None:
+                keeper.upsert_node(node)
+        keeper.count_gangs(self.book.keys(), self.book)
+        for pod in self.pods.values():
+            if pod.gang is None:
+                keeper.count_pod(pod)
+        return Ledger(keeper.solve(self._used_on), keeper.rules)
+
+    def recount_quotas(self) -> None:
+        """Forget what is known of the use of quotas; it is counted anew when next asked for."""
+        self.quotas.forget_usage()
+        if self._quota_feed is not None:
+            self._quota_feed.note(self.everything())
+
     def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if snapshot.quotas is not None:

@@ -80,6 +80,41 @@ class QuotaCollector(Collector):
         yield family
 
 
+class Auditing(Protocol):
+    """An audit of quotas, as far as it is measured."""
+
+    @property
+    def drift(self) -> Mapping[str, int]:
+        """Field -> sum of all differences, in canonical units."""
+
+    @property
+    def repairs(self) -> int:
+        """How often there were any."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditCollector(Collector):
+    """What the audit of quotas has found."""
+
+    audit: Auditing
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        drift = GaugeMetricFamily(
+            "koord_quota_drift",
+            "Differences between what is kept of quotas and what their pods add up to.",
+            labels=["field"],
+        )
+        for field, amount in self.audit.drift.items():
+            drift.add_metric([field], amount)
+        yield drift
+        yield CounterMetricFamily(
+            "koord_quota_repairs",
+            "How often quotas were counted anew because of such differences.",
+            value=self.audit.repairs,
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EvictionCollector(Collector):
     """Evictions for quotas that use too much."""

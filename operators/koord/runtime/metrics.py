@@ -22,6 +22,8 @@ from koord.core.quota.status import Summary
 from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
+    AuditCollector,
+    Auditing,
     EventCollector,
     EvictionCollector,
     PendingCollector,
@@ -74,6 +76,10 @@ class Metrics:
     def watch_quotas(self, summaries: Callable[[], Iterable[Summary]]) -> None:
         """Ask ``summaries`` at every scrape for the numbers of all quotas."""
         self.registry.register(QuotaCollector(summaries))
+
+    def watch_quota_audit(self, audit: Auditing) -> None:
+        """Read this audit of quotas at every scrape."""
+        self.registry.register(AuditCollector(audit))
 
     def watch_evictions(self, counts: Callable[[], Mapping[Eviction, int]]) -> None:
         """Ask ``counts`` at every scrape how many pods were evicted for quotas, by outcome."""

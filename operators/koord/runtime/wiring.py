@@ -28,6 +28,7 @@ from koord.controllers.announce import (
 from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotaaudit import QuotaAudit
 from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
@@ -54,6 +55,7 @@ from koord.runtime.cluster import (
 )
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
+from koord.runtime.quotapage import describe_quotas
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -130,6 +132,8 @@ class Parts:
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
             self._make_quota_status()
+        if PLACEMENT in operators or QUOTA in operators:
+            self._make_audit()
         if TOPOLOGY in operators:
             self._make_topology()
         self._accepted = [
@@ -175,6 +179,8 @@ class Parts:
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
             description["kept"] = self.placement.holds.kept_for()
+        if state.quotas.is_in_use:
+            description["quotas"] = describe_quotas(state)
         return description
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
@@ -252,6 +258,15 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         self.metrics.watch_quotas(lambda: controller.summaries)
+
+    def _make_audit(self) -> None:
+        audit = QuotaAudit(
+            self.reader.state,
+            is_synced=lambda: not self.reader.unsynced(),
+            is_busy=self._is_binding,
+        )
+        self.background.append(audit.run)
+        self.metrics.watch_quota_audit(audit)
 
     def _make_topology(self) -> None:
         writer = self._make_writer(
