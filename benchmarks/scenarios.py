@@ -69,6 +69,7 @@ FULL: Final = (
     Load("gangs", 100, 10, 100, CPU),
     Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE),
+    Load("large-alone", 5000, 1, 1000, CPU),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )
 QUICK: Final = (

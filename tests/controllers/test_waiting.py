@@ -1,8 +1,10 @@
 """What is said about gangs that wait, to whom, and how often."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
@@ -120,6 +122,22 @@ def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
     waiting.now += SAY_AGAIN_OF_PODS_AFTER_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert len(waiting.said.pods) == 4
+
+
+def test_what_is_to_be_said_much_later_holds_up_nobody() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.reports.note_numbers(set(), {"anybody"})
+    with virtual_time() as loop:
+        waiting.reports.clock = loop.time
+        running = loop.create_task(waiting.reports.run(waiting))
+        loop.run_until_complete(asyncio.sleep(1.0))
+        waiting.reason = BindFailed("default/g-0", 403, "no")
+        waiting.reports.note({G}, set())
+        loop.run_until_complete(asyncio.sleep(2.0))
+        running.cancel()
+        loop.run_until_complete(asyncio.wait([running]))
+    assert waiting.said.gangs[-1] == ("BindFailed", 1)
 
 
 def test_another_reason_is_said_at_once() -> None:

@@ -39,6 +39,7 @@ SAY_AGAIN_AFTER_SECONDS = 10.0
 SAY_AGAIN_OF_PODS_AFTER_SECONDS = 60.0
 """… and of a pod after this long: thousands may wait for the same thing."""
 FORGET_EVERY_SECONDS = 60.0
+_TICK = 0.05
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _AT_ONCE = Pause(0.0, 0.0)
@@ -143,13 +144,20 @@ class WaitReports:
     async def run(self, planner: Planner) -> None:
         """Report until cancelled."""
         while True:
-            due = [*self._gangs_due.values(), *self._singles_due.values()]
-            if not due:
-                self._noted.clear()
-                await self._noted.wait()
-                continue
-            await asyncio.sleep(max(min(one.at for one in due) - self.clock(), 0.05))
+            await self._rest()
             self.report(planner, self.clock())
+
+    async def _rest(self) -> None:
+        """Sleep until the first is due; what is noted meanwhile may be due before it."""
+        self._noted.clear()
+        due = [*self._gangs_due.values(), *self._singles_due.values()]
+        until = max(min(one.at for one in due) - self.clock(), _TICK) if due else None
+        try:
+            async with asyncio.timeout(until):
+                await self._noted.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_TICK)
 
     def report(self, planner: Planner, now: float) -> None:
         """Report on those whose time has come."""
