@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks.ceiling import Order as CeilingOrder
 from benchmarks.cluster import Cluster
 from benchmarks.creator import Order
-from benchmarks.objects import NAMESPACE
+from benchmarks.objects import NAMESPACE, list_teams
 from benchmarks.observer import Observer
 from benchmarks.processes import Ceiling, Contender, Failed, KubeScheduler, Operators
 from benchmarks.scenarios import Cell, Mode, Who
@@ -155,6 +155,7 @@ def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
         requests=dict(cell.load.requests),
         scheduler=scheduler,
         gated=cell.gated,
+        quotas=tuple(list_teams()) if cell.load.has_quotas else (),
     )
 
 
