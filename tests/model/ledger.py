@@ -68,7 +68,7 @@ class PodHistory:
 
     @property
     def is_of_start(self) -> bool:
-        """Whether the operators decided where it goes: on a node, it shows that its gang started."""
+        """Whether the operators decided on it: once on a node, it shows that its gang started."""
         return self.released or self.bound_by_us
 
     @property

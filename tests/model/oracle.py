@@ -205,10 +205,6 @@ class Oracle:
             since = ledger.decided_at[gang.name]
             if any(one.is_of_start and 0 < one.bound_at <= since for one in histories):
                 continue  # it joined a group that had started
-            policies = {self._gangs[name].policy for name in group}
-            was_cut_off = len(self._world.lives) > 1 and not _had_gates(histories)
-            if "only-waiting" in policies and was_cut_off:
-                continue  # known: see test_only_waiting_gang_is_finished_after_a_crash
             bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
             lost += sum(name in group and at > since for name, at in ledger.left)
             if lost and gang.required(has_started=True) > len(gang.plannable):
@@ -308,8 +304,3 @@ class Oracle:
 def is_mate(history: PodHistory, other: PodHistory) -> bool:
     """Whether a pod is placed with another one: what becomes of one holds up the other."""
     return other is history or bool(history.gang and history.gang == other.gang)
-
-
-def _had_gates(histories: list[PodHistory]) -> bool:
-    """Whether all members were released before the first of them was bound."""
-    return all(one.had_gate and one.is_named for one in histories)

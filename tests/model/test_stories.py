@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.model.network import Fault
 from tests.model.objects import OTHER_SCHEDULER, PodPlan, make_pod_group
 from tests.model.steps import Step, Story, play
 
@@ -90,6 +91,21 @@ STORIES = {
             Step(0.3, "delete_pod", ("a-0",)),
             pod("a-0", 8, gated=False),
             Step(0.0, "delete_pod", ("a-1",)),
+        ),
+    ),
+    "rights went after the answer to a binding was lost": Story(
+        1,
+        (
+            Step(0.0, "add_node", ("n0",)),
+            Step(0.0, "set_weather", ((), 0.0, 0.0)),
+            Step(0.0, "start"),
+            Step(0.1, "change_nothing"),
+            pod("p-0", 8, gated=False),
+            pod("p-1", 12, gated=False),
+            Step(0.0, "set_weather", ((Fault.LOST_AFTER,), 1.0, 10.0)),
+            Step(0.02, "set_weather", ((Fault.FORBIDDEN,), 1.0, 10.0)),
+            Step(0.4, "set_weather", ((), 0.0, 0.0)),
+            Step(0.0, "resize_node", ("n0", 16)),
         ),
     ),
 }
