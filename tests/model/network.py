@@ -72,6 +72,8 @@ class Life:
     """Kind -> the last revision of it that was delivered."""
     decided: dict[str, dict[str, int]] = field(default_factory=dict)
     """Plan id -> what had been seen when the first write of that plan was wanted."""
+    releases: dict[str, set[str]] = field(default_factory=dict)
+    """Plan id -> uids of the pods that were to be released by it."""
     flying: list[Request] = field(default_factory=list)
     """Writes that were sent and have not arrived."""
 

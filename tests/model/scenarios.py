@@ -14,8 +14,19 @@ from tests.model.steps import Step, Story
 
 from koord.api.keys import own
 
-FAMILIES = ("gated", "ungated", "pinned", "mixed", "group", "singles", "elastic", "crowded")
-"""What kind of pods a scenario is about."""
+FAMILIES = (
+    "gated",
+    "ungated",
+    "pinned",
+    "mixed",
+    "group",
+    "singles",
+    "elastic",
+    "crowded",
+    "raced",
+)
+"""What kind of pods a scenario is about. Raced: a member goes while its gang starts, the watch is late,
+and others want the room."""
 CAPACITY = {"spare": 2, "exact": 0, "short": -1}
 """Nodes more or less than the pods need."""
 TROUBLES = ("none", "others", "server", "both")
@@ -59,6 +70,8 @@ class _Maker:
 
     def make(self, capacity: str) -> Scenario:
         rng = self._rng
+        if self._family == "raced":
+            return Scenario(self._family, capacity, self._trouble, self._make_race(capacity))
         arrivals = [step for source in self._make_sources() for step in source]
         nodes = max(1, self._count_nodes() + CAPACITY[capacity])
         steps = [Step(0.0, "add_node", (f"n{at}",)) for at in range(nodes)]
@@ -72,9 +85,33 @@ class _Maker:
         story = Story(self._seed, tuple(steps))
         return Scenario(self._family, capacity, self._trouble, story)
 
-    def _make_weather(self) -> Step:
+    def _make_race(self, capacity: str) -> Story:
+        """A gang whose member goes while it is being released, and rivals for its room."""
         rng = self._rng
-        lag = rng.choice((0.0, 0.02, 0.5, 3.0))
+        members = rng.randint(2, 4)
+        kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, own.SCHEDULER_NAME)))
+        plans = [replace(kind, name=f"a-{at}", gang="a") for at in range(members)]
+        rivals = [PodPlan(f"p-{at}", 8, gated=rng.random() < 0.5) for at in range(2)]
+        nodes = range(members + CAPACITY[capacity])
+        lost = Step(rng.choice((0.0, 0.02, 0.1)), "delete_pod", (rng.choice(plans).name,))
+        interferences = self._interfere(len(nodes)) if self._trouble in {"others", "both"} else ()
+        self._pods += plans
+        self._gangs["a"] = members
+        steps = [
+            *(Step(0.0, "add_node", (f"n{at}",)) for at in nodes),
+            Step(0.0, "put_pod_group", (make_pod_group("a", members),)),
+            Step(0.0, rng.choice(("start", "begin_with_standby"))),
+            replace(self._make_weather((0.5, 3.0)), wait=0.1),
+            *(self._create(plan) for plan in plans),
+            *(Step(0.0, "create_pod", (plan,)) for plan in rivals),
+            lost,
+            *interferences,
+        ]
+        return Story(self._seed, tuple(steps))
+
+    def _make_weather(self, lags: tuple[float, ...] = (0.0, 0.02, 0.5, 3.0)) -> Step:
+        rng = self._rng
+        lag = rng.choice(lags)
         faults: tuple[Fault, ...] = ()
         if self._trouble in {"server", "both"}:
             faults = tuple(rng.sample(FAULTS, 2))
