@@ -150,7 +150,7 @@ class Ledger:
         that may have been meant to start is there.
         """
         sent = life.releases.get(plan["plan"], set())
-        failed = {uid for uid in sent if not self.pods[uid].released}
+        failed = {uid for uid in sent if self._is_held_back(uid)}
         for gang_name in {self.pods[uid].gang for uid in failed} - {""}:
             if self._has_started(gang_name) or gang_name not in self.minima:
                 continue
@@ -164,6 +164,13 @@ class Ledger:
             needed = self._lowest_since(gang_name, life.decided[plan["plan"]].get(POD_GROUPS, 0))
             if len(rest) < needed:
                 self.blame(f"{gang_name} starts with {len(rest)} of {needed}: {failed} are gone")
+
+    def _is_held_back(self, uid: str) -> bool:
+        """Whether a pod was not released, by nobody, or went before that."""
+        pod = self._pods.get(uid)
+        return not self.pods[uid].released and (
+            pod is None or not is_alive(pod) or bool(gates_of(pod))
+        )
 
     def serve(self, life: Life, request: Request, answer: Answer, before: Obj | None) -> None:
         """Judge a write that has been answered."""

@@ -25,8 +25,8 @@ FAMILIES = (
     "crowded",
     "raced",
 )
-"""What kind of pods a scenario is about. Raced: a member goes while its gang starts, the watch is late,
-and others want the room."""
+"""What kind of pods a scenario is about. Raced: a member goes while its gang starts, the watch is
+late, and others want the room."""
 CAPACITY = {"spare": 2, "exact": 0, "short": -1}
 """Nodes more or less than the pods need."""
 TROUBLES = ("none", "others", "server", "both")
