@@ -15,6 +15,7 @@ from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
     completed_at,
+    has_minimum,
     is_satisfied,
     needed_strength,
     tell_quorum,
@@ -112,6 +113,16 @@ class _View:
         return self.strength + self.tally.planned >= self.spec.min_member
 
     @property
+    def is_denied(self) -> bool:
+        """Whether it stands in the status that who plans finds no place for it.
+
+        Those that are released and not bound may have lost theirs, and only who plans knows.
+        """
+        pod_group = self.book.pod_group(self.key)
+        is_said = pod_group is not None and pod_group.attempts is not None
+        return is_said and not has_minimum(self.book, self.key)
+
+    @property
     def has_started(self) -> bool:
         return is_satisfied(self.book, self.key)
 
@@ -180,7 +191,7 @@ def _node_of(pod: Pod) -> str:
 def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     quorum = _quorum(view)
     conditions = [quorum, _spec_valid(view)]
-    if view.has_place and view.spec.min_member:
+    if view.has_place and view.spec.min_member and not view.is_denied:
         pods = view.strength + view.tally.planned
         by_others = view.tally.placed - view.tally.released
         planned = Planned(pods, len(status.nodes), status.plan_id, by_others)
