@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.model.clock import virtual_time
@@ -138,6 +139,21 @@ def test_what_is_to_be_said_much_later_holds_up_nobody() -> None:
         running.cancel()
         loop.run_until_complete(asyncio.wait([running]))
     assert waiting.said.gangs[-1] == ("BindFailed", 1)
+
+
+def test_numbers_that_keep_changing_are_said_ever_more_seldom() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    said_at = []
+    for second in range(1, 200):
+        before = len(waiting.said.gangs), waiting.said.gangs[-1]
+        waiting.hear(no_room(second % 2), after=1.0)
+        if waiting.said.gangs[-1] != before[1]:
+            said_at.append(second)
+    pauses = [after - before for before, after in pairwise(said_at)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] >= SAY_AGAIN_AFTER_SECONDS
+    assert len(said_at) <= 5
 
 
 def test_another_reason_is_said_at_once() -> None:

@@ -173,6 +173,9 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     is_terminating: bool = False
+    """On its way out: is being deleted, or ``is_doomed``."""
+    is_doomed: bool = False
+    """Carries our mark that it is to be evicted, and is yet to be deleted."""
     owners: tuple[str, ...] = ()
     foreign_gates: tuple[str, ...] = ()
     recorded: RecordedPlan | None = None
