@@ -106,6 +106,20 @@ STORIES = {
             Step(0.3, "remove_node", ("n0",)),
         ),
     ),
+    "two operators talk about a started gang whose group is one-sided": Story(
+        0,
+        (
+            Step(0.0, "add_node", ("n0",)),
+            group("a", 2, BOTH),
+            group("b", 2, BOTH),
+            *(pod(name, 2) for name in ("a-0", "a-1", "b-0", "b-1")),
+            Step(0.0, "start"),
+            Step(0.3, "delete_pod_group", ("b",)),
+            group("b", 3),
+            group("a", 4),
+            pod("a-2", 8),
+        ),
+    ),
     "rights went after the answer to a binding was lost": Story(
         1,
         (

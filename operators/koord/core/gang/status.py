@@ -74,7 +74,9 @@ class GangStatus:
 
     ``plan_id`` is that of the latest release of a living member, ``incarnation`` that of the
     first; both are empty if none was released by us. ``timeout_at`` is when Timeout turns True
-    unless something changes before, None if nothing is waiting for a place.
+    unless something changes before, None if nothing is waiting for a place. ``is_denied`` says
+    that whether it is placed is left to who plans, and stands in the status already: were both to
+    say it, each would overwrite the other without end.
     """
 
     key: GangKey
@@ -87,6 +89,7 @@ class GangStatus:
     incarnation: str = ""
     nodes: tuple[str, ...] = ()
     timeout_at: float | None = None
+    is_denied: bool = False
 
 
 _BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase.PRE_SCHEDULING})
@@ -202,7 +205,12 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     awaits_place = quorum[1] and not view.has_place and not view.has_started
     conditions.append(_timeout(view, awaits_place=awaits_place))
     timeout_at = _timeout_at(view) if awaits_place else None
-    return replace(status, conditions=tuple(conditions), timeout_at=timeout_at)
+    return replace(
+        status,
+        conditions=tuple(conditions),
+        timeout_at=timeout_at,
+        is_denied=view.is_denied,
+    )
 
 
 def _quorum(view: _View) -> Condition:
