@@ -151,8 +151,9 @@ class Ledger:
         """
         sent = life.releases.get(plan["plan"], set())
         failed = {uid for uid in sent if self._is_held_back(uid)}
-        for gang_name in {self.pods[uid].gang for uid in failed} - {""}:
-            if self._has_started(gang_name) or gang_name not in self.minima:
+        meant = {key.rpartition("/")[2] for key in plan.get("group", "").split(",")}
+        for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
+            if self._has_started(gang_name):
                 continue
             rest = [
                 uid

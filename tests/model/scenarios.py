@@ -30,6 +30,8 @@ late, and others want the room."""
 CAPACITY = {"spare": 2, "exact": 0, "short": -1}
 """Nodes more or less than the pods need."""
 TROUBLES = ("none", "others", "server", "both")
+KINDS = len(FAMILIES) * len(CAPACITY) * len(TROUBLES)
+"""So many seeds in a row cover all combinations once."""
 POLICIES = ("", "", "waiting-and-running", "only-waiting")
 FAULTS = (
     Fault.LOST_BEFORE,

@@ -106,13 +106,13 @@ def age_of(group: list[dict[str, Any]]) -> str:
 
 
 def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
-    """Let both place pods on the same nodes; return what came of it."""
+    """Let both place pods on the same nodes, until some are turned down; return what came of it."""
     tenants = Tenants(cluster)
     kubelets = Kubelets(cluster, tenants.settle_in(), tenants.replace)
     kubelets.look()
     fillers = len(kubelets.seen)
     end, next_reject = time.monotonic() + seconds, 0.0
-    while time.monotonic() < end:
+    while time.monotonic() < end or not kubelets.rejected:
         if time.monotonic() > next_reject:
             kubelets.to_reject, next_reject = 1, time.monotonic() + 2.0
         tenants.turn_over(kubelets.look())
