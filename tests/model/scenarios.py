@@ -94,7 +94,7 @@ class _Maker:
         kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, own.SCHEDULER_NAME)))
         plans = [replace(kind, name=f"a-{at}", gang="a") for at in range(members)]
         rivals = [PodPlan(f"p-{at}", 8, gated=rng.random() < 0.5) for at in range(2)]
-        nodes = range(members + CAPACITY[capacity])
+        nodes = range(members + max(0, CAPACITY[capacity]))
         lost = Step(rng.choice((0.0, 0.02, 0.1)), "delete_pod", (rng.choice(plans).name,))
         interferences = self._interfere(len(nodes)) if self._trouble in {"others", "both"} else ()
         self._pods += plans
