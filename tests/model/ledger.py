@@ -41,6 +41,10 @@ _ANNOTATIONS = {
 }
 
 
+DECIDED_WITHIN = 0.01
+"""Seconds from a decision to its first write."""
+
+
 @dataclass(slots=True)
 class PodHistory:
     """What is remembered of one pod, by uid."""
@@ -123,8 +127,11 @@ class Ledger:
         if target.kind != PODS:
             return
         plan = _plan_in(request, target.subresource)
-        if plan is not None:
-            life.decided.setdefault(plan["plan"], dict(life.seen))
+        if plan is not None and plan["plan"] not in life.decided:
+            life.decided[plan["plan"]] = dict(life.seen)
+            known = self._network.clock() - DECIDED_WITHIN
+            for kind in [kind for kind, since in life.outdated.items() if since < known]:
+                self.blame(f"planned when {kind} were known to be out of date")
 
     def send(self, life: Life, request: Request) -> None:
         """Count a write that sets out."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tests.model.network import Fault
 from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_group
 from tests.model.steps import Step, Story
+from tests.model.store import NODES, POD_GROUPS, PODS
 
 from koord.api.keys import own
 
@@ -189,6 +190,7 @@ class _Maker:
             ("cordon", node),
             ("resize_node", node, 4),
             ("add_node", f"m{at}"),
+            ("expire", rng.choice((PODS, NODES, POD_GROUPS))),
             ("drop_gate", plan.name, own.PLACEMENT_GATE),
             ("drop_gate", plan.name, OTHER_GATE),
         ]

@@ -130,7 +130,6 @@ def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
     return figures
 
 
-@pytest.mark.slow  # what room is left at the end depends on chance, and on what else runs
 @pytest.mark.timeout(120)
 def test_gangs_are_repaired_beside_another_scheduler(cluster: Cluster) -> None:
     figures = share(cluster, 8.0, "shared-nodes-short")
