@@ -189,7 +189,7 @@ class PlacementController:
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         self.state.note_served(snapshots[-1], outcome)
-        self._failures.note(self.state.quotas.failures)
+        self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

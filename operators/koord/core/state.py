@@ -178,7 +178,7 @@ class ClusterState:
 
     def open_ledger_anew(self) -> Ledger:
         """Return the same, counted from nothing but pods, nodes and quotas in force."""
-        keeper = QuotaKeeper(self.quotas.rules, self.quotas.book)
+        keeper = QuotaKeeper(self.quotas.rules, book=self.quotas.book)
         for node in self.table.nodes:
             if node is not None:
                 keeper.upsert_node(node)
