@@ -145,6 +145,8 @@ class RecordedPlan:
     """How much of its minimum the gang of the pod had with this release; 0: not known."""
     gap: str = ""
     """By how much a better placement may have been missed; empty if it was the best."""
+    youngest: float = 0.0
+    """When the youngest of those that were to start together was created; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,8 @@ class ClusterState:
             self.remove_pod(other)
         before = self._observed.get(pod.uid)
         self._observed[pod.uid] = pod
-        if before == pod:
+        if before is not None and before == pod:
+            self._hear_late_word(before, pod)
             return
         self._uid_of[pod.key] = pod.uid
         (self.doomed.add if pod.is_doomed else self.doomed.discard)(pod.uid)
@@ -257,6 +258,14 @@ class ClusterState:
         elif pod.uid in self._fading and not pod.is_gated:
             self._drop_assumption(pod.uid)
         self._refresh(pod.uid)
+
+    def _hear_late_word(self, before: Pod, pod: Pod) -> None:
+        """Have it looked at that a pod is said to wait and does not: that has to be taken back."""
+        if pod.is_waiting or pod.wait_reason == before.wait_reason:
+            return
+        self._refresh(pod.uid)
+        if pod.gang is not None:
+            self._changes.gangs.add(pod.gang.key)
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod that is gone."""
