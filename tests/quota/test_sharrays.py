@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -134,3 +135,35 @@ def test_what_is_too_large_for_arrays_is_known(
         own=None,
     )
     assert frame.is_exact(total) is is_exact
+
+
+def race_arrays(seed: int, levels: int) -> None:
+    """Share out many random levels at once, and each by itself."""
+    rng = random.Random(f"levels {seed}")  # noqa: S311 - to be repeated, not to be secret
+    scale = rng.choice((1, 1000, (1 << 30) + 7, 1 << 45))
+    specs = []
+    usage = {}
+    for at in range(levels):
+        specs.append(quota(f"p{at:04}", max=scale << 20, weight=rng.randint(0, 9)))
+        for child in range(rng.randint(1, 9)):
+            least, weight = rng.randint(0, 9) * scale, rng.randint(0, 12) * scale + child
+            name, lends = f"p{at:04}-{child}", rng.random() < 0.5
+            more = {"min": least, "max": 24 * scale, "weight": weight, "lends": lends}
+            specs.append(quota(name, f"p{at:04}", **more))
+            usage[name] = wants(rng.randint(0, 24) * scale + child)
+    total = {"cpu": rng.randint(0, 60) * levels * scale}
+    snapshot = Snapshot(make_tree(specs), total, usage, QuotaRules())
+    in_arrays = solve_by(IN_ARRAYS, snapshot)
+    assert_same(in_arrays, solve_by(BY_LEVEL, snapshot))
+
+
+def test_a_thousand_random_levels() -> None:
+    for seed in range(5):
+        race_arrays(seed, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_hundred_thousand_random_levels() -> None:
+    for seed in range(500):
+        race_arrays(seed, 200)

@@ -21,14 +21,14 @@ Flags: TypeAlias = NDArray[np.bool_]
 MOST_AMOUNT: Final = 1 << 52
 """A quotient below it is off by some units at most when it comes from floating point."""
 MOST_WEIGHT: Final = 1 << 58
-"""The sum of the weights of a level; that many units of it fit into 63 bits several times."""
+"""The sum of the weights, or amounts, of a level: 63 bits hold it several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What is asked about one resource, by row. ``largest`` bounds the amounts.
+    """What is asked about one resource, by row.
 
-    ``heaviest`` bounds the weights of a level, added up.
+    ``largest`` bounds the amounts, ``heaviest`` the amounts and weights of a level, added up.
     """
 
     minimum: Ints
@@ -76,8 +76,8 @@ def make_frame(  # noqa: PLR0913 - a column each
         column(weights),
         np.array(lends, dtype=np.bool_),
         column(own),
-        largest * widest,
-        max(weights) * widest if min(weights) >= 0 else MOST_WEIGHT,
+        largest,
+        max(largest, *weights) * widest if min(weights) >= 0 else MOST_WEIGHT,
     )
 
 
