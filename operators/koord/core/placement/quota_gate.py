@@ -181,7 +181,7 @@ class QuotaGate:
                 self._keeper.charges.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
-            self._packing = pack(self._ledger, pending, self._keeper.served)
+            self._packing = pack(self._ledger, pending, self._keeper.served, self._keeper.barred)
         return self._packing
 
     def _as_pending(self, unit: Unit) -> PendingUnit:

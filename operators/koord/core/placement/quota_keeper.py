@@ -46,6 +46,8 @@ class QuotaKeeper:
         self.usage = UsageBook(self.rules)
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
+        self.barred: dict[QuotaName, UnitKey] = {}
+        """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
         self._closed: list[Node] = []

@@ -13,7 +13,7 @@ one that lacks least. So of two quotas of equal weight one runs after the other.
 what must not be evicted, hold as ever; what a quota that does not lend is entitled to stays its.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -52,13 +52,23 @@ class Packing:
 
 
 def pack(
-    ledger: Ledger, pending: Iterable[PendingUnit], served: Mapping[QuotaName, float]
+    ledger: Ledger,
+    pending: Iterable[PendingUnit],
+    served: Mapping[QuotaName, float],
+    barred: Collection[QuotaName] = (),
 ) -> Packing:
-    """Return who may exceed its share; ``served`` tells when a quota was granted that last."""
+    """Return who may exceed its share; ``served`` tells when a quota was granted that last.
+
+    Quotas that are ``barred`` are granted nothing: others wait for what was taken back from them.
+    """
     if not ledger.rules.packs_leftovers or not ledger.rules.limits_by_share:
         return Packing()
     mark = ledger.checkpoint()
-    blocked = [unit for unit in _heads(ledger, pending) if _is_any_left(ledger, unit)]
+    blocked = [
+        unit
+        for unit in _heads(ledger, pending)
+        if unit.charges[0].quota not in barred and _is_any_left(ledger, unit)
+    ]
     if not blocked:
         ledger.rollback(mark)
         return Packing()
