@@ -66,6 +66,8 @@ class RevokeController:
     """Evictions so far, by what became of them."""
     _patience: Patience = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
+    _seen: tuple[int, int] = (-1, -1)
+    """What quotas used and might use when they were last looked at."""
     _leaving: set[str] = field(default_factory=set)
     """uids of pods that were evicted, until the watch shows it."""
 
@@ -98,7 +100,11 @@ class RevokeController:
             del barred[name]
 
     def _find_due(self) -> list[QuotaName]:
-        over = {one.quota for one in find_overuse(self.state.open_ledger())}
+        ledger = self.state.open_ledger()
+        if self._seen == self.state.quotas.version:
+            return self._patience.note(self._over, self.clock())
+        self._seen = self.state.quotas.version
+        over = {one.quota for one in find_overuse(ledger)}
         specs = self.state.quotas.book.registry.specs
         for name in self._over - over:
             if name in specs:
