@@ -17,6 +17,7 @@ from functools import cached_property
 from operator import ne
 from typing import Final, NamedTuple, cast
 
+from koord.core.quota.bulkshare import Frame, make_frame, share_frames
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import QuotaName, QuotaRules, Usage
 from koord.core.quota.request import (
@@ -32,7 +33,6 @@ from koord.core.quota.request import (
 )
 from koord.core.quota.scale import scale_min
 from koord.core.quota.share import Level, share_level
-from koord.core.quota.sharrays import Frame, make_frame, share_frames
 from koord.core.quota.tree import KeyColumn, Layout, QuotaTree
 from koord.core.units import Amounts
 

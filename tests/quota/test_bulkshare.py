@@ -13,8 +13,8 @@ from tests.quota.scene import OURS, quota, wants
 from tests.quota.trees import forests, solve_plainly, usages
 
 from koord.core.quota import solve as solver
+from koord.core.quota.bulkshare import MOST_AMOUNT, MOST_WEIGHT, make_frame
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.sharrays import MOST_AMOUNT, MOST_WEIGHT, make_frame
 from koord.core.quota.solve import Snapshot, Solution, solve
 from koord.core.quota.tree import make_tree
 
