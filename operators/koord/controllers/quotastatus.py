@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koord.controllers.bulkhead import OneByOne
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -53,6 +54,7 @@ class QuotaStatusController:
     summaries: tuple[Summary, ...] = ()
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
+    _failures: OneByOne = field(default_factory=OneByOne)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -74,19 +76,27 @@ class QuotaStatusController:
         over: dict[QuotaName, dict[str, int]] = {}
         for one in find_overuse(ledger):
             over.setdefault(one.quota, {})[one.resource] = one.over
-        self.summaries = tuple(summarise(ledger, name) for name in ledger.names())
+        self.summaries = tuple(self._failures.keep(ledger.names(), lambda n: summarise(ledger, n)))
         summaries = {summary.name: summary for summary in self.summaries}
         written = self.state.quotas.book.written
-        for key, quota in written.items():
-            if self.state.quotas.failure_of(quota.name) is not None:
-                continue  # what was known last stands
-            statement = self._make(key, quota, summaries, over.get(quota.name, {}))
-            said = (quota.uid, quota.generation, *statement)
-            if self._said.get(key) != said:
-                self._said[key] = said
-                self.sink.write_status(quota, *statement)
+        self._failures.keep(written, lambda key: self._say(key, summaries, over))
         for key in self._said.keys() - written.keys():
             del self._said[key]
+
+    def _say(
+        self,
+        key: QuotaKey,
+        summaries: Mapping[QuotaName, Summary],
+        over: Mapping[QuotaName, Amounts],
+    ) -> None:
+        quota = self.state.quotas.book.written[key]
+        if self.state.quotas.failure_of(quota.name) is not None:
+            return  # what was known last stands
+        statement = self._make(key, quota, summaries, over.get(quota.name, {}))
+        said = (quota.uid, quota.generation, *statement)
+        if self._said.get(key) != said:
+            self._said[key] = said
+            self.sink.write_status(quota, *statement)
 
     def _make(
         self,
