@@ -137,11 +137,19 @@ def play(box: Sandbox) -> None:
     for group, gpus in (("fits", 8), ("waits", 16)):
         for number in range(2):
             box.client.create("/api/v1/namespaces/default/pods", make_pod(group, number, gpus))
-    samples = ("elasticquota", "reservation", "device-nvidia", "network-topology")
+    samples = (
+        "elasticquota",
+        "elasticquotaprofile",
+        "reservation",
+        "device-nvidia",
+        "network-topology",
+    )
     for sample in samples:
         box.kubectl("apply", f"--filename={SAMPLES / sample}.yaml", "--namespace=default")
-    for kind in ("elasticquotas", "reservations", "devices", "clusternetworktopologies"):
+    kinds = ("elasticquotas", "elasticquotaprofiles", "reservations", "devices")
+    for kind in (*kinds, "clusternetworktopologies"):
         box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", kind)
+    box.kubectl("wait", "--for=condition=Ready", "--all", "--timeout=30s", "elasticquotaprofiles")
     groups = "podgroups.scheduling.sigs.k8s.io"
     box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
     reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=InsufficientNodes"

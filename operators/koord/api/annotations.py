@@ -183,7 +183,9 @@ RESERVATION_OWNERS: Final = _define(reservation.OWNERS, list[ReservationOwner])
 SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)
 QUOTA_NAMESPACES: Final = _define(quota.NAMESPACES, list[str])
 TOTAL_RESOURCE: Final = _define(quota.TOTAL_RESOURCE, ResourceList)
+UNSCHEDULABLE_RESOURCE: Final = _define(quota.UNSCHEDULABLE_RESOURCE, ResourceList)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
+RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])
 
 JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
@@ -203,7 +205,9 @@ JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     SHARED_WEIGHT,
     QUOTA_NAMESPACES,
     TOTAL_RESOURCE,
+    UNSCHEDULABLE_RESOURCE,
     ADMISSION,
+    RESOURCE_KEYS,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
 )
 

@@ -17,6 +17,7 @@ from koord.core.gang.status import ConditionType
 from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import GeneratedQuota, Profile
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
@@ -33,12 +34,15 @@ from koord.kube.objects import (
     ObjectRef,
     ref_of_pod,
     ref_of_pod_group,
+    ref_of_profile,
     ref_of_quota,
     ref_of_topology,
 )
+from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
+from koord.kube.translate.quotas import QuotaTranslator
 
 PLACING: Final = "Placing"
 """The action that events are about."""
@@ -138,6 +142,29 @@ class QuotaAnnouncer:
         """Set these fields and conditions of the status, and no others."""
         statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
         self.writer.say(ref_of_quota(quota), statement)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileAnnouncer:
+    """Writes quotas of profiles, and says what becomes of profiles."""
+
+    writer: StatusWriter
+    quotas: RootQuotaWriter
+    seen: QuotaTranslator
+
+    async def write_quota(
+        self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
+    ) -> None:
+        """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
+        meta = None if present is None else self.seen.meta_of(present.uid)
+        await self.quotas.write(profile, quota, present, meta)
+
+    def write_status(
+        self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+        statement = Statement(conditions, {**fields, "observedGeneration": profile.generation})
+        self.writer.say(ref_of_profile(profile), statement)
 
 
 @dataclass(frozen=True, slots=True)

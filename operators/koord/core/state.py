@@ -28,6 +28,7 @@ from koord.core.pods import Handling, Pod, PodShape
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.quota.profilebook import ProfileBook
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import Topology, TopologyBook
 from koord.core.units import Amounts
@@ -99,6 +100,7 @@ class ClusterState:
         self.book = GangBook(compat=compat)
         self.topologies = TopologyBook()
         self.attraction = Attraction()
+        self.profiles = ProfileBook()
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -259,6 +261,7 @@ class ClusterState:
         if before == node:
             return
         self.quotas.upsert_node(node)
+        self.profiles.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node)
         self.topologies.upsert_node(row, node.name, node.labels)
@@ -272,6 +275,7 @@ class ClusterState:
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
         self.quotas.remove_node(name)
+        self.profiles.remove_node(name)
         row = self.table.remove(name)
         if row is None:
             return

@@ -21,21 +21,25 @@ from koord.controllers.announce import (
     AcceptedAnnouncer,
     PlacementAnnouncer,
     PodGroupAnnouncer,
+    ProfileAnnouncer,
     QuotaAnnouncer,
     TopologyAnnouncer,
 )
 from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotaprofile import ProfileController
 from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
+from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.runtime.cluster import (
@@ -44,6 +48,7 @@ from koord.runtime.cluster import (
     NODES,
     POD_GROUPS,
     PODS,
+    PROFILES,
     QUOTAS,
     TOPOLOGIES,
     ClusterReader,
@@ -59,12 +64,14 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
+PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 _READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    PLACEMENT: ALL_KINDS,
+    PLACEMENT: tuple(kind for kind in ALL_KINDS if kind != PROFILES),
     POD_GROUP: (PODS, NODES, POD_GROUPS, TOPOLOGIES),
     QUOTA: (PODS, NODES, POD_GROUPS, QUOTAS),
+    PROFILE: (NODES, QUOTAS, PROFILES),
     TOPOLOGY: (NODES, TOPOLOGIES),
 }
 """What each operator reflects; the others read their own resource by Kopf alone."""
@@ -115,9 +122,10 @@ class Parts:
         self._groups = PodGroupTranslator(defaults)
         self._quotas = QuotaTranslator()
         self._topologies = TopologyTranslator()
+        self._profiles = ProfileTranslator()
         self.reader = ClusterReader(
             client,
-            Translators(self._pods, self._groups, self._quotas, self._topologies),
+            Translators(self._pods, self._groups, self._quotas, self._topologies, self._profiles),
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
         )
@@ -126,6 +134,8 @@ class Parts:
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
             self._make_quota_status()
+        if PROFILE in operators:
+            self._make_profiles()
         if TOPOLOGY in operators:
             self._make_topology()
         self._accepted = [
@@ -219,7 +229,10 @@ class Parts:
 
     def _make_quota_status(self) -> None:
         writer = self._make_writer(
-            QUOTAS, applied_by("koord-quota"), lambda ref: self._quotas.status_of(ref.uid)
+            QUOTAS,
+            applied_by("koord-quota"),
+            lambda ref: self._quotas.status_of(ref.uid),
+            yields=True,
         )
         controller = QuotaStatusController(
             state=self.reader.state,
@@ -230,11 +243,28 @@ class Parts:
         self.reader.listeners.append(controller.wake)
         self.metrics.watch_quotas(lambda: controller.summaries)
 
+    def _make_profiles(self) -> None:
+        writer = self._make_writer(
+            PROFILES,
+            applied_by("koord-elasticquotaprofile-tree"),
+            lambda ref: self._profiles.status_of(ref.uid),
+            yields=True,
+        )
+        controller = ProfileController(
+            state=self.reader.state,
+            sink=ProfileAnnouncer(writer, RootQuotaWriter(self._client), self._quotas),
+            is_synced=lambda: not self.reader.unsynced(),
+            clock=time.monotonic,
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
+
     def _make_topology(self) -> None:
         writer = self._make_writer(
             TOPOLOGIES,
             applied_by("koord-networktopology-tree"),
             lambda ref: self._topologies.status_of(ref.uid),
+            yields=True,
         )
         controller = TopologyController(
             state=self.reader.state, sink=TopologyAnnouncer(writer), clock=time.monotonic

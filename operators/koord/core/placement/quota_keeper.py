@@ -145,7 +145,7 @@ class QuotaKeeper:
         """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
         usage = self.usage.usage()
         registry = self.book.registry
-        totals = tree_totals(self._capacity(used_on), registry.specs.values())
+        totals = tree_totals(self._capacity(used_on), registry.specs.values(), self.rules)
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         trees = self.book.trees()
         before, self.solutions, self.failures = self.solutions, {}, {}

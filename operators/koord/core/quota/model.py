@@ -33,8 +33,9 @@ class QuotaSpec:
     """What one ElasticQuota declares.
 
     ``weight`` None means that nothing usable is written: it then equals ``max``. ``total`` is the
-    capacity of a tree of its own, on the root of that tree. ``unreadable`` names the annotations
-    that hold no value of their kind, with what stands there.
+    capacity of a tree of its own, on the root of that tree, ``unschedulable`` the part of it on
+    nodes that take no pods. ``profile`` is who made the quota, if a profile has. ``unreadable``
+    names the annotations that hold no value of their kind, with what stands there.
     """
 
     name: QuotaName
@@ -52,10 +53,12 @@ class QuotaSpec:
     ignores_default_tree: bool = False
     is_forced: bool = False
     total: Amounts = field(default_factory=dict)
+    unschedulable: Amounts = field(default_factory=dict)
     namespaces: tuple[str, ...] = ()
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+    profile: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     last_valid: "QuotaSpec | None" = field(default=None, compare=False)
     """What the object's status remembers of settings that were in force, if these are not."""

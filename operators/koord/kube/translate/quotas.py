@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from koord.api.annotations import (
     ADMISSION,
@@ -17,6 +18,7 @@ from koord.api.annotations import (
     QUOTA_NAMESPACES,
     SHARED_WEIGHT,
     TOTAL_RESOURCE,
+    UNSCHEDULABLE_RESOURCE,
 )
 from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import quota as keys
@@ -25,7 +27,7 @@ from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.units import CPU, Amounts
 from koord.kube.translate.keptquota import decode_kept
-from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -37,10 +39,24 @@ _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
 class QuotaTranslator(SeenStatuses):
-    """Translates ElasticQuotas, and keeps what stands in their status for those who write it."""
+    """Translates ElasticQuotas, and keeps what stands in them for those who write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._metas: dict[str, ObjectMeta] = {}
+
+    def meta_of(self, uid: str) -> ObjectMeta | None:
+        """Return the metadata that was last seen on an object; None if there is no such object."""
+        return self._metas.get(uid)
+
+    @override
+    def forget(self, value: HasUid) -> None:
+        super().forget(value)
+        self._metas.pop(value.uid, None)
 
     def translate(self, wire: WireElasticQuota) -> QuotaSpec:
         """Return the core's view of an ElasticQuota, and of what its status keeps."""
+        self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
         return replace(translate_quota(wire), last_valid=_translate_kept(wire.metadata, status))
 
@@ -75,10 +91,12 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         ignores_default_tree=labels.get(keys.IGNORE_DEFAULT_TREE) == "true",
         is_forced=labels.get(keys.ALLOW_FORCE_UPDATE) == "true",
         total=_read_amounts(TOTAL_RESOURCE, annotations, unreadable) or {},
+        unschedulable=_read_amounts(UNSCHEDULABLE_RESOURCE, annotations, unreadable) or {},
         namespaces=_read_names(QUOTA_NAMESPACES, annotations, unreadable),
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
         unreadable=tuple(unreadable),
+        profile=labels.get(keys.PROFILE, ""),
         generation=meta.generation,
     )
 
