@@ -18,6 +18,7 @@ from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.status import are_same
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
@@ -29,6 +30,7 @@ from koord.core.reasons import (
     Reason,
 )
 from koord.core.topology.book import Topology
+from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
     ObjectRef,
@@ -42,7 +44,7 @@ from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
-from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
 PLACING: Final = "Placing"
 """The action that events are about."""
@@ -132,6 +134,17 @@ class QuotaAnnouncer:
     """Says what the elasticquota operator observes."""
 
     writer: StatusWriter
+    annotations: StatusWriter
+    seen: QuotaTranslator
+
+    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
+        """Set the annotations of these names, without their prefix, and no others."""
+        present = self.seen.recorded_on(quota.uid)
+        made = make_recorded(amounts)
+        if present and are_same(amounts, read_recorded(present)):
+            made = present  # in words of somebody else, perhaps: with zeros, or without
+        if made or present:
+            self.annotations.say(ref_of_quota(quota), Statement(fields=made))
 
     def write_status(
         self,

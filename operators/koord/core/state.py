@@ -26,6 +26,7 @@ from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
 from koord.core.plan import Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.quota.book import QuotaKey
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
 from koord.core.quota.profilebook import ProfileBook
@@ -93,7 +94,7 @@ class Feed:
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self, *, compat: bool = False) -> None:
+    def __init__(self, *, compat: bool = False, hooks: Hooks | None = None) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.table = NodeTable()
@@ -111,7 +112,7 @@ class ClusterState:
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules())
+        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules(), hooks)
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -173,7 +174,7 @@ class ClusterState:
                 quotas.usage.remove(uid)
             elif pod.gang is None:
                 quotas.count_pod(pod)
-        return Ledger(quotas.solve(self._used_on), quotas.rules)
+        return quotas.hooks.bind(Ledger(quotas.solve(self._used_on), quotas.rules))
 
     def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""

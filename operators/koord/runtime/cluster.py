@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from koord.core.quota.book import key_of
+from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector, Source
@@ -86,8 +87,9 @@ class ClusterReader:
         kinds: Sequence[str],
         *,
         compat: bool = False,
+        hooks: Hooks | None = None,
     ) -> None:
-        self.state = ClusterState(compat=compat)
+        self.state = ClusterState(compat=compat, hooks=hooks)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods, self._pod_groups, self._quotas, self._topologies, self._profiles = translators

@@ -31,12 +31,13 @@ from koord.controllers.podgroup import PodGroupController
 from koord.controllers.quotaprofile import ProfileController
 from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.waiting import WaitReports
+from koord.core.quota.hooks import Hooks
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
 from koord.kube.rootquota import RootQuotaWriter
-from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
+from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.profiles import ProfileTranslator
@@ -54,6 +55,7 @@ from koord.runtime.cluster import (
     ClusterReader,
     Translators,
 )
+from koord.runtime.hooks import load_hooks, watch_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Settings
@@ -96,8 +98,8 @@ class Parts:
     """Everything that one process is made of.
 
     ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
-    synced. ``has_subresource`` tells whether PodGroups have a status subresource here,
-    ``has_native`` whether Kubernetes' own are served.
+    synced. ``without_subresource`` names custom resources whose definition, which is not ours, has
+    no status subresource; ``has_native`` tells whether Kubernetes' own are served.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Parts:
         settings: Settings,
         operators: Collection[str],
         *,
-        has_subresource: bool,
+        without_subresource: Collection[str] = (),
         has_native: bool = False,
     ) -> None:
         defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
@@ -116,19 +118,22 @@ class Parts:
         """Every status writer, with the plural of the resource that it writes."""
         self._client = client
         self._settings = settings
-        self._has_subresource = has_subresource
+        self._without_subresource = without_subresource
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
         self._quotas = QuotaTranslator()
         self._topologies = TopologyTranslator()
         self._profiles = ProfileTranslator()
+        hooks = load_hooks() if {PLACEMENT, QUOTA} & set(operators) else Hooks()
         self.reader = ClusterReader(
             client,
             Translators(self._pods, self._groups, self._quotas, self._topologies, self._profiles),
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
+            hooks=hooks,
         )
+        watch_hooks(self.metrics.registry, hooks)
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
@@ -228,15 +233,21 @@ class Parts:
         return controller
 
     def _make_quota_status(self) -> None:
-        writer = self._make_writer(
+        status = self._make_writer(
             QUOTAS,
             applied_by("koord-quota"),
             lambda ref: self._quotas.status_of(ref.uid),
             yields=True,
         )
+        annotations = self._make_writer(
+            QUOTAS,
+            annotated_by("koord-quota-annotations"),
+            lambda ref: self._quotas.recorded_on(ref.uid),
+            yields=True,
+        )
         controller = QuotaStatusController(
             state=self.reader.state,
-            sink=QuotaAnnouncer(writer),
+            sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
         )
         self.background.append(controller.run)
@@ -289,7 +300,6 @@ class Parts:
             POD_GROUPS,
             applied_by(manager),
             lambda ref: self._groups.status_of(ref.uid),
-            has_subresource=self._has_subresource,
             yields=yields,
         )
 
@@ -299,14 +309,13 @@ class Parts:
         form: Form,
         present: Present,
         *,
-        has_subresource: bool = True,
         yields: bool = False,
     ) -> StatusWriter:
         writer = StatusWriter(
             self._client,
             form,
             present,
-            has_subresource=has_subresource,
+            has_subresource=resource not in self._without_subresource,
             is_busy=self._is_binding if yields else _is_never_busy,
         )
         self._writers.append((resource, writer))

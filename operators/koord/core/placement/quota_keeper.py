@@ -14,6 +14,7 @@ from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
     DEFAULT_TREE,
@@ -40,10 +41,11 @@ Claim: TypeAlias = tuple[str, str]
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
-    def __init__(self, rules: QuotaRules | None = None) -> None:
+    def __init__(self, rules: QuotaRules | None = None, hooks: Hooks | None = None) -> None:
         self.rules = rules or QuotaRules()
+        self.hooks = hooks or Hooks()
         self.book = QuotaBook(self.rules)
-        self.usage = UsageBook(self.rules)
+        self.usage = UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
         self._nodes: dict[str, Node] = {}
@@ -98,7 +100,10 @@ class QuotaKeeper:
         """Bring quotas into force; return the claims of pods that now lead to another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
+        in_force = dict(self.book.registry.specs) if self.hooks.hooks else {}
         self.book.settle(Facts(labels=usage.keys(), used=used))
+        if self.hooks.hooks:
+            self.hooks.tell_quotas(in_force, self.book.registry.specs)
         if self.book.bindings == self._bindings:
             return frozenset()
         self._bindings = self.book.bindings
@@ -138,6 +143,7 @@ class QuotaKeeper:
                 is_used=is_used,
                 is_ready=is_whole and not is_held,
                 is_fixed=pod.is_fixed,
+                is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
         )
 

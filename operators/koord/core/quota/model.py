@@ -77,7 +77,7 @@ class Usage:
     ``submitted`` counts every live pod. ``demand`` leaves out those that cannot start yet, such as
     members of an incomplete gang: it is what the quota is given a share for. ``used`` counts pods
     that have a node or are about to get one. ``fixed_…`` is the part that must not be evicted
-    (label ``preemptible: "false"``).
+    (label ``preemptible: "false"``), ``foreign_used`` that of pods that somebody else placed.
     """
 
     submitted: Amounts = field(default_factory=dict)
@@ -85,6 +85,7 @@ class Usage:
     used: Amounts = field(default_factory=dict)
     fixed_demand: Amounts = field(default_factory=dict)
     fixed_used: Amounts = field(default_factory=dict)
+    foreign_used: Amounts = field(default_factory=dict)
 
 
 NO_USAGE: Final = Usage()

@@ -139,7 +139,8 @@ class _Leftovers:
         ):
             return False
         request = mask(charge.request, account)
-        if check_fixed(account, mask(charge.fixed, account)):
+        fixed = mask(charge.fixed, account)
+        if check_fixed(account, fixed) or check_others(self._ledger, charge):
             return False
         accounts = [self._ledger.account(name) for name in account.path]
         if any(Balance(one.spec.max, one.used, request).excess() for one in accounts):

@@ -5,6 +5,7 @@ what follows from it.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -25,7 +26,9 @@ from koord.api.keys import quota as keys
 from koord.api.parse import Invalid
 from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
+from koord.core.quota.status import RECORDED
 from koord.core.units import CPU, Amounts
+from koord.kube.translate.amounts import encode_amounts
 from koord.kube.translate.keptquota import decode_kept
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
@@ -35,6 +38,7 @@ _OLD_NAMES: Final = {
     "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
     "koordinator.sh/batch-memory": "kubernetes.io/batch-memory",
 }
+_RESULTS: Final = tuple(f"{keys.PREFIX}{name}" for name in RECORDED)
 _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
@@ -49,6 +53,14 @@ class QuotaTranslator(SeenStatuses):
         """Return the metadata that was last seen on an object; None if there is no such object."""
         return self._metas.get(uid)
 
+    def recorded_on(self, uid: str) -> dict[str, str] | None:
+        """Return the annotations of results that were last seen; None if there is no object."""
+        meta = self._metas.get(uid)
+        if meta is None:
+            return None
+        annotations = meta.annotations or _NOTHING
+        return {key: annotations[key] for key in _RESULTS if key in annotations}
+
     @override
     def forget(self, value: HasUid) -> None:
         super().forget(value)
@@ -59,6 +71,20 @@ class QuotaTranslator(SeenStatuses):
         self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
         return replace(translate_quota(wire), last_valid=_translate_kept(wire.metadata, status))
+
+
+def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
+    """Return results as annotations, given by their names without prefix."""
+    return {f"{keys.PREFIX}{name}": encode_amounts(one) for name, one in amounts.items() if one}
+
+
+def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
+    """Return the results that annotations tell; what cannot be read tells nothing."""
+    found: dict[str, Amounts] = {}
+    for key, text in annotations.items():
+        with suppress(msgspec.DecodeError, ValueError):
+            found[key.removeprefix(keys.PREFIX)] = _parse_amounts(text.encode())
+    return found
 
 
 def _translate_kept(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
