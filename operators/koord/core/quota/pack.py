@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
-from koord.core.quota.admission import Balance, check_fixed, find_refusal, try_charge
+from koord.core.quota.admission import (
+    Balance,
+    check_fixed,
+    check_others,
+    find_refusal,
+    try_charge,
+)
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import NOTHING, ROOT, Charge, QuotaName, QuotaSpec, TreeId
 from koord.core.reasons import AncestorInsufficient, InsufficientEntitlement
