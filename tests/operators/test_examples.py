@@ -1,4 +1,4 @@
-"""Every example of gangs is applied as its page says; what the server refuses is shown, too."""
+"""Every example of gangs and quotas is applied as its page says; what the server refuses is shown, too."""
 
 import re
 
@@ -9,7 +9,15 @@ from tests.operators.conftest import ROOT, Cluster
 from koord.sandbox.errors import ApiError, KubectlError
 
 EXAMPLES = ROOT / "examples"
-NAMES = ("gang-by-annotations", "gang-groups", "hp-training-job", "training-job")
+NAMES = (
+    "elastic-quota",
+    "gang-by-annotations",
+    "gang-groups",
+    "gpu-quota",
+    "hp-training-job",
+    "quota-tree",
+    "training-job",
+)
 PAGES = [EXAMPLES / name / "README.md" for name in NAMES]
 COMMAND = re.compile(r"^\$ kubectl (.*)$", re.MULTILINE)
 GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces"
@@ -24,9 +32,17 @@ def run(cluster: Cluster, command: str) -> None:
     cluster.box.kubectl(*words, *own, *timeout)
 
 
+def offer_shares(cluster: Cluster, node: str) -> None:
+    """Have a node offer its GPUs in shares, as Koordinator's node agent does."""
+    shares = {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory": "640Gi"}
+    body = {"status": {"capacity": shares, "allocatable": shares}}
+    cluster.box.client.patch(f"/api/v1/nodes/{node}/status", body)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_an_example_works_as_its_page_says(cluster: Cluster, page) -> None:
-    cluster.add_nodes(2)
+    for node in cluster.add_nodes(2):
+        offer_shares(cluster, node)
     commands = COMMAND.findall(page.read_text(encoding="utf-8"))
     assert len(commands) > 1, "it applies something and waits for it"
     try:

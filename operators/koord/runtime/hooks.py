@@ -38,8 +38,8 @@ def load_hooks() -> Hooks:
             log.info("a quota hook is in use", extra={"hook": point.name, "object": point.value})
             made[point.name] = hook
     hooks = Hooks(made)
-    for name, error in failed:
-        hooks.fail(name, "load", error)
+    for name, reason in failed:
+        hooks.fail(name, "load", reason)
     return hooks
 
 
