@@ -1,6 +1,7 @@
-"""Every example of gangs and quotas is applied as its page says; what the server refuses is shown, too."""
+"""Examples of gangs and quotas are applied as their pages say; so is what the server refuses."""
 
 import re
+import shlex
 
 import pytest
 import yaml
@@ -26,7 +27,7 @@ LIST = ["namespaceA/podGroupA", "namespaceB/podGroupB"]
 
 def run(cluster: Cluster, command: str) -> None:
     """Run a command of a page, in the namespace of the test."""
-    words = command.replace("examples/", f"{EXAMPLES}/").split()
+    words = shlex.split(command.replace("examples/", f"{EXAMPLES}/"))
     own = [] if "-n" in words or "gang-groups.yaml" in command else ["-n", cluster.namespace]
     timeout = ["--timeout=30s"] if words[0] == "wait" else []
     cluster.box.kubectl(*words, *own, *timeout)

@@ -54,10 +54,6 @@ class Quotas:
     def get(self, short: str) -> dict[str, Any]:
         return self._client.get(f"{self._path}/{self.name(short)}")
 
-    def names(self) -> set[str]:
-        items = self._client.get(self._path)["items"]
-        return {one["metadata"]["name"].removeprefix(f"{self._namespace}-") for one in items}
-
     def status(self, short: str) -> dict[str, Any]:
         return self.get(short).get("status", {})
 
