@@ -117,6 +117,9 @@ def test_a_quota_carries_all_that_a_tree_needs() -> None:
     assert body["metadata"]["annotations"] == {
         f"{PREFIX}total-resource": '{"cpu":"53","memory":"80Gi"}',
         f"{PREFIX}unschedulable-resource": "{}",
+        "operators.koordinator.sh/node-selector": (
+            '{"matchExpressions":[{"key":"pool","operator":"In","values":["a"]}]}'
+        ),
     }
     assert body["metadata"]["labels"] == {
         f"{PREFIX}profile": "a",
@@ -126,6 +129,7 @@ def test_a_quota_carries_all_that_a_tree_needs() -> None:
     assert body["spec"] == {"min": {"cpu": "53"}, "max": {"cpu": "9007199254740992m"}}
     quota, _ = stored(PROFILE)
     assert (quota.tree_id, quota.is_tree_root, quota.profile) == ("t", True, "a")
+    assert quota.selector == PROFILE.selector
     assert quota.total == {"cpu": 53000, "memory": 80 << 30}
 
 

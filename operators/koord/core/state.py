@@ -25,7 +25,7 @@ from koord.core.placement.table import NodeTable
 from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
 from koord.core.plan import Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.quota.book import QuotaKey
+from koord.core.quota.book import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
@@ -298,7 +298,10 @@ class ClusterState:
 
     def upsert_quota(self, quota: QuotaSpec) -> None:
         """Take in an ElasticQuota as observed."""
+        before = self.quotas.book.written.get(key_of(quota))
         self.quotas.book.upsert(quota)
+        if quota.selector != (before and before.selector):
+            self._changes.is_regrouped = True
 
     def remove_quota(self, key: QuotaKey) -> None:
         """Forget an ElasticQuota that is gone."""

@@ -8,6 +8,7 @@ What is made is decided in ``koord.core.quota.profile``.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, Profile
@@ -15,6 +16,7 @@ from koord.kube.client import Client
 from koord.kube.objects import ObjectRef, ref_of_profile, ref_of_quota
 from koord.kube.request import Media
 from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.nodeselectors import encode_selector
 from koord.kube.wire import ObjectMeta
 
 MANAGER: Final = "koord-elasticquotaprofile"
@@ -77,6 +79,8 @@ def make_body(profile: Profile, quota: GeneratedQuota) -> dict[str, Any]:
             keys.UNSCHEDULABLE_RESOURCE: encode_amounts(quota.unschedulable),
         },
     }
+    if profile.selector:
+        metadata["annotations"][own.NODE_SELECTOR] = encode_selector(profile.selector)
     if profile.is_owner:
         ref = ref_of_profile(profile)
         owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}

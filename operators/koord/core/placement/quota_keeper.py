@@ -27,6 +27,7 @@ from koord.core.quota.registry import Facts
 from koord.core.quota.solve import Snapshot, Solution, solve
 from koord.core.quota.usage import PodUse, UsageBook
 from koord.core.reasons import Reached
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -95,6 +96,14 @@ class QuotaKeeper:
         book = self.book
         found = find_quota(*claim, book.registry, self.rules, book.is_written)
         return found[0] if found else DEFAULT
+
+    def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
+        """Return where pods may go, of each tree that is confined to some nodes."""
+        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        for spec in self.book.registry.specs.values():
+            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
+                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
 
     def settle(self) -> frozenset[Claim]:
         """Bring quotas into force; return the claims of pods that now lead to another quota."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 QuotaName: TypeAlias = str
@@ -34,7 +35,8 @@ class QuotaSpec:
 
     ``weight`` None means that nothing usable is written: it then equals ``max``. ``total`` is the
     capacity of a tree of its own, on the root of that tree, ``unschedulable`` the part of it on
-    nodes that take no pods. ``profile`` is who made the quota, if a profile has. ``unreadable``
+    nodes that take no pods; ``selector`` there says on which nodes the pods of the tree may be,
+    None on any. ``profile`` is who made the quota, if a profile has. ``unreadable``
     names the annotations that hold no value of their kind, with what stands there.
     """
 
@@ -54,6 +56,7 @@ class QuotaSpec:
     is_forced: bool = False
     total: Amounts = field(default_factory=dict)
     unschedulable: Amounts = field(default_factory=dict)
+    selector: LabelSelector = None
     namespaces: tuple[str, ...] = ()
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None

@@ -131,14 +131,26 @@ def make_tree_id(namespace: str, name: str) -> TreeId:
     return str(value)
 
 
-def confine(terms: Sequence[SelectorTerm], selector: LabelSelector) -> tuple[SelectorTerm, ...]:
-    """Return required node affinity terms that hold on the nodes of a tree only."""
-    if not selector:
-        return tuple(terms)
+def confine(
+    terms: Sequence[SelectorTerm] | None, *selectors: LabelSelector
+) -> tuple[SelectorTerm, ...] | None:
+    """Return required node affinity terms that hold on the nodes of a tree only.
+
+    ``selectors`` are those of its roots: any of them may select a node. Terms that select no node
+    go on doing so.
+    """
+    if not all(selectors):
+        return None if terms is None else tuple(terms)
+    written = (SelectorTerm(),) if terms is None else [one for one in terms if _is_any(one)]
     return tuple(
-        SelectorTerm((*term.expressions, *selector), term.fields)
-        for term in terms or (SelectorTerm(),)
+        SelectorTerm((*term.expressions, *(selector or ())), term.fields)
+        for term in written
+        for selector in selectors
     )
+
+
+def _is_any(term: SelectorTerm) -> bool:
+    return bool(term.expressions or term.fields)
 
 
 def _age(profile: Profile) -> tuple[float, ProfileKey]:

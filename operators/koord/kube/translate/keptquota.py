@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.nodeselectors import encode_selector
 from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
 
 
@@ -43,6 +45,8 @@ def encode_kept(spec: QuotaSpec) -> dict[str, Any]:
         keys.NAMESPACES: msgspec.json.encode(spec.namespaces).decode(),
         keys.MAX_STRICT_CHECK_RESOURCE_KEYS: msgspec.json.encode(spec.strict_keys).decode(),
     }
+    if spec.selector:
+        annotations[own.NODE_SELECTOR] = encode_selector(spec.selector)
     return {
         "min": write_amounts(spec.min),
         "max": write_amounts(spec.max),

@@ -19,11 +19,10 @@ from koord.api.parse import Invalid, parse_value
 from koord.api.quotaprofile import (
     DELETE,
     ElasticQuotaProfileSpec,
-    NodeSelector,
     find_policy_problems,
 )
 from koord.core.quota.profile import DEFAULT_KEYS, Profile
-from koord.core.selectors import Operator, Requirement
+from koord.kube.translate.nodeselectors import translate_selector
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import ObjectMeta, WireQuotaProfile
 
@@ -53,7 +52,7 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> Profile:
         namespace=meta.namespace,
         name=meta.name,
         quota_name=found.quota_name if found else "",
-        selector=_requirements(found.node_selector) if found else None,
+        selector=translate_selector(found.node_selector) if found else None,
         tree_id=labels.get(keys.TREE_ID, ""),
         ratio=Fraction(found.resource_ratio) if found and found.resource_ratio else None,
         keys=tuple(dict.fromkeys(written)) if isinstance(written, list) else DEFAULT_KEYS,
@@ -70,14 +69,3 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> Profile:
 def _parse(raw: bytes) -> ElasticQuotaProfileSpec | Invalid:
     spec: Any = msgspec.json.decode(raw) if raw else {}
     return parse_value(_adapter, spec or {}, at=("spec",))
-
-
-def _requirements(selector: NodeSelector) -> tuple[Requirement, ...]:
-    labels = (selector.match_labels or {}).items()
-    return (
-        *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels)),
-        *(
-            Requirement(one.key, Operator(one.operator), tuple(one.values or ()))
-            for one in selector.match_expressions or ()
-        ),
-    )

@@ -16,6 +16,7 @@ from typing_extensions import override
 from koord.api.annotations import (
     ADMISSION,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
+    NODE_SELECTOR,
     QUOTA_NAMESPACES,
     SHARED_WEIGHT,
     TOTAL_RESOURCE,
@@ -27,9 +28,11 @@ from koord.api.parse import Invalid
 from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
+from koord.core.selectors import LabelSelector
 from koord.core.units import CPU, Amounts
 from koord.kube.translate.amounts import encode_amounts
 from koord.kube.translate.keptquota import decode_kept
+from koord.kube.translate.nodeselectors import translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
@@ -118,6 +121,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         is_forced=labels.get(keys.ALLOW_FORCE_UPDATE) == "true",
         total=_read_amounts(TOTAL_RESOURCE, annotations, unreadable) or {},
         unschedulable=_read_amounts(UNSCHEDULABLE_RESOURCE, annotations, unreadable) or {},
+        selector=_read_selector(annotations),
         namespaces=_read_names(QUOTA_NAMESPACES, annotations, unreadable),
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
@@ -154,6 +158,11 @@ def _read_amounts(
     if found is None:
         return None
     return {_rename(name): _count(name, quantity) for name, quantity in found.items()}
+
+
+def _read_selector(annotations: Mapping[str, str]) -> LabelSelector:
+    found = NODE_SELECTOR.read(annotations)
+    return None if found is None or isinstance(found, Invalid) else translate_selector(found)
 
 
 def _read_names(
