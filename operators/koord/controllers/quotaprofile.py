@@ -79,9 +79,11 @@ class ProfileController:
     async def run(self) -> None:
         """Keep quotas in line until cancelled."""
         while True:
-            if self.is_synced():
-                self.look()
-                await self.flush()
+            if not self.is_synced():
+                await asyncio.sleep(_PAUSE.quiet)
+                continue
+            self.look()
+            await self.flush()
             await self._rest()
 
     def look(self) -> None:
