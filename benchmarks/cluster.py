@@ -17,7 +17,15 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.creator import Order
-from benchmarks.objects import NAMESPACE, RESIDENTS, groups_path, make_namespace, pods_path
+from benchmarks.objects import (
+    NAMESPACE,
+    QUOTAS_PATH,
+    RESIDENTS,
+    groups_path,
+    make_namespace,
+    make_quotas,
+    pods_path,
+)
 from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
 from koord.sandbox import Component, Sandbox, Write
@@ -45,6 +53,7 @@ class Cluster:
         self.kubeconfig = box.kubeconfig_for(*SERVICE_ACCOUNT)
         self.nodes: list[str] = []
         self.residents = 0
+        self._has_quotas = False
         pids = box.record.read_pids()
         self._servers = [pids[Component.APISERVER], pids[Component.ETCD]]
         self._binaries = find_binaries([Component.APISERVER, *_EXTRA], ConsoleReporter())
@@ -62,6 +71,17 @@ class Cluster:
         self.residents = residents
         if residents:
             self.create(self._order_residents())
+
+    def have_quotas(self, *, are_there: bool) -> None:
+        """Have the tree of quotas, or none."""
+        if are_there is self._has_quotas:
+            return
+        self._has_quotas = are_there
+        if are_there:
+            for quota in make_quotas():
+                self.box.client.create(QUOTAS_PATH, quota)
+        else:
+            self.box.client.delete(QUOTAS_PATH)
 
     def create(self, order: Order) -> None:
         """Create pods; return when all are there."""

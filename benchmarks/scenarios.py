@@ -34,6 +34,9 @@ class Load:
     residents: int = 0
     has_kubelets: bool = False
     """Whether pods run once they are bound; that costs the API server as much again."""
+    has_quotas: bool = False
+    """Whether every pod belongs to a quota, on the third level of a tree."""
+    is_gated_only: bool = False
 
     @property
     def pods(self) -> int:
@@ -67,8 +70,11 @@ WHOLE_NODE: Final = {"cpu": "16", "memory": "128Gi", "nvidia.com/gpu": "8"}
 FULL: Final = (
     Load("singles", 1000, 1, 100, CPU),
     Load("gangs", 100, 10, 100, CPU),
-    Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True),
+    Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True, is_gated_only=True),
+    Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True),
+    Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE),
+    Load("large-alone", 5000, 1, 1000, CPU),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )
 QUICK: Final = (
@@ -100,7 +106,9 @@ def make_cells(*, quick: bool) -> Iterator[Cell]:
     for load in QUICK if quick else FULL:
         for mode in Mode:
             for gated in (True, False):
-                if load.has_kubelets and (mode is Mode.DRAINED or not gated):
+                if load.has_kubelets and mode is Mode.DRAINED:
+                    continue
+                if load.is_gated_only and not gated:
                     continue
                 if quick and gated is not (load.size > 1):
                     continue

@@ -4,13 +4,14 @@ A part of ``messages``, which see. Koordinator's words stand in brackets, with i
 amounts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from koord.core import reasons as r
 from koord.core.quota.conditions import Finding, QuotaCondition
 from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.hooks import Hooks
+from koord.core.quota.overuse import Overuse
 from koord.core.units import format_amount
 
 _Amounts = tuple[tuple[str, int], ...]
@@ -116,6 +117,18 @@ def write_failed_hooks(hooks: Hooks) -> str:
         for (name, operation), failure in sorted(hooks.failures.items())
     )
     return f"{failed}: what it checks is let through" if failed else "no hook has failed"
+
+
+def write_overuse(over: Sequence[Overuse]) -> str:
+    """Write what a quota uses too much of."""
+    uses = "; ".join(
+        f"{format_amount(one.resource, one.used)} {one.resource} and is entitled to "
+        f"{format_amount(one.resource, one.entitled)}"
+        for one in over
+    )
+    used = _write(tuple((one.resource, one.used) for one in over))
+    runtime = _write(tuple((one.resource, one.entitled) for one in over))
+    return f"quota {over[0].quota} uses {uses} (runtime: {runtime}, used: {used})"
 
 
 def _amount(problem: InvalidQuota, amount: int) -> str:

@@ -52,7 +52,7 @@ class Client:
 
     Bodies are given as objects that msgspec can encode, or as bytes that are sent as they are.
     All methods raise the errors of ``koord.kube.errors``; with a ``fence``, whatever is not a read
-    also raises ``LeadershipLost``.
+    also raises ``FenceClosed``.
     """
 
     def __init__(

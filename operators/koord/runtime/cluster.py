@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from koord.core.quota.book import key_of
-from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector, Source
@@ -85,11 +84,9 @@ class ClusterReader:
         client: Client,
         translators: Translators,
         kinds: Sequence[str],
-        *,
-        compat: bool = False,
-        hooks: Hooks | None = None,
+        state: ClusterState,
     ) -> None:
-        self.state = ClusterState(compat=compat, hooks=hooks)
+        self.state = state
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods, self._pod_groups, self._quotas, self._topologies, self._profiles = translators

@@ -23,19 +23,24 @@ from koord.controllers.announce import (
     PodGroupAnnouncer,
     ProfileAnnouncer,
     QuotaAnnouncer,
+    RevokeAnnouncer,
     TopologyAnnouncer,
 )
 from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotaaudit import QuotaAudit
 from koord.controllers.quotaprofile import ProfileController
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
 from koord.core.quota.hooks import Hooks
+from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
+from koord.kube.evictor import Evictor
 from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
@@ -58,6 +63,7 @@ from koord.runtime.cluster import (
 from koord.runtime.hooks import load_hooks, watch_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
+from koord.runtime.quotapage import describe_quotas
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -130,8 +136,11 @@ class Parts:
             client,
             Translators(self._pods, self._groups, self._quotas, self._topologies, self._profiles),
             kinds_of(operators, has_native=has_native),
-            compat=settings.compat is Compat.KOORDINATOR,
-            hooks=hooks,
+            ClusterState(
+                compat=settings.compat is Compat.KOORDINATOR,
+                limits_by_share=settings.elastic_quota.enable_runtime_quota,
+                hooks=hooks,
+            ),
         )
         watch_hooks(self.metrics.registry, hooks)
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
@@ -141,6 +150,8 @@ class Parts:
             self._make_quota_status()
         if PROFILE in operators:
             self._make_profiles()
+        if PLACEMENT in operators or QUOTA in operators:
+            self._make_audit()
         if TOPOLOGY in operators:
             self._make_topology()
         self._accepted = [
@@ -186,6 +197,8 @@ class Parts:
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
             description["kept"] = self.placement.holds.kept_for()
+        if state.quotas.is_in_use:
+            description["quotas"] = describe_quotas(state)
         return description
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
@@ -219,7 +232,26 @@ class Parts:
         self.background += [events.run, lambda: reports.run(placement)]
         self.reader.listeners.append(placement.wake)
         self.metrics.watch_pending(lambda: _count_by_reason(placement))
+        self._make_revoke(placement, events)
         return placement
+
+    def _make_revoke(self, placement: PlacementController, events: EventRecorder) -> None:
+        settings = self._settings.elastic_quota
+        controller = RevokeController(
+            state=self.reader.state,
+            evictor=Evictor(self._client, time.time),
+            reporter=RevokeAnnouncer(events),
+            blocked=lambda: list(placement.queue.blocked.values()),
+            is_synced=lambda: not self.reader.unsynced(),
+            clock=time.monotonic,
+            options=RevokeOptions(
+                is_on=settings.monitor_all_quotas and settings.enable_runtime_quota,
+                delay=settings.delay_evict_time,
+                interval=settings.revoke_pod_interval,
+            ),
+        )
+        self.background.append(controller.run)
+        self.metrics.watch_evictions(lambda: controller.counts)
 
     def _make_pod_group(self) -> PodGroupController:
         controller = PodGroupController(
@@ -269,6 +301,15 @@ class Parts:
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
+
+    def _make_audit(self) -> None:
+        audit = QuotaAudit(
+            self.reader.state,
+            is_synced=lambda: not self.reader.unsynced(),
+            is_busy=self._is_binding,
+        )
+        self.background.append(audit.run)
+        self.metrics.watch_quota_audit(audit)
 
     def _make_topology(self) -> None:
         writer = self._make_writer(

@@ -42,11 +42,16 @@ Claim: TypeAlias = tuple[str, str]
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
-    def __init__(self, rules: QuotaRules | None = None, hooks: Hooks | None = None) -> None:
+    def __init__(
+        self,
+        rules: QuotaRules | None = None,
+        book: QuotaBook | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.rules = rules or QuotaRules()
         self.hooks = hooks or Hooks()
-        self.book = QuotaBook(self.rules)
-        self.usage = UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
+        self.book = book or QuotaBook(self.rules)
+        self.usage = self._make_usage()
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
         self._nodes: dict[str, Node] = {}
@@ -63,6 +68,9 @@ class QuotaKeeper:
         self.failures: dict[TreeId, Exception] = {}
         """Tree -> the defect that keeps its shares from being computed; its pods wait."""
         self._solved = 0
+
+    def _make_usage(self) -> UsageBook:
+        return UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
 
     @property
     def is_in_use(self) -> bool:
@@ -120,6 +128,13 @@ class QuotaKeeper:
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
         return frozenset(claim for claim in before if before[claim] != self._names[claim])
+
+    def forget_usage(self) -> None:
+        """Forget what pods use, and all that follows from it."""
+        self.usage = self._make_usage()
+        self._members.clear()
+        self.solutions = {}
+        self._open = None
 
     def count_gangs(self, gangs: Iterable[str], book: GangBook) -> None:
         """Count the pods of gangs anew: no demand before the gang and its group are whole."""
