@@ -32,11 +32,11 @@ def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
 ) -> None:
     cluster, quotas = quiet_cluster, Quotas(quiet_cluster)
     install(tmp_path, monkeypatch)
-    quotas.create("team", 0, 16)
-    cluster.add_nodes(2)
+    quotas.create("team", 0, 32)
+    cluster.add_nodes(4)
     kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
     with run_operators(kubeconfig, tmp_path) as operators:
-        cluster.gang("large", 2, labels=quotas.label("team"))
+        cluster.gang("large", 3, labels=quotas.label("team"))
         cluster.gang("small", 2, gpus=4, labels=quotas.label("team"))
         cluster.wait_bound("small-0", "small-1")
         cluster.wait_for(lambda: cluster.group_reason("large") == "QuotaCheckFailed", "it waits")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
@@ -43,12 +42,9 @@ def load_hooks() -> Hooks:
     return hooks
 
 
-def watch_hooks(registry: CollectorRegistry, hooks: Hooks) -> None:
-    """Read the failures of hooks at every scrape."""
-    registry.register(_HookCollector(hooks))
+class HookCollector(Collector):
+    """Reads the failures of hooks."""
 
-
-class _HookCollector(Collector):
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
 

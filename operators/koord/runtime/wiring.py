@@ -60,7 +60,7 @@ from koord.runtime.cluster import (
     ClusterReader,
     Translators,
 )
-from koord.runtime.hooks import load_hooks, watch_hooks
+from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.quotapage import describe_quotas
@@ -142,7 +142,7 @@ class Parts:
                 hooks=hooks,
             ),
         )
-        watch_hooks(self.metrics.registry, hooks)
+        self.metrics.watch_hooks(hooks)
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
