@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
-from koord.runtime.hooks import GROUP, load_hooks, watch_hooks
+from koord.runtime.hooks import GROUP, HookCollector, load_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +60,6 @@ def test_what_cannot_be_loaded_is_counted_and_keeps_nothing_from_starting(
     assert not hooks.hooks
     assert {name for name, operation in hooks.failures if operation == "load"} == set(bad)
     registry = CollectorRegistry()
-    watch_hooks(registry, hooks)
+    registry.register(HookCollector(hooks))
     text = generate_latest(registry).decode()
     assert 'koord_quota_hook_failures_total{hook="gone",operation="load"} 1.0' in text
