@@ -167,3 +167,13 @@ def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
     for name in ("a", "b"):
         conditions = sink.said[name][1]
         assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]
+
+
+def test_a_quota_whose_pods_came_in_the_same_moment_becomes_no_parent() -> None:
+    state = ClusterState()
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.open_ledger()
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}, is_parent=True))
+    state.open_ledger()
+    assert state.quotas.book.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS

@@ -165,6 +165,10 @@ class ClusterState:
         if self._quota_feed is None:
             self._quota_feed = self.feed()
         changes = self._quota_feed.drain()
+        if quotas.book.registry.specs:
+            # Whether a change of a quota is valid may depend on the pods that it has by now.
+            self._count_for_quotas(changes)
+            changes = Changes()
         moved = quotas.settle()
         for one in self.pods.values() if moved else ():
             if (one.quota, one.namespace) in moved:
@@ -172,6 +176,11 @@ class ClusterState:
                     changes.singles.add(one.uid)
                 else:
                     changes.gangs.add(one.gang.key)
+        self._count_for_quotas(changes)
+        return quotas.hooks.bind(Ledger(quotas.solve(self._used_on), quotas.rules))
+
+    def _count_for_quotas(self, changes: Changes) -> None:
+        quotas = self.quotas
         quotas.count_gangs(changes.gangs, self.book)
         for uid in changes.singles:
             pod = self.pods.get(uid)
@@ -179,7 +188,6 @@ class ClusterState:
                 quotas.usage.remove(uid)
             elif pod.gang is None:
                 quotas.count_pod(pod)
-        return quotas.hooks.bind(Ledger(quotas.solve(self._used_on), quotas.rules))
 
     def open_ledger_anew(self) -> Ledger:
         """Return the same, counted from nothing but pods, nodes and quotas in force."""
