@@ -130,10 +130,15 @@ class Hooks:
         return check
 
     def _call(
-        self, name: HookName, operation: str, call: Callable[P, T], *given: P.args, **_: P.kwargs
+        self,
+        name: HookName,
+        operation: str,
+        call: Callable[P, T],
+        *given: P.args,
+        **named: P.kwargs,
     ) -> T | None:
         try:
-            return call(*given, **_)
+            return call(*given, **named)
         except Exception as error:  # noqa: BLE001 - what somebody else's code does wrong is its own
             self.fail(name, operation, error)
             return None
