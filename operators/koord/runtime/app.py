@@ -87,13 +87,13 @@ async def run_operators(options: Options) -> None:
         served = await _check_installed(client, options.operators)
         if PLACEMENT in options.operators:
             await refuse_taken_name(client, options.settings.scheduler_name)
-        has_subresource = f"{PodGroup.names.plural}/status" in served
+        without = [name for name in served if "/" not in name and f"{name}/status" not in served]
         native = await served_resources(client, NATIVE_VERSION)
         parts = Parts(
             client,
             options.settings,
             options.operators,
-            has_subresource=has_subresource,
+            without_subresource=without,
             has_native=PodGroup.names.plural in native,
         )
         access = await options.credentials.current()
