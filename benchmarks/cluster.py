@@ -17,7 +17,15 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.creator import Order
-from benchmarks.objects import NAMESPACE, RESIDENTS, groups_path, make_namespace, pods_path
+from benchmarks.objects import (
+    NAMESPACE,
+    RESIDENTS,
+    TOPOLOGIES_PATH,
+    groups_path,
+    make_namespace,
+    make_topology,
+    pods_path,
+)
 from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
 from koord.sandbox import Component, Sandbox, Write
@@ -116,6 +124,16 @@ class Cluster:
         finally:
             process.terminate()
             process.wait()
+
+    @contextmanager
+    def topology(self) -> Iterator[None]:
+        """Have the network of the nodes described, for as long as the context lasts."""
+        body = make_topology()
+        self.box.client.create(TOPOLOGIES_PATH, body)
+        try:
+            yield
+        finally:
+            self.box.client.delete(f"{TOPOLOGIES_PATH}/{body['metadata']['name']}")
 
     def _is_empty(self, path: str) -> bool:
         items: list[Any] = self.box.client.get(f"{path}?limit=1")["items"]

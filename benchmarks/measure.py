@@ -143,6 +143,7 @@ def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
         requests=dict(cell.load.requests),
         scheduler=scheduler,
         gated=cell.gated,
+        must_gather=cell.load.must_gather,
     )
 
 

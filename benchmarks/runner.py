@@ -60,7 +60,10 @@ def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> 
         _warm_up(cluster, laboratory, cells[0].load)
     for cell in cells:
         cluster.furnish(cell.load.nodes, cell.load.residents)
-        with cluster.kubelets() if cell.load.has_kubelets else nullcontext():
+        with (
+            cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
+            cluster.topology() if cell.load.must_gather else nullcontext(),
+        ):
             yield from _measure_cell(laboratory, cell, choice.repeat, tell)
     cold = QUICK_COLD_START if choice.quick else FULL_COLD_START
     for who in choice.starters():

@@ -34,6 +34,8 @@ class Load:
     residents: int = 0
     has_kubelets: bool = False
     """Whether pods run once they are bound; that costs the API server as much again."""
+    must_gather: str = ""
+    """The layer of the network that each gang has to share; empty: it asks nothing."""
 
     @property
     def pods(self) -> int:
@@ -69,6 +71,7 @@ FULL: Final = (
     Load("gangs", 100, 10, 100, CPU),
     Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE),
+    Load("one-gang-gathered", 1, 512, 512, WHOLE_NODE, must_gather="DatacenterLayer"),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )
 QUICK: Final = (
@@ -102,7 +105,10 @@ def make_cells(*, quick: bool) -> Iterator[Cell]:
             for gated in (True, False):
                 if load.has_kubelets and (mode is Mode.DRAINED or not gated):
                     continue
+                if load.must_gather and mode is Mode.DRAINED:
+                    continue
                 if quick and gated is not (load.size > 1):
                     continue
-                both = not gated and not (quick and mode is Mode.DRAINED)
+                both = not gated and not load.must_gather
+                both = both and not (quick and mode is Mode.DRAINED)
                 yield Cell(load, mode, gated, tuple(Who) if both else (Who.OPERATORS,))

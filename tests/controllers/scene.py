@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
+from koord.controllers.restart import GangRestarts
 from koord.core.gang.model import GangKey
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Assignment, Placement, Unit
@@ -28,6 +29,7 @@ class Writer:
         self.answers: dict[str, Outcome] = {}
         self.is_late = False
         self.bound: dict[str, str] = {}
+        self.evicted: dict[str, str] = {}
         self.writes: Counter[str] = Counter()
         self._state = state
 
@@ -38,6 +40,14 @@ class Writer:
         if isinstance(answer, Done) and pod is not None and not self.is_late:
             plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
+        return answer
+
+    async def evict(self, pod: Pod, reason: str, message: str) -> Outcome:
+        self.writes[pod.name] += 1
+        answer = self.answers.get(pod.name, Done())
+        if isinstance(answer, Done):
+            self.evicted[pod.name] = reason
+            self._state.remove_pod(pod.uid)
         return answer
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
@@ -85,6 +95,7 @@ class Scene:
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),
+            restarts=GangRestarts(self.state, self.writer, Observer(), time.monotonic),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,

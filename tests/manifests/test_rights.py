@@ -39,6 +39,7 @@ spec: {minMember: 2}
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
+    ("", "pods", "delete"): "restarts gangs that lost members and ask for it",
     ("scheduling.k8s.io", "podgroups", "list"): "this server has no PodGroups of its own",
     ("scheduling.k8s.io", "podgroups", "watch"): "the same",
 }

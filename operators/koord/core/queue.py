@@ -155,6 +155,10 @@ class Queue:
         self._committing.pop(unit.key, None)
         self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
+    def is_committing(self, gang: str) -> bool:
+        """Whether members of a gang are being written."""
+        return any(gang in gangs for gangs in self._committing.values())
+
     def penalise(self, uids: Iterable[str], now: float) -> None:
         """Keep pods back for a while whose writes failed."""
         for uid in uids:
@@ -208,7 +212,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if any(gang in gangs for gangs in self._committing.values()):
+        if self.is_committing(gang):
             return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict

@@ -28,11 +28,13 @@ from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.restart import GangRestarts
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
+from koord.kube.evictor import Evictor
 from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -181,21 +183,20 @@ class Parts:
         events = EventRecorder(
             self._client, "koord-placement", socket.gethostname(), is_busy=self._is_binding
         )
-        reports = WaitReports(
-            state=self.reader.state,
-            announcer=PlacementAnnouncer(
-                pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
-                pod_groups=self._make_group_writer("koord-placement"),
-                events=events,
-            ),
-            clock=time.monotonic,
+        announcer = PlacementAnnouncer(
+            pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
+            pod_groups=self._make_group_writer("koord-placement"),
+            events=events,
         )
+        state, clock = self.reader.state, time.monotonic
+        reports = WaitReports(state=state, announcer=announcer, clock=clock)
         placement = PlacementController(
             state=self.reader.state,
             binder=self._binder,
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
+            restarts=GangRestarts(state, Evictor(self._client), announcer, clock),
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             wall_clock=time.time,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey
+from koord.core.gang.nested import Nest
 from koord.core.gather import Sibling, TopologyWish
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import TopologyBook
@@ -25,6 +26,11 @@ class Network:
         spec = self._book.spec(gang) if gang else None
         return None if spec is None else spec.topology
 
+    def nest_of(self, gang: GangKey) -> Nest | None:
+        """Return the sub-groups of a gang, if it has some."""
+        spec = self._book.spec(gang) if gang else None
+        return None if spec is None else spec.nest
+
     def siblings_of(self, gang: GangKey) -> Iterator[Sibling]:
         """Yield the members that have a node, of all gangs of the group with the same wish."""
         wish = self.wish_of(gang)
@@ -36,7 +42,7 @@ class Network:
                     continue
                 node = pod.node or (pod.recorded.node if pod.recorded is not None else "")
                 if node:
-                    yield Sibling(node, pod.index, pod.name)
+                    yield Sibling(node, pod.index, pod.name, pod.sub_group)
 
     def attracting(self, selector: str) -> Mapping[str, int]:
         """Return node -> pods that draw pods with this selector to them."""

@@ -118,7 +118,7 @@ class _Attempt:
         gathered = self._domains.place(unit, wishes)
         if not isinstance(gathered, GatheredPods):
             self._snapshot.rollback(mark)
-            is_asked = any(wish.layers for wish in wishes)
+            is_asked = any(wish.layers or wish.nest for wish in wishes)
             return gathered if is_asked else self._place(unit, unit.pods)
         rest = replace(
             unit,
