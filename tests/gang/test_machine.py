@@ -114,7 +114,9 @@ class Gangs(RuleBasedStateMachine):
         before = self.groups.get(key)
         listed = before.spec.group if before is not None else (key,)
         wish = before.spec.topology if before is not None else None
-        self.groups[key] = made.group(*listed).topology(wish).build()
+        nest = before.spec.nest if before is not None else None
+        group = made.group(*listed).topology(wish).build()
+        self.groups[key] = replace(group, spec=replace(group.spec, nest=nest))
         self.state.upsert_pod_group(self.groups[key])
 
     @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))

@@ -132,3 +132,12 @@ def test_where_all_places_are_needed_they_are_taken_as_if_there_were_a_choice(
     at_once = split(tree, make_ask(problem, tree))
     monkeypatch.setattr("koord.core.topology.solve._Search._is_all_needed", lambda *_: False)
     assert at_once == split(tree, make_ask(problem, tree))
+
+
+def test_the_only_node_that_holds_all_is_taken_and_no_other() -> None:
+    paths = (("0", "n0"), ("0", "n1"), ("1", "n2"))
+    problem = Problem(paths=paths, offers=(1, 3, 2), least=3, most=3, must=2)
+    tree = make_tree(problem)
+    found = split(tree, make_ask(problem, tree))
+    assert not isinstance(found, NoSplit)
+    assert found.shares == ((1, 3),)

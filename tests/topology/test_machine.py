@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 
+from koord.core.gang.nested import ROOT, Nest, SubGroup
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
@@ -40,6 +41,7 @@ layer_wishes = st.builds(
 wishes = st.lists(layer_wishes, min_size=1, max_size=2, unique_by=lambda one: one.layer).map(
     lambda layers: TopologyWish(tuple(layers))
 )
+sub_layers = st.sampled_from(("", "Rack", "Rack", "Spine"))
 racks = st.sampled_from(("r1", "r2", "r3"))
 spines = st.sampled_from(("s1", "s2", ""))
 
@@ -74,18 +76,37 @@ class GangsInANetwork(Gangs):
         node = self.state.table.node_at(self.state.table.row_of[name])
         self.state.upsert_node(replace(node, labels={"rack": rack, "spine": spine}))
 
+    @rule(key=gangs, layers=st.tuples(sub_layers, sub_layers), least=st.sampled_from((None, 1)))
+    def gang_is_divided(self, key: str, layers: tuple[str, str], least: int | None) -> None:
+        if key in self.groups:
+            parts = (SubGroup(f"g{at}", at + 1, layer) for at, layer in enumerate(layers))
+            nest = Nest(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
+            spec = replace(self.groups[key].spec, nest=nest)
+            self.groups[key] = replace(self.groups[key], spec=spec)
+            self.state.upsert_pod_group(self.groups[key])
+
+    @rule(key=gangs, name=st.sampled_from(("g0", "g1", "g1", "")), count=st.integers(1, 3))
+    def members_come(self, key: str, name: str, count: int) -> None:
+        for _ in range(count):
+            self.born += 1
+            pod = make_pod(f"p{self.born}").gpu(1).created(self.born).gang(key).build()
+            self.state.upsert_pod(replace(pod, sub_group=name))
+
     # What must hold
 
     def check_network(self, placement: Placement) -> None:
         """Members share what they must share and come in whole multiples, the old ones too."""
         for key in {one.pod.gang.key for one in placement.assignments if one.pod.gang}:
-            wish = self.groups[key].spec.topology
-            if wish is None:
+            wish, nest = self.groups[key].spec.topology, self.groups[key].spec.nest
+            if nest is not None:
+                self.check_sub_groups(key, nest, placement)
+            if wish is None or nest is not None:
                 continue
             together = [
                 pod
                 for other in self.state.book.group(key).gangs
                 if other in self.groups and self.groups[other].spec.topology == wish
+                if self.groups[other].spec.nest is None
                 for pod in self.alive(other)
                 if pod.node
             ]
@@ -96,6 +117,19 @@ class GangsInANetwork(Gangs):
                 if one.strategy is Gather.MUST:
                     assert len(counts) == 1, (key, wish, paths)
                 assert not any(n % one.multiple for n in counts.values()), (key, wish, paths)
+
+    def check_sub_groups(self, key: str, nest: Nest, placement: Placement) -> None:
+        """Look at sub-groups that got members: they share a domain, and none is begun in part."""
+        names = [layer.name for layer in LAYERS]
+        for group in nest.groups:
+            members = [pod for pod in self.alive(key) if pod.node and pod.sub_group == group.name]
+            if not any(one.pod.sub_group == group.name for one in placement.assignments):
+                continue
+            if group.layer:
+                depth = names.index(group.layer) + 1
+                paths = {pod.name: self.path_of(pod.node) for pod in members}
+                told = (key, nest, self.groups[key].spec.topology, paths, placement)
+                assert len({path[:depth] for path in paths.values()}) == 1, told
 
     def path_of(self, name: str) -> tuple[str, ...]:
         labels = self.state.table.node_at(self.state.table.row_of[name]).labels

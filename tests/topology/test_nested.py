@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from koord.core.plan import Plan
     from koord.core.pods import Pod
 
-A = "default/a"
+A, B = "default/a", "default/b"
 LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE_LAYER, "Rack"))
 RACKS = {"r0": "s0", "r1": "s0", "r2": "s1", "r3": "s1"}
 
@@ -192,3 +192,22 @@ def test_equal_sub_groups_are_placed_whenever_they_can_be(seed: int) -> None:
     free = Counter(node.partition("-")[0] for node in scene.state.table.row_of.keys() - set(taken))
     can_be = sum(count // 2 for count in free.values()) >= len(groups)
     assert bool(scene.place()) is can_be
+
+
+def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
+    both = tuple(sorted((A, B)))
+    groups = replicas(2, members=2)
+    scene = Scene(make_nest(*groups, least=1))
+    for key in both:
+        group = make_pod_group(key, 2).group(*both).build()
+        spec = replace(group.spec, nest=make_nest(*groups, least=1))
+        scene.state.upsert_pod_group(replace(group, spec=spec))
+        for at in range(2):
+            pod = make_pod(f"{key[-1]}-{at}").gang(key).released("r0-0", "p", ",".join(both), 4, 2)
+            bound = replace(pod.gpu(1).running("r0-0").build(), sub_group="g0")
+            scene.state.upsert_pod(bound)
+            late = make_pod(f"{key[-1]}-late-{at}").gang(key).gpu(8).build()
+            scene.state.upsert_pod(replace(late, sub_group="g1"))
+    ready = demands(scene.state.book, A)
+    assert isinstance(ready, Ready)
+    assert sorted(unit.key for unit in ready.units) == [f"{A}/g1", f"{B}/g1"]

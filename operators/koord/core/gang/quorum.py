@@ -359,7 +359,7 @@ class _Part:
         """Make a unit of one pod, or of a sub-group that starts after the others."""
         is_whole = len(demand.pods) > 1 or demand.required > 1
         return Unit(
-            key=f"{self._id}/{demand.sub_group}" if is_whole else demand.pods[0].uid,
+            key=f"{demand.gang}/{demand.sub_group}" if is_whole else demand.pods[0].uid,
             demands=(demand,),
             group=self._id,
             priority=max(pod.priority for pod in demand.pods),

@@ -228,8 +228,9 @@ class _Gathering:
         for member in self.site.members:
             row = self.site.snapshot.table.row_of[member.node]
             path = (*(tree.path_of_row(row) or ()), member.node)[:must]
-            homes.setdefault(path, member.node)
-        if len(homes) < 2:
+            homes[path] = min(member.node, homes.get(path, member.node))
+        # Nobody can join those who are outside the tree.
+        if len(homes) < 2 and not self.site.outside:
             return None
         return MembersApart(self._wish.topology, tree.layers[must], tuple(sorted(homes.values())))
 

@@ -213,10 +213,18 @@ class Nesting:
             yield within & np.equal(of_node, domain)
 
     def _homes(self, name: str, of_node: Ints) -> Ints | None:
-        """Return the domains that a sub-group is in already; None if it has no member yet."""
+        """Return the domain that a sub-group is in already, none if its members are apart.
+
+        None stands for a sub-group without members.
+        """
         rows = [self.snapshot.table.row_of.get(one.node) for one in self._living(name)]
-        inside = np.isin(self.tree.rows, [row for row in rows if row is not None])
-        return np.unique(of_node[inside]) if inside.any() else None
+        known = {row for row in rows if row is not None}
+        inside = np.isin(self.tree.rows, list(known))
+        if not known:
+            return None
+        found = np.unique(of_node[inside])
+        is_apart = len(found) > 1 or np.count_nonzero(inside) < len(known)
+        return found[:0] if is_apart else found
 
     def _shapes(self, name: str, needed: dict[str, Demand]) -> dict[PodShape, int]:
         counts: dict[PodShape, int] = {}

@@ -145,9 +145,8 @@ class _Search:
         """Take every place in a domain, in the order in which they would be shared out."""
         tree, measures, depth = self.tree, self.measures, self.tree.depth
         free = measures.free(depth)
-        inside = np.flatnonzero(free)
-        if layer < depth:
-            inside = inside[tree.domains_of(layer)[inside] == domain]
+        of_node = np.arange(len(free)) if layer == depth else tree.domains_of(layer)
+        inside = np.flatnonzero((of_node == domain) & (free > 0))
         keys: list[Ints] = []
         for one in range(depth, layer, -1):
             here = inside if one == depth else tree.domains_of(one)[inside]
