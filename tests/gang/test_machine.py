@@ -36,7 +36,11 @@ SCORING = Scoring()
 STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
 
-WITH_LESS_ROOM = {(ReasonCode.MULTIPLE_NOT_MET, ReasonCode.NO_DOMAIN_FITS)}
+WITH_LESS_ROOM = {
+    (ReasonCode.MULTIPLE_NOT_MET, ReasonCode.NO_DOMAIN_FITS),
+    (ReasonCode.INSUFFICIENT_NODES, ReasonCode.NO_DOMAIN_FITS),
+    (ReasonCode.INSUFFICIENT_NODES, ReasonCode.KEPT_FOR_REPLACEMENTS),
+}
 """What may be said of one who waits, and what would be said now: less room wakes nobody up."""
 
 gangs = st.sampled_from(GANGS)

@@ -123,7 +123,12 @@ class GangsInANetwork(Gangs):
         names = [layer.name for layer in LAYERS]
         for group in nest.groups:
             members = [pod for pod in self.alive(key) if pod.node and pod.sub_group == group.name]
-            if not any(one.pod.sub_group == group.name for one in placement.assignments):
+            placed = {
+                one.pod.sub_group
+                for one in placement.assignments
+                if one.pod.gang and one.pod.gang.key == key
+            }
+            if group.name not in placed:
                 continue
             if group.layer:
                 depth = names.index(group.layer) + 1

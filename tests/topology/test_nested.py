@@ -211,3 +211,33 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
     ready = demands(scene.state.book, A)
     assert isinstance(ready, Ready)
     assert sorted(unit.key for unit in ready.units) == [f"{A}/g1", f"{B}/g1"]
+
+
+def test_sub_groups_beyond_those_needed_start_too_where_the_gang_lacks_members() -> None:
+    groups = replicas(3)
+    scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=4)
+    scene.fill("r1-0", "r2-0", "r3-0")
+    assert not scene.place(), "one sub-group would be less than the minimum of the gang"
+    scene.state.remove_pod("uid-default-filler-r2-0")
+    assert scene.place().keys() == {"g0", "g1"}
+
+
+def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
+    groups = replicas(2)
+    some = [*members(groups[0]), member("g1", 0)]
+    found = demands(Scene(make_nest(*groups, least=1), *some, minimum=3).state.book, A)
+    assert found == MissingMembers((GangCount(A, 2, 3),))
+
+
+def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None:
+    groups = replicas(1)
+    wish = TopologyWish((LayerWish("Spine", Gather.MUST, 2),))
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=2, wish=wish)
+    for key in (A, B):
+        group = make_pod_group(key, 2).group(A, B).topology(wish).build()
+        nest = make_nest(*groups) if key == A else None
+        scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    network = scene.state.snapshot().network
+    scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
+    assert [one.name for one in network.siblings_of(B)] == ["b-0"]
+    assert not list(network.siblings_of(A))

@@ -66,20 +66,41 @@ class Nest:
     def find_short(self, name: str, members: Mapping[str, int]) -> tuple[SubGroup, ...]:
         """Return why a sub-group is not complete: itself, or sub-groups below it; none if it is."""
         group = self.by_name[name]
-        short = [(one, self.find_short(one.name, members)) for one in self.below[name]]
-        lacking = [missing for _, missing in short if missing]
+        short = [self.find_short(one.name, members) for one in self.below[name]]
+        lacking = [missing for missing in short if missing]
         wanted = len(short) if group.min_sub_groups is None else group.min_sub_groups
         if len(short) - len(lacking) < wanted:
             return tuple(one for missing in lacking for one in missing)
-        return (group,) if self.count(name, members) < group.min_member else ()
+        return (group,) if self.count_useful(name, members) < group.min_member else ()
+
+    def count_useful(self, name: str, members: Mapping[str, int]) -> int:
+        """Return how many members a sub-group has that are not in incomplete ones below it."""
+        return _count(self._find_useful(name, members), members)
 
     def choose(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
         """Return the complete sub-groups at and below one that are to start first.
 
-        Those that come first are chosen where not all are needed.
+        Those that come first are chosen where not all are needed, and more of them for as long as
+        members are lacking.
         """
-        group = self.by_name[name]
-        complete = [one for one in self.below[name] if not self.find_short(one.name, members)]
+        group, chosen = self.by_name[name], frozenset({name})
+        complete = self._complete_below(name, members)
         wanted = len(complete) if group.min_sub_groups is None else group.min_sub_groups
-        chosen = (self.choose(one.name, members) for one in complete[:wanted])
-        return frozenset({name}).union(*chosen)
+        for at, one in enumerate(complete):
+            if at >= wanted and _count(chosen, members) >= group.min_member:
+                break
+            chosen |= self.choose(one.name, members)
+        if _count(chosen, members) < group.min_member:
+            return self._find_useful(name, members)
+        return chosen
+
+    def _find_useful(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
+        below = self._complete_below(name, members)
+        return frozenset({name}).union(*(self._find_useful(one.name, members) for one in below))
+
+    def _complete_below(self, name: str, members: Mapping[str, int]) -> list[SubGroup]:
+        return [one for one in self.below[name] if not self.find_short(one.name, members)]
+
+
+def _count(names: frozenset[str], members: Mapping[str, int]) -> int:
+    return sum(members.get(name, 0) for name in names)

@@ -26,7 +26,7 @@ def find_missing(book: GangBook, key: GangKey) -> tuple[GangCount, ...]:
     members = _count(nest, filter(is_present, book.members(key).values()))
     short = nest.find_short(ROOT, members)
     return tuple(
-        GangCount(_full_name(key, one), nest.count(one.name, members), one.min_member)
+        GangCount(_full_name(key, one), nest.count_useful(one.name, members), one.min_member)
         for one in short
     )
 
@@ -73,8 +73,11 @@ def divide_started(book: GangBook, demand: Demand) -> Iterator[Demand]:
 
 
 def _nest_of(book: GangBook, key: GangKey) -> Nest | None:
+    """Return the sub-groups of a gang, with what the gang itself needs."""
     spec = book.spec(key)
-    return None if spec is None else spec.nest
+    if spec is None or spec.nest is None:
+        return None
+    return replace(spec.nest, root=replace(spec.nest.root, min_member=spec.min_member))
 
 
 def _full_name(key: GangKey, group: SubGroup) -> str:

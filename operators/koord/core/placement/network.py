@@ -32,10 +32,14 @@ class Network:
         return None if spec is None else spec.nest
 
     def siblings_of(self, gang: GangKey) -> Iterator[Sibling]:
-        """Yield the members that have a node, of all gangs of the group with the same wish."""
-        wish = self.wish_of(gang)
+        """Yield the members that have a node, of all gangs of the group with the same wish.
+
+        Gangs with sub-groups gather by themselves.
+        """
+        wish, is_nested = self.wish_of(gang), self.nest_of(gang) is not None
         for one in self._book.group(gang).gangs:
-            if self.wish_of(one) != wish:
+            is_apart = one != gang and (is_nested or self.nest_of(one) is not None)
+            if self.wish_of(one) != wish or is_apart:
                 continue
             for pod in self._book.members(one).values():
                 if not pod.is_alive or pod.is_plannable:
