@@ -5,6 +5,7 @@ Prints a table and writes `build/bench/placement.json`. See docs/performance.md.
 
 import argparse
 import os
+import re
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from benchmarks.profiler import Profiler
 from benchmarks.report import show, write_json
 from benchmarks.runner import Choice, run
 
-_WIDTH = 132
+_WIDTH = 144
 _DIRECTORY = ROOT / "build" / "bench"
 
 
@@ -48,7 +49,12 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measures how fast pods are placed, as a share of what the API server can do.",
     )
-    parser.add_argument("--only", default="", metavar="NAME", help="rows whose name contains this")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PATTERN",
+        help="rows whose name it finds, a regular expression",
+    )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="median of so many runs")
     parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
     parser.add_argument("--json", type=Path, default=_DIRECTORY / "placement.json", metavar="FILE")
@@ -56,6 +62,10 @@ def _parse() -> argparse.Namespace:
         "--profile", action="store_true", help=f"record the operators with py-spy to {_DIRECTORY}"
     )
     options = parser.parse_args()
+    try:
+        re.compile(options.only)
+    except re.error as error:
+        parser.error(f"--only {options.only}: {error}")
     if options.repeat < 1:
         parser.error("--repeat must be at least 1")
     return options

@@ -19,10 +19,12 @@ import msgspec
 from benchmarks.creator import Order
 from benchmarks.objects import (
     NAMESPACE,
+    QUOTAS_PATH,
     RESIDENTS,
     TOPOLOGIES_PATH,
     groups_path,
     make_namespace,
+    make_quotas,
     make_topology,
     pods_path,
 )
@@ -53,6 +55,7 @@ class Cluster:
         self.kubeconfig = box.kubeconfig_for(*SERVICE_ACCOUNT)
         self.nodes: list[str] = []
         self.residents = 0
+        self._has_quotas = False
         pids = box.record.read_pids()
         self._servers = [pids[Component.APISERVER], pids[Component.ETCD]]
         self._binaries = find_binaries([Component.APISERVER, *_EXTRA], ConsoleReporter())
@@ -70,6 +73,17 @@ class Cluster:
         self.residents = residents
         if residents:
             self.create(self._order_residents())
+
+    def have_quotas(self, *, are_there: bool) -> None:
+        """Have the tree of quotas, or none."""
+        if are_there is self._has_quotas:
+            return
+        self._has_quotas = are_there
+        if are_there:
+            for quota in make_quotas():
+                self.box.client.create(QUOTAS_PATH, quota)
+        else:
+            self.box.client.delete(QUOTAS_PATH)
 
     def create(self, order: Order) -> None:
         """Create pods; return when all are there."""

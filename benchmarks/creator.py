@@ -23,7 +23,7 @@ CONNECTIONS = 50
 class Order(msgspec.Struct, frozen=True):
     """What to create: ``groups`` gangs of ``size`` pods, or ``groups`` single pods (size 1).
 
-    With ``nodes`` the pods are bound from the start, evenly.
+    With ``nodes`` the pods are bound from the start, evenly; groups take turns with ``quotas``.
     """
 
     kubeconfig: str
@@ -35,6 +35,7 @@ class Order(msgspec.Struct, frozen=True):
     gated: bool = False
     nodes: tuple[str, ...] = ()
     must_gather: str = ""
+    quotas: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -66,6 +67,7 @@ def _make_pods(order: Order, caller: Caller) -> Iterator[bytes]:
             order.requests,
             scheduler=order.scheduler,
             group=f"gang-{group}" if order.size > 1 else "",
+            quota=order.quotas[group % len(order.quotas)] if order.quotas else "",
             gated=order.gated,
             node=order.nodes[number % len(order.nodes)] if order.nodes else "",
         )

@@ -13,11 +13,11 @@ from typing import Final
 from benchmarks.ceiling import Order as CeilingOrder
 from benchmarks.cluster import Cluster
 from benchmarks.creator import Order
-from benchmarks.objects import NAMESPACE
+from benchmarks.objects import NAMESPACE, list_teams
 from benchmarks.observer import Observer
 from benchmarks.processes import Ceiling, Contender, Failed, KubeScheduler, Operators
 from benchmarks.scenarios import Cell, Mode, Who
-from benchmarks.usage import Meter, read_peak_mib
+from benchmarks.usage import Meter, read_cpu_seconds, read_peak_mib
 from koord.kube.config import load_kubeconfig
 from koord.runtime.settings import Settings
 from koord.sandbox import Component, Write
@@ -28,6 +28,7 @@ Create = Callable[[Order], None]
 """Creates what is ordered; returns when all is there."""
 
 _CREATED: Final = 201
+_IDLE_SECONDS: Final = 20.0
 _PATIENCE: Final = 120.0
 _SLOWEST: Final = 20  # pods per second; what is slower is broken
 
@@ -44,6 +45,8 @@ class Measurement:
     rss_mib: float
     noise: float
     """Processors that the rest of the machine used right before."""
+    idle_cpu: float | None = None
+    """Processors used once all is placed and said, beside pods that were there before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ class Laboratory:
                     create(order)
                 _wait_bound(cell, contender, observer)
                 writes = self._settle(contender)
+                settled = time.time()
                 peak = read_peak_mib(contender.pid)
+                idle = _measure_idleness(contender.pid) if cell.load.residents else None
             own = [one for one in writes if one.user == contender.user]
             span = _find_span(cell, writes, own)
             latencies = observer.latencies(None if cell.mode is Mode.BURST else span.began)
@@ -118,9 +123,10 @@ class Laboratory:
                 writes_per_pod=len(own) / cell.load.pods,
                 p50=percentile(latencies, 50),
                 p99=percentile(latencies, 99),
-                cpu_ms_per_pod=meter.since(span.began) / cell.load.pods * 1e3,
+                cpu_ms_per_pod=meter.between(span.began, settled) / cell.load.pods * 1e3,
                 rss_mib=peak,
                 noise=noise,
+                idle_cpu=idle,
             )
         finally:
             cluster.clear()
@@ -134,6 +140,12 @@ class Laboratory:
             time.sleep(0.5)
 
 
+def _measure_idleness(pid: int) -> float:
+    before, began = read_cpu_seconds(pid), time.monotonic()
+    time.sleep(_IDLE_SECONDS)
+    return (read_cpu_seconds(pid) - before) / (time.monotonic() - began)
+
+
 def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
     return Order(
         kubeconfig=str(cluster.box.kubeconfig),
@@ -144,6 +156,7 @@ def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
         scheduler=scheduler,
         gated=cell.gated,
         must_gather=cell.load.must_gather,
+        quotas=tuple(list_teams()) if cell.load.has_quotas else (),
     )
 
 

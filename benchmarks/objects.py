@@ -5,7 +5,7 @@ compares them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -22,6 +22,11 @@ RESIDENTS: Final = "residents"
 """The namespace of pods that are there before, on their nodes."""
 
 _GROUPS: Final = "scheduling.sigs.k8s.io/v1alpha1"
+QUOTAS_PATH: Final = f"/apis/{_GROUPS}/namespaces/{NAMESPACE}/elasticquotas"
+QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
+DIVISIONS: Final = 4
+TEAMS: Final = 4
+"""Quotas of each division."""
 GROUPS_PATH: Final = f"/apis/{_GROUPS}/podgroups"
 WISH: Final = "gang.scheduling.koordinator.sh/network-topology-spec"
 TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
@@ -74,6 +79,40 @@ def make_topology() -> dict[str, Any]:
     }
 
 
+def make_quotas() -> Iterator[dict[str, Any]]:
+    """Make a tree of three levels, parents first, in which everybody may use more than there is."""
+    yield _make_quota("org", "", teams=DIVISIONS * TEAMS)
+    for division in range(DIVISIONS):
+        yield _make_quota(f"division-{division}", "org", teams=TEAMS)
+    for name in list_teams():
+        yield _make_quota(name, f"division-{name.split('-')[1]}")
+
+
+def list_teams() -> list[str]:
+    """Return the names of the quotas that take pods."""
+    return [f"team-{one}-{two}" for two in range(TEAMS) for one in range(DIVISIONS)]
+
+
+def _make_quota(name: str, parent: str, teams: int = 0) -> dict[str, Any]:
+    labels = {"parent": parent} if parent else {}
+    labels |= {"is-parent": "true"} if teams else {}
+    least = 16 * max(1, teams)
+    prefix = QUOTA_LABEL.removesuffix("name")
+    return {
+        "apiVersion": _GROUPS,
+        "kind": "ElasticQuota",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {f"{prefix}{key}": value for key, value in labels.items()},
+        },
+        "spec": {
+            "min": {"cpu": str(least), "memory": f"{least}Gi"},
+            "max": {"cpu": "100000", "memory": "1000Ti"},
+        },
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """What matters of a pod of one container; with a ``node`` it is bound from the start."""
@@ -83,6 +122,7 @@ class Pod:
     requests: Mapping[str, str]
     scheduler: str
     group: str = ""
+    quota: str = ""
     gated: bool = False
     node: str = ""
 
@@ -100,8 +140,9 @@ def make_pod(pod: Pod) -> dict[str, Any]:
     if pod.node:
         spec["nodeName"] = pod.node
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
-    if pod.group:
-        metadata["labels"] = {GROUP_LABEL: pod.group}
+    labels = {GROUP_LABEL: pod.group, QUOTA_LABEL: pod.quota}
+    if pod.group or pod.quota:
+        metadata["labels"] = {key: value for key, value in labels.items() if value}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

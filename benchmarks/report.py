@@ -20,6 +20,7 @@ _COLUMNS = (
     "p50 ms",
     "p99 ms",
     "CPU ms/pod",
+    "idle CPU",
     "RSS MiB",
     "noise",
 )
@@ -61,6 +62,7 @@ def _cells_of(row: Row) -> list[str]:
         _show(row.p50_ms, 0),
         _show(row.p99_ms, 0),
         _show(row.cpu_ms_per_pod, 2),
+        "" if row.idle_cpu is None else f"{row.idle_cpu:.1%}",
         _show(row.rss_mib, 0),
         _show(row.noise, 2),
     ]

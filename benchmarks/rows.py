@@ -40,6 +40,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ms_per_pod: float | None = None
     first_bind_ms: float | None = None
     ms_per_object: float | None = None
+    idle_cpu: float | None = None
     rss_mib: float
     noise: float
     """Processors that the rest of the machine used right before."""
@@ -77,6 +78,7 @@ def make_row(
         p50_ms=middle(lambda run: run.p50 * 1e3, 1),
         p99_ms=middle(lambda run: run.p99 * 1e3, 1),
         cpu_ms_per_pod=middle(lambda run: run.cpu_ms_per_pod, 3),
+        idle_cpu=None if not cell.load.residents else middle(lambda run: run.idle_cpu or 0.0, 4),
         rss_mib=middle(lambda run: run.rss_mib, 1),
         noise=middle(lambda run: run.noise, 2),
     )

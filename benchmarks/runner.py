@@ -1,5 +1,6 @@
 """Runs scenarios one after the other and yields their rows."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from benchmarks.scenarios import (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to run: rows whose name contains ``only``, each ``repeat`` times."""
+    """What to run: rows in whose name the pattern ``only`` is found, each ``repeat`` times."""
 
     only: str = ""
     repeat: int = 1
@@ -30,14 +31,17 @@ class Choice:
     def cells(self) -> list[Cell]:
         """Return the cells that have a chosen row, with those rows only."""
         chosen = (
-            replace(cell, who=tuple(who for who in cell.who if self.only in cell.name(who)))
+            replace(cell, who=tuple(who for who in cell.who if self._has(cell.name(who))))
             for cell in make_cells(quick=self.quick)
         )
         return [cell for cell in chosen if cell.who]
 
     def starters(self) -> list[Who]:
         """Return whose cold start is chosen."""
-        return [who for who in Who if self.only in name_of_start(who)]
+        return [who for who in Who if self._has(name_of_start(who))]
+
+    def _has(self, name: str) -> bool:
+        return re.search(self.only, name) is not None
 
     def names(self) -> list[str]:
         """Return the names of all chosen rows."""
@@ -60,6 +64,7 @@ def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> 
         _warm_up(cluster, laboratory, cells[0].load)
     for cell in cells:
         cluster.furnish(cell.load.nodes, cell.load.residents)
+        cluster.have_quotas(are_there=cell.load.has_quotas)
         with (
             cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
             cluster.topology() if cell.load.must_gather else nullcontext(),

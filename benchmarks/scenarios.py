@@ -36,6 +36,9 @@ class Load:
     """Whether pods run once they are bound; that costs the API server as much again."""
     must_gather: str = ""
     """The layer of the network that each gang has to share; empty: it asks nothing."""
+    has_quotas: bool = False
+    """Whether every pod belongs to a quota, on the third level of a tree."""
+    is_gated_only: bool = False
 
     @property
     def pods(self) -> int:
@@ -69,9 +72,12 @@ WHOLE_NODE: Final = {"cpu": "16", "memory": "128Gi", "nvidia.com/gpu": "8"}
 FULL: Final = (
     Load("singles", 1000, 1, 100, CPU),
     Load("gangs", 100, 10, 100, CPU),
-    Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True),
+    Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True, is_gated_only=True),
+    Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True),
+    Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE),
     Load("one-gang-gathered", 1, 512, 512, WHOLE_NODE, must_gather="DatacenterLayer"),
+    Load("large-alone", 5000, 1, 1000, CPU),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )
 QUICK: Final = (
@@ -103,7 +109,9 @@ def make_cells(*, quick: bool) -> Iterator[Cell]:
     for load in QUICK if quick else FULL:
         for mode in Mode:
             for gated in (True, False):
-                if load.has_kubelets and (mode is Mode.DRAINED or not gated):
+                if load.has_kubelets and mode is Mode.DRAINED:
+                    continue
+                if load.is_gated_only and not gated:
                     continue
                 if load.must_gather and mode is Mode.DRAINED:
                     continue

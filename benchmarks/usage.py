@@ -59,8 +59,9 @@ class Meter(threading.Thread):
             self._times.append(time.time())
             self._used.append(used)
 
-    def since(self, moment: float) -> float:
-        """Return the processor time used since a moment, given in seconds since the epoch."""
-        return (
-            self._used[-1] - self._used[min(bisect_left(self._times, moment), len(self._used) - 1)]
-        )
+    def between(self, began: float, ended: float) -> float:
+        """Return the processor time used between two moments, in seconds since the epoch."""
+        return self._used_at(ended) - self._used_at(began)
+
+    def _used_at(self, moment: float) -> float:
+        return self._used[min(bisect_left(self._times, moment), len(self._used) - 1)]

@@ -188,7 +188,14 @@ class PodBuilder:
         return self._set(foreign_gates=gates, handling=Handling.FOREIGN_GATE, is_gated=True)
 
     def released(
-        self, node: str, plan_id: str, group: str = "", member_count: int = 1, strength: int = 0
+        self,
+        node: str,
+        plan_id: str,
+        group: str = "",
+        member_count: int = 1,
+        strength: int = 0,
+        *,
+        youngest: float = 0.0,
     ) -> Self:
         """Be past the commit point: gate off, plan recorded, not yet bound."""
         recorded = RecordedPlan(
@@ -197,6 +204,7 @@ class PodBuilder:
             group=group,
             member_count=member_count,
             strength=strength,
+            youngest=youngest,
         )
         return self._set(recorded=recorded, is_gated=False, handling=Handling.BIND)
 

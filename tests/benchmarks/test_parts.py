@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.measure import Measurement, percentile
-from benchmarks.objects import PLAN_ID, make_annotations, make_binding, make_release
+from benchmarks.objects import (
+    PLAN_ID,
+    list_teams,
+    make_annotations,
+    make_binding,
+    make_quotas,
+    make_release,
+)
 from benchmarks.rows import make_row
 from benchmarks.runner import Choice
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
@@ -106,6 +113,20 @@ def test_rows_are_chosen_by_a_part_of_their_name():
     assert chosen.names() == ["gangs-kube-scheduler-burst"]
     assert Choice(only="nonsense").names() == []
     assert set(Choice(only="cold").names()) == {"cold-start", "cold-start-kube-scheduler"}
+
+
+def test_rows_with_and_without_quotas_are_chosen_together():
+    modes = [f"{name}-gated-{mode}" for name in ("no-quotas", "quotas") for mode in Mode]
+    assert Choice(only="quotas").names() == modes
+
+
+def test_the_tree_of_quotas_has_three_levels_and_parents_come_first():
+    parents = {"": 0}
+    for quota in make_quotas():
+        labels = quota["metadata"]["labels"]
+        above = labels.get("quota.scheduling.koordinator.sh/parent", "")
+        parents[quota["metadata"]["name"]] = parents[above] + 1
+    assert {parents[name] for name in list_teams()} == {3}
 
 
 def test_every_row_has_a_name_of_its_own():

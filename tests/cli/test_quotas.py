@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from koord.cli import quotas
 from koord.cli.cluster import Reading
 from koord.cli.main import app
+from koord.cli.quotabars import choose_glyphs, make_bar
 from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
 
@@ -59,12 +60,71 @@ def lines(result: Result) -> list[str]:
 def test_tree(run: Callable[..., Result]) -> None:
     assert lines(run("tree")) == [
         "QUOTA RESOURCE MIN MAX ENTITLED USED DEMAND",
-        "org nvidia.com/gpu 16 16 16 8 16",
-        "a nvidia.com/gpu 4 16 8 8 8 borrows 4",
-        "b nvidia.com/gpu 12 16 8 0 8",
+        "org nvidia.com/gpu 16 16 16 8 16 ██████████▒▒▒▒▒▒▒▒▒┃",
+        "a nvidia.com/gpu 4 16 8 8 8 █████┃████·········· borrows 4 (4 of b)",
+        "b nvidia.com/gpu 12 16 8 0 8 ▒▒▒▒▒▒▒▒▒▒·····┃···· lends 4 to a",
+        "Bars, from 0 to max: █ used, ▒ entitled to, ┃ guaranteed",
         "Nodes to share out: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
         "lost is not in force: its parent gone does not exist, or is not in force itself",
     ]
+
+
+def test_explain_of_who_borrows(run: Callable[..., Result]) -> None:
+    assert lines(run("explain", "a"))[3:9] == [
+        "",
+        "nvidia.com/gpu: entitled to 8",
+        "wants 8 asked 8",
+        "guaranteed 4 min 4",
+        "starts with 4 the smaller of both",
+        "left over 4 what remains of 16 after all of org started",
+    ]
+    document = json.loads(run("explain", "a", "-o", "json").stdout)
+    assert document["terms"][GPU]["borrows"] == "4"
+    assert document["loans"] == [
+        {"lender": "b", "borrower": "a", "resource": GPU, "amount": "4"},
+    ]
+
+
+def test_what_if_a_quota_is_edited(run: Callable[..., Result]) -> None:
+    assert lines(run("what-if", "q/a", "--max", f"{GPU}=6")) == [
+        "QUOTA RESOURCE ENTITLED THEN",
+        "a nvidia.com/gpu 8 6",
+        "org nvidia.com/gpu 16 14",
+        "a would use 2 nvidia.com/gpu more than it is entitled to",
+    ]
+    assert lines(run("what-if", "a", "--weight", f"{GPU}=1")) == ["No share would change now."]
+    refused = lines(run("what-if", "a", "--min", f"{GPU}=20"))
+    assert refused[0].startswith("a would not be in force like this: ")
+
+
+def test_what_if_as_json(run: Callable[..., Result]) -> None:
+    asked = ("what-if", "a", "--max", f"{GPU}=6", "-r", f"{GPU}=1", "-o", "json")
+    document = json.loads(run(*asked).stdout)
+    assert document["edit"]["over"] == {f"a/{GPU}": "2"}
+    assert (document["starts"], document["reason"]) == (False, "InsufficientMax")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(["a"], "say what if"), (["nobody", "--min", f"{GPU}=1"], "quota nobody does not exist")],
+)
+def test_what_if_of_nothing(run: Callable[..., Result], arguments: list[str], text: str) -> None:
+    result = run("what-if", *arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("used", "entitled", "guaranteed", "bar"),
+    [
+        (0, 0, 0, "...................."),
+        (10, 20, 0, "##########=========="),
+        (1, 1, 100, "#..................|"),
+        (100, 4, 4, "####|###############"),
+    ],
+)
+def test_bars(used: int, entitled: int, guaranteed: int, bar: str) -> None:
+    assert make_bar(used, entitled, guaranteed, 20, choose_glyphs("ascii")).plain == bar
 
 
 def test_tree_as_json(run: Callable[..., Result]) -> None:
@@ -78,8 +138,13 @@ def test_explain(run: Callable[..., Result]) -> None:
     assert lines(run("explain", "q/b")) == [
         "Quota q/b below org",
         "RESOURCE MIN MAX ENTITLED USED DEMAND",
-        "nvidia.com/gpu 12 16 8 0 8",
-        "Submitted, but no demand yet: 4 nvidia.com/gpu (their gangs are not complete)",
+        "nvidia.com/gpu 12 16 8 0 8 ▒▒▒▒▒▒▒▒▒▒·····┃···· lends 4 to a",
+        "",
+        "nvidia.com/gpu: entitled to 8",
+        "wants 8 asked 8",
+        "guaranteed 12 min 12",
+        "starts with 8 the smaller of both",
+        "Submitted, but no demand yet: 4 nvidia.com/gpu (gangs are not complete)",
         "1 pod waits: MissingMembers",
         "1 pod has a place, and will be bound",
     ]

@@ -15,6 +15,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.state import ClusterState
+from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Done, Outcome
 
 
@@ -42,13 +43,13 @@ class Writer:
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
         return answer
 
-    async def evict(self, pod: Pod, reason: str, message: str) -> Outcome:
+    async def remove(self, pod: Pod, reason: str, _: str) -> Eviction:
         self.writes[pod.name] += 1
-        answer = self.answers.get(pod.name, Done())
-        if isinstance(answer, Done):
-            self.evicted[pod.name] = reason
-            self._state.remove_pod(pod.uid)
-        return answer
+        if pod.name in self.answers:
+            return Eviction.REFUSED
+        self.evicted[pod.name] = reason
+        self._state.remove_pod(pod.uid)
+        return Eviction.EVICTED
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)

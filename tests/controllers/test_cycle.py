@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
+from koord.controllers import placement
 from koord.core.pods import Handling, RecordedPlan
 from koord.kube.outcomes import Done, Gone, Refused
 
@@ -86,3 +88,18 @@ async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None
         scene.operator.wake()
         await scene.settle()
         assert scene.reason("p") == "InsufficientNodes"
+
+
+async def test_what_sleeps_is_looked_at_again_although_nothing_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "LOOK_AGAIN_SECONDS", 0.1)
+    scene = make_scene(gpus=1)
+    async with scene.running():
+        scene.add(make_pod("p").gpu(2).build())
+        await scene.settle()
+        assert scene.reason("p") == "InsufficientNodes"
+        # As if the news of the larger node had been lost.
+        scene.state.upsert_node(make_node("n0").gpu(2).build())
+        scene.operator.queue.absorb = lambda *_: None  # type: ignore[method-assign]
+        assert await scene.eventually(lambda: scene.writer.bound == {"p": "n0"})

@@ -1,8 +1,11 @@
 """What is said about gangs that wait, to whom, and how often."""
 
+import asyncio
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
@@ -122,6 +125,37 @@ def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
     assert len(waiting.said.pods) == 4
 
 
+def test_what_is_to_be_said_much_later_holds_up_nobody() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.reports.note_numbers(set(), {"anybody"})
+    with virtual_time() as loop:
+        waiting.reports.clock = loop.time
+        running = loop.create_task(waiting.reports.run(waiting))
+        loop.run_until_complete(asyncio.sleep(1.0))
+        waiting.reason = BindFailed("default/g-0", 403, "no")
+        waiting.reports.note({G}, set())
+        loop.run_until_complete(asyncio.sleep(2.0))
+        running.cancel()
+        loop.run_until_complete(asyncio.wait([running]))
+    assert waiting.said.gangs[-1] == ("BindFailed", 1)
+
+
+def test_numbers_that_keep_changing_are_said_ever_more_seldom() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    said_at = []
+    for second in range(1, 200):
+        before = len(waiting.said.gangs), waiting.said.gangs[-1]
+        waiting.hear(no_room(second % 2), after=1.0)
+        if waiting.said.gangs[-1] != before[1]:
+            said_at.append(second)
+    pauses = [after - before for before, after in pairwise(said_at)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] >= SAY_AGAIN_AFTER_SECONDS
+    assert len(said_at) <= 5
+
+
 def test_another_reason_is_said_at_once() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
@@ -184,6 +218,14 @@ def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
     waiting.hear(no_room(0))
     bound = make_pod("g-0").gang(G).released("n0", "p", G, 2).running("n0").build()
     waiting.state.upsert_pod(bound)
+    waiting.hear(no_room(0))
+    assert waiting.said.pods[2:] == [("g-0", "True")]
+
+
+def test_what_was_said_of_a_pod_that_somebody_else_took_over_is_taken_back() -> None:
+    waiting = Waiting()
+    waiting.hear(no_room(0))
+    waiting.state.upsert_pod(make_pod("g-0").gang(G).not_ours().running("n0").build())
     waiting.hear(no_room(0))
     assert waiting.said.pods[2:] == [("g-0", "True")]
 

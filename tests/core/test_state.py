@@ -172,6 +172,21 @@ def test_every_reader_sees_every_change_once() -> None:
     assert (early.drain().gangs, late.drain().freed) == ({"default/g"}, {"n"})
 
 
+def test_what_is_said_of_a_pod_when_it_waits_no_longer_is_heard() -> None:
+    state = ClusterState()
+    single, member = make_pod("a"), make_pod("b").gang("default/g")
+    for pod in (single, member):
+        state.upsert_pod(pod.running("n").build())
+    feed = state.feed()
+    feed.drain()
+    for pod in (single, member):
+        state.upsert_pod(pod.wait_reason("MissingMembers").build())
+    changes = feed.drain()
+    assert (changes.singles, changes.gangs) == ({"uid-default-a"}, {"default/g"})
+    said = [state.pods["uid-default-a"], state.book.members("default/g")["uid-default-b"]]
+    assert {pod.wait_reason for pod in said} == {"MissingMembers"}
+
+
 def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
     state = ClusterState()
     state.upsert_node(make_node("n").gpu(8).build())

@@ -76,6 +76,17 @@ def test_what_is_left_of_a_gang_goes_when_members_are_lost(
     assert [pod.name for pod in restart.pods] == left if restart else not left
 
 
+@pytest.mark.parametrize(("created", "is_lost"), [(5, False), (7, True)])
+def test_a_member_that_waited_when_the_plan_was_made_is_not_a_replacement(
+    created: int, *, is_lost: bool
+) -> None:
+    book = make_book(make_pod("c").gang(A).created(created).build())
+    for name in "ab":
+        pod = make_pod(name).gang(A).released("n", "p", A, 3, 3, youngest=6.0)
+        book.upsert_pod(pod.running("n").build())
+    assert (find_restart(book, A) is not None) is is_lost
+
+
 def test_a_start_that_was_cut_off_is_told_apart() -> None:
     pods = (member("a"), member("b"), member("c", node=""))
     restart = find_restart(make_book(*pods, on_bind=OnBindFailure.RESTART_GANG), A)

@@ -238,6 +238,27 @@ def test_only_waiting_gang_whose_start_was_cut_off_is_finished() -> None:
     assert unit.required == 2
 
 
+@pytest.mark.parametrize(
+    ("created", "member_count", "is_ready"),
+    [
+        pytest.param(5.0, 2, True, id="it waited when the plan was made"),
+        pytest.param(5.5, 2, False, id="it came later, in the place of one that died"),
+        pytest.param(5.0, 1, False, id="the start was not cut off"),
+    ],
+)
+def test_only_waiting_gang_is_finished_with_who_waited_when_it_began(
+    created: float,
+    member_count: int,
+    is_ready: bool,  # noqa: FBT001
+) -> None:
+    """A crash may come when one has its place and nothing is written on the others yet."""
+    group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
+    first = make_pod("w").gang(A).released("n1", "plan-1", A, member_count, 2, youngest=5.0)
+    other = make_pod("x").gang(A).created(created)
+    verdict = demands(make_book([first.running("n1").build(), other.build()], [group]), A)
+    assert isinstance(verdict, Ready) is is_ready
+
+
 def test_only_waiting_needs_the_whole_gang_again() -> None:
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
     book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])

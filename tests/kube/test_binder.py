@@ -58,6 +58,7 @@ async def test_members_carry_their_group(pods: Pods, binder: Binder) -> None:
         "plan": "plan-1",
         "group": "ns/a,ns/b",
         "members": 2,
+        "youngest": int(max(first.created, second.created)),
     }
     assert annotations[gang.BIND_GROUP_ID] == "ns/a,ns/b"
     assert annotations[gang.BIND_GROUP_ID_DEPRECATED] == "ns/a,ns/b"
@@ -286,13 +287,45 @@ async def test_unknown_when_patience_ends(pods: Pods, client: Client) -> None:
     assert faulty.sent > 1
 
 
+class Revoked(Faulty):
+    """After the first failure every write is forbidden; ``reads`` more reads are, too."""
+
+    def __init__(self, inner: Client, first: Exception, *, reads: int = 0) -> None:
+        super().__init__(inner, first, is_carried_out=True)
+        self._reads = reads
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:
+        if method == "GET" and self._reads:
+            self._reads -= 1
+        elif method == "GET" or self.failures:
+            return await super().request(method, path, **options)
+        raise Forbidden(403, "Forbidden", "no more")
+
+
+@pytest.mark.parametrize("reads", [0, 2])
+async def test_rights_that_go_after_a_lost_answer_undo_nothing(
+    pods: Pods, client: Client, reads: int
+) -> None:
+    """What was carried out is in force, whatever is said of the second attempt."""
+    lost = ConnectionLost("reset", sent=True)
+    for scheduler in ("koord-scheduler", "nobody"):
+        pod = await pods.create(schedulerName=scheduler)
+        place_it = only(place((pod, NODE)))
+        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of)
+        assert await binder.release(*place_it) == Done()
+        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of)
+        assert await binder.bind(*place_it) == Done()
+
+
 async def test_refused_at_once(pods: Pods, client: Client) -> None:
     pod = await pods.create()
-    faulty = Faulty(client, *[Forbidden(403, "Forbidden", "no")] * 2)
+    faulty = Faulty(client, Forbidden(403, "Forbidden", "no"))
     binder = Binder(faulty, pods.translator.form_of)
     assert await binder.release(*only(place((pod, NODE)))) == Refused(403, "no")
-    assert await binder.bind(*only(place((pod, NODE)))) == Refused(403, "no")
-    assert faulty.sent == 2
+    faulty.failures = [Forbidden(403, "Forbidden", "no")]
+    free = await pods.create(schedulingGates=[])
+    assert await binder.bind(*only(place((free, NODE)))) == Refused(403, "no")
+    assert faulty.sent == 4, "each time one look shows that nothing came of it before"
 
 
 async def test_concurrency_is_bounded(client: Client, pods: Pods) -> None:

@@ -76,7 +76,8 @@ def test_who_is_no_candidate_only_looks(found: Lease | None) -> None:
     [
         (lease(ME), 100.0, Move.RENEW),
         (lease(ME), 109.9, Move.RENEW),
-        (lease(ME), 110.0, Move.GIVE_UP),
+        (lease(ME), 110.0, Move.RENEW),
+        (lease(ME), 1000.0, Move.RENEW),
         (lease(OTHER), 101.0, Move.GIVE_UP),
         (lease(""), 101.0, Move.GIVE_UP),
         (None, 101.0, Move.CREATE),

@@ -338,6 +338,12 @@ NOTE = '{"node":"n1","plan":"x1","group":"ns/a","members":2}'
         (None, pin("n1"), None, False),
         (NOTE, {}, RecordedPlan("n1", "x1", "ns/a", 2), False),
         (NOTE, pin("n1"), RecordedPlan("n1", "x1", "ns/a", 2), True),
+        (
+            NOTE[:-1] + ',"youngest":9}',
+            {},
+            RecordedPlan("n1", "x1", "ns/a", 2, youngest=9.0),
+            False,
+        ),
         (NOTE, pin("n2"), RecordedPlan("n1", "x1", "ns/a", 2), False),
         (
             NOTE,

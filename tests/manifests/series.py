@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koord.controllers.quotaaudit import QuotaAudit
 from koord.core.quota.status import Summary
 from koord.core.reasons import ReasonCode
 from koord.kube.events import EventStats
@@ -33,12 +34,17 @@ class Series:
     """Label -> the values that it has been seen with."""
 
 
+SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
+
+
 def make_metrics() -> Metrics:
     """Return metrics that have a sample of everything."""
     metrics = Metrics()
     watch = {
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
-        "watch_quotas": lambda: metrics.watch_quotas(lambda: [Summary("q", max={"cpu": 1})]),
+        "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),
+        "watch_evictions": lambda: metrics.watch_evictions(dict),
+        "watch_quota_audit": lambda: metrics.watch_quota_audit(QuotaAudit(*[None] * 3)),
         "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),
         "watch_leader": lambda: metrics.watch_leader(lambda: True),
         "watch_reflectors": lambda: metrics.watch_reflectors(

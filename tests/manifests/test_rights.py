@@ -35,6 +35,14 @@ apiVersion: scheduling.sigs.k8s.io/v1alpha1
 kind: PodGroup
 metadata: {name: waits}
 spec: {minMember: 2}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: team}
+spec: {max: {nvidia.com/gpu: 16}}
+"""
+SETTINGS = """
+elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
 """
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
@@ -50,7 +58,10 @@ def make_pod(group: str, number: int, gpus: int) -> dict[str, Any]:
     return {
         "metadata": {
             "name": f"{group}-{number}",
-            "labels": {"pod-group.scheduling.sigs.k8s.io": group},
+            "labels": {
+                "pod-group.scheduling.sigs.k8s.io": group,
+                "quota.scheduling.koordinator.sh/name": "team" if group == "fits" else "",
+            },
         },
         "spec": {
             "schedulerName": "koord-scheduler",
@@ -120,12 +131,14 @@ def box() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def used(box, tmp_path_factory) -> dict[str, set[Grant]]:
-    """What each operator asked for while one gang was placed, one was not, and all else was new."""
+    """What each operator asked for while a gang was placed and evicted, one waited, all was new."""
     with ExitStack() as stack:
         for name in OPERATORS:
             kubeconfig = box.kubeconfig_for("koord-system", f"koord-{name}")
             folder = tmp_path_factory.mktemp(name)
-            stack.enter_context(run_operators(kubeconfig, folder, f"--operator={name}"))
+            stack.enter_context(
+                run_operators(kubeconfig, folder, f"--operator={name}", settings=SETTINGS)
+            )
         play(box)
     asked: dict[str, set[Grant]] = {}
     for user, grant in read_requests(box.audit_log):
@@ -149,6 +162,9 @@ def play(box: Sandbox) -> None:
     box.kubectl("wait", reason, f"{groups}/waits", "--timeout=30s")
     events = "/apis/events.k8s.io/v1/namespaces/default/events"
     wait_for(lambda: has_event(box.client.get(events), "waits"), "an event on the gang that waits")
+    patch = '{"spec": {"max": {"nvidia.com/gpu": 0}}}'
+    box.kubectl("patch", "elasticquota", "team", "--type=merge", f"--patch={patch}")
+    box.kubectl("wait", "--for=delete", "pod/fits-0", "pod/fits-1", "--timeout=30s")
 
 
 def has_event(events: dict[str, Any], name: str) -> bool:

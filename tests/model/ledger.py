@@ -67,6 +67,11 @@ class PodHistory:
         return self.had_gate or self.is_named
 
     @property
+    def is_of_start(self) -> bool:
+        """Whether the operators decided on it: once on a node, it shows that its gang started."""
+        return self.released or self.bound_by_us
+
+    @property
     def may_be_bound(self) -> bool:
         """Whether the operators may bind it: their name is on it, or they have pinned it."""
         return self.is_named or self.released

@@ -183,9 +183,9 @@ class Machine(RuleBasedStateMachine):
     def change_weather(self, faults: set[Fault], rate: float, lag: float) -> None:
         self._do(0.0, "set_weather", tuple(sorted(faults)), rate, lag)
 
-    @rule(fault=st.sampled_from(WRONG))
-    def refuse(self, fault: Fault) -> None:
-        self._do(0.0, "set_weather", (fault,), 0.2, self.world.network.weather.lag)
+    @rule(fault=st.sampled_from(WRONG), other=st.sampled_from((Fault.SLOW, Fault.LOST_AFTER)))
+    def refuse(self, fault: Fault, other: Fault) -> None:
+        self._do(0.0, "set_weather", (fault, other), 0.3, self.world.network.weather.lag)
 
     @rule(kind=st.sampled_from(KINDS), call=st.sampled_from(("break_watch", "expire")), wait=waits)
     def break_watches(self, kind: str, call: str, wait: float) -> None:

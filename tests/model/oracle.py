@@ -203,12 +203,8 @@ class Oracle:
             if not ours or gang.name not in ledger.decided_at:
                 continue  # or members came from another gang
             since = ledger.decided_at[gang.name]
-            if any(one.bound_by_us and 0 < one.bound_at <= since for one in histories):
+            if any(one.is_of_start and 0 < one.bound_at <= since for one in histories):
                 continue  # it joined a group that had started
-            policies = {self._gangs[name].policy for name in group}
-            was_cut_off = len(self._world.lives) > 1 and not _had_gates(histories)
-            if "only-waiting" in policies and was_cut_off:
-                continue  # known: see test_only_waiting_gang_is_finished_after_a_crash
             bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
             lost += sum(name in group and at > since for name, at in ledger.left)
             if lost and gang.required(has_started=True) > len(gang.plannable):
@@ -262,9 +258,11 @@ class Oracle:
 
     def _most_writes(self, history: PodHistory, lives: int, faults: int) -> int:
         is_calm = not self._world.network.faults_drawn and not self._world.ledger.disturbances
-        if is_calm and not history.lost_at:
+        mates = [one for one in self._world.ledger.pods.values() if is_mate(history, one)]
+        if is_calm and not any(mate.lost_at for mate in mates):
             return lives
-        return 2 * lives + 2 * faults + 2 * history.changes
+        lost = sum(bool(mate.lost_at) for mate in mates)
+        return 2 * (lives + faults + history.changes + lost)
 
     # Gangs
 
@@ -303,6 +301,6 @@ class Oracle:
         self._world.ledger.blame(text)
 
 
-def _had_gates(histories: list[PodHistory]) -> bool:
-    """Whether all members were released before the first of them was bound."""
-    return all(one.had_gate and one.is_named for one in histories)
+def is_mate(history: PodHistory, other: PodHistory) -> bool:
+    """Whether a pod is placed with another one: what becomes of one holds up the other."""
+    return other is history or bool(history.gang and history.gang == other.gang)

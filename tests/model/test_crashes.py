@@ -11,6 +11,8 @@ from tests.model.scenarios import CAPACITY, FAMILIES, TROUBLES, make_scenario
 from tests.model.steps import quiet
 from tests.model.world import open_world
 
+from koord.api.keys import own
+
 KINDS = len(FAMILIES) * len(CAPACITY)
 SEEDS = [at % KINDS + KINDS * ((at % 8 + at // 8) % len(TROUBLES)) for at in range(2 * KINDS)]
 """Every kind of pods and of room with two of the four troubles."""
@@ -28,16 +30,22 @@ def test_a_crash_at_any_write_is_made_good(family: str) -> None:
         pytest.fail(f"{story}\n{violations}")
 
 
-@pytest.mark.xfail(strict=True, reason="who was to start with it is not recorded before it starts")
-def test_only_waiting_gang_is_finished_after_a_crash() -> None:
-    """kube-scheduler binds the one that was released; the others wait for a third one for ever."""
+@pytest.mark.parametrize(
+    ("scheduler", "gated"),
+    [(OTHER_SCHEDULER, True), (own.SCHEDULER_NAME, True), (own.SCHEDULER_NAME, False)],
+)
+def test_only_waiting_gang_is_finished_after_a_crash(
+    scheduler: str,
+    gated: bool,  # noqa: FBT001
+) -> None:
+    """kube-scheduler binds the one that was released; of the others nothing is recorded yet."""
     with quiet(), open_world() as world:
         world.crash_at(CrashPoint(2, is_before=False))
         world.add_node("n0", 24)
         world.put_pod_group(make_pod_group("a", 3, (), "only-waiting"))
         world.create_pod(PodPlan("a-0", gang="a", scheduler=OTHER_SCHEDULER))
         for name in ("a-1", "a-2"):
-            world.create_pod(PodPlan(name, gang="a", gated=False))
+            world.create_pod(PodPlan(name, gang="a", gated=gated, scheduler=scheduler))
         world.start()
         world.settle()
-        assert sum(bool(node_of(pod)) for pod in world.pods()) in {0, 3}
+        assert sum(bool(node_of(pod)) for pod in world.pods()) == 3

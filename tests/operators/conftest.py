@@ -27,17 +27,20 @@ PATIENCE_SECONDS = 20.0
 class Operators:
     """The process ``koord run`` under the shipped ServiceAccount; can be killed and started.
 
-    ``kubeconfig`` is for those that reach the API server on another way.
+    ``kubeconfig`` is for those that reach the API server on another way, ``settings`` are lines of
+    the configuration.
     """
 
-    def __init__(self, box: Sandbox, directory: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self, box: Sandbox, directory: Path, kubeconfig: Path | None = None, settings: str = ""
+    ) -> None:
         self._box = box
         self._kubeconfig = kubeconfig or box.kubeconfig_for("koord-system", "koord-operators")
         self._config = directory / "config.yaml"
         self._config.write_text(
             "apiVersion: operators.koordinator.sh/v1alpha1\n"
             "kind: OperatorConfiguration\n"
-            'httpAddress: "127.0.0.1:0"\n',
+            f'httpAddress: "127.0.0.1:0"\n{settings}',
         )
         self.log = directory / "operators.log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -107,3 +107,20 @@ def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
     fields, conditions = sink.said["t"]
     assert fields["lastValidSpec"]["max"] == {GPU: "8"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]
+
+
+def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
+    """What a parent does not ask for is not taken from its children."""
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_node(make_node("n").gpu(8).build())
+    org = QuotaSpec("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
+    state.upsert_quota(org)
+    for name in ("a", "b"):
+        spec = QuotaSpec(name, namespace="q", parent="org", min={GPU: 4}, max={GPU: 8})
+        state.upsert_quota(spec)
+    state.upsert_pod(make_pod("p").gpu(2).quota("a").running("n").build())
+    controller.look()
+    for name in ("a", "b"):
+        conditions = sink.said[name][1]
+        assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]

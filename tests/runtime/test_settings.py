@@ -41,6 +41,7 @@ httpAddress: 0.0.0.0:9000
 bindConcurrency: 8
 defaultWaitSeconds: 30
 defaultMatchPolicy: only-waiting
+elasticQuota: {monitorAllQuotas: true, delayEvictTime: 1m30s, enableRuntimeQuota: false}
 logFormat: json
 """,
         "file",
@@ -54,6 +55,10 @@ logFormat: json
     assert settings.bind_concurrency == 8
     assert settings.default_wait_seconds == 30
     assert settings.default_match_policy is MatchPolicy.ONLY_WAITING
+    assert settings.elastic_quota.monitor_all_quotas
+    assert settings.elastic_quota.delay_evict_time == 90
+    assert settings.elastic_quota.revoke_pod_interval == 1
+    assert not settings.elastic_quota.enable_runtime_quota
     assert settings.log_format is LogFormat.JSON
 
 
@@ -75,6 +80,10 @@ logFormat: json
         ("bindConcurrency: 0", "bindConcurrency: 0 should be greater than or equal to 1"),
         ("defaultWaitSeconds: 0", "defaultWaitSeconds: 0 should be greater"),
         ("defaultMatchPolicy: never", "defaultMatchPolicy: 'never' should be"),
+        ("elasticQuota: {delayEvictTime: 5}", "elasticQuota.delayEvictTime: 5 is not a duration"),
+        ("elasticQuota: {delayEvictTime: -1s}", "elasticQuota.delayEvictTime: -1.0 should be"),
+        ("elasticQuota: {revokePodInterval: 0s}", "elasticQuota.revokePodInterval: 0.0 should"),
+        ("elasticQuota: {monitorAllQuotas: yes please}", "elasticQuota.monitorAllQuotas: 'yes"),
         ("logFormat: yaml", "logFormat: 'yaml' should be 'json' or 'text'"),
     ],
 )

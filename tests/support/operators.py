@@ -40,13 +40,18 @@ class RunningOperators:
 
 
 @contextmanager
-def run_operators(kubeconfig: Path, folder: Path, *arguments: str) -> Iterator[RunningOperators]:
-    """Run ``koord run`` until the context ends; it is ready when the context begins."""
+def run_operators(
+    kubeconfig: Path, folder: Path, *arguments: str, settings: str = ""
+) -> Iterator[RunningOperators]:
+    """Run ``koord run`` until the context ends; it is ready when the context begins.
+
+    ``settings`` are more lines of its configuration.
+    """
     port = _find_free_port()
     config = folder / "config.yaml"
     config.write_text(
         "apiVersion: operators.koordinator.sh/v1alpha1\n"
-        f"kind: OperatorConfiguration\nhttpAddress: 127.0.0.1:{port}\n",
+        f"kind: OperatorConfiguration\nhttpAddress: 127.0.0.1:{port}\n{settings}",
         encoding="utf-8",
     )
     log = folder / "log"

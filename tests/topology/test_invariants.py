@@ -140,7 +140,8 @@ def lowest_that_holds(nodes: Nodes, cpus: int, count: int, must: str) -> int:
 def test_the_common_domain_is_never_higher_than_koordinators(
     nodes: Nodes, must: str, cpus: int, count: int
 ) -> None:
-    layers = (LayerWish(must, Gather.MUST),) if must else (LayerWish("Block", Gather.PREFER),)
+    # To prefer few domains of a lower layer may be worth an upper one.
+    layers = (LayerWish(must, Gather.MUST),) if must else (LayerWish("Spine", Gather.PREFER),)
     outcome = plan_for(nodes, [(TopologyWish(layers), cpus, count, 0)])
     lowest = lowest_that_holds(nodes, cpus, count, must)
     assert bool(outcome.placements) is (lowest >= 0)

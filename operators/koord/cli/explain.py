@@ -3,12 +3,12 @@
 Only the command line itself; what it does is in ``koord.cli.ask``, imported when it is to be done.
 """
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
 from koord.api.compat import Compat
+from koord.cli.options import Context, Form, Kubeconfig, Output
 
 _KINDS: Final = {
     "pod": "Pod",
@@ -19,13 +19,6 @@ _KINDS: Final = {
     "podgroups.scheduling.sigs.k8s.io": "PodGroup",
     "pg": "PodGroup",
 }
-
-
-class Output(StrEnum):
-    """How the answer is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def _complete_kind(incomplete: str) -> list[str]:
@@ -71,18 +64,12 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Option("--namespace", "-n", help="Where it is.", show_default="that of the context"),
     ] = "",
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to write it.")
-    ] = Output.TEXT,
+    output: Form = Output.TEXT,
     all_nodes: Annotated[
         bool, typer.Option("--all-nodes", help="List every node, not only the most likely ones.")
     ] = False,
-    kubeconfig: Annotated[
-        str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
-    ] = "",
-    context: Annotated[
-        str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
-    ] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     compat: Annotated[
         Compat, typer.Option(help="Whose rules the operators follow where ours differ.")
     ] = Compat.NONE,

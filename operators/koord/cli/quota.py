@@ -3,30 +3,17 @@
 Only the command line itself; what it does is in ``koord.cli.quotas``, imported when it is done.
 """
 
-from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
 
+from koord.cli.options import Context, Form, Kubeconfig, Output
+
 app = typer.Typer(no_args_is_help=True, help="Show quotas, explain them, and ask what would be if.")
-
-
-class Output(StrEnum):
-    """How the answer is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.", show_default=False)
-]
-Form: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="How to write it.")]
-Kubeconfig: TypeAlias = Annotated[
-    str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
-]
-Context: TypeAlias = Annotated[
-    str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
 ]
 
 
@@ -58,25 +45,59 @@ def explain(
     show_quota(name, kubeconfig, context, as_json=output is Output.JSON)
 
 
+_Amounts: TypeAlias = list[str] | None
+
+
 @app.command()
-def what_if(
+def what_if(  # noqa: PLR0917 - typer calls it, by name
     name: Name,
     request: Annotated[
-        list[str],
+        _Amounts,
         typer.Option(
-            "--request", "-r", metavar="RESOURCE=AMOUNT", help="What one pod asks; repeat it."
+            "--request",
+            "-r",
+            metavar="RESOURCE=AMOUNT",
+            help="What one pod asks; repeat it.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     pods: Annotated[int, typer.Option(min=1, max=10_000, help="How many pods, as a gang.")] = 1,
+    minimum: Annotated[
+        _Amounts,
+        typer.Option(
+            "--min", metavar="RESOURCE=AMOUNT", help="Another min; repeat it.", show_default=False
+        ),
+    ] = None,
+    maximum: Annotated[
+        _Amounts,
+        typer.Option(
+            "--max", metavar="RESOURCE=AMOUNT", help="Another max; repeat it.", show_default=False
+        ),
+    ] = None,
+    weight: Annotated[
+        _Amounts,
+        typer.Option(
+            metavar="RESOURCE=AMOUNT", help="Another weight; repeat it.", show_default=False
+        ),
+    ] = None,
+    output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Say what would become of a gang in a quota now. Nothing is created.
+    """Say what would become of a gang in a quota, or of all quotas if one were edited.
+
+    Nothing is created or changed. With both, the gang is tried after the edit.
 
     For example:
 
       koord quota what-if team-a --pods 16 --request nvidia.com/gpu=8
-    """
-    from koord.cli.quotas import show_what_if  # noqa: PLC0415 - as above
 
-    show_what_if(name, pods, request, kubeconfig, context)
+      koord quota what-if team-a --min nvidia.com/gpu=64
+
+      koord quota what-if team-a --max nvidia.com/gpu=128 --pods 16 --request nvidia.com/gpu=8
+    """
+    from koord.cli.quotas import Edit, WhatIf, show_what_if  # noqa: PLC0415 - as above
+
+    edit = Edit(minimum or (), maximum or (), weight or ())
+    asked = WhatIf(name, pods, request or (), edit)
+    show_what_if(asked, kubeconfig, context, as_json=output is Output.JSON)

@@ -4,35 +4,64 @@ Computed on this machine, with the user's own rights, by the same core as the op
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from koord.api.quantity import InvalidQuantityError
 from koord.cli.cluster import Kind, Reading, Target, open_client, read_cluster
 from koord.cli.doubts import warn_of_gaps
 from koord.cli.errors import ExitCode, fail, warn
+from koord.cli.quotabars import choose_glyphs
+from koord.cli.quotatext import (
+    count_of,
+    list_amounts,
+    make_edit_lines,
+    make_quota_lines,
+    make_tree_lines,
+)
 from koord.cli.text import make_console
 from koord.core.messages import render
 from koord.core.placement.scoring import Scoring
 from koord.core.quota.fault import InvalidQuota
+from koord.core.quota.loans import Loan
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.terms import Terms
 from koord.core.quotatexts import write_fault
-from koord.core.quotaview import QuotaOverview, QuotaView, ask_what_if, view_quota, view_quotas
+from koord.core.quotaview import (
+    EditAnswer,
+    QuotaView,
+    ask_edit,
+    ask_what_if,
+    view_quota,
+    view_quotas,
+)
 from koord.core.reasons import Planned
 from koord.core.units import Amounts, format_amount
 from koord.kube.errors import KubeError
 from koord.kube.translate.amounts import parse_amount
 
-_COLUMNS: Final = (
-    ("MIN", "min"),
-    ("MAX", "max"),
-    ("ENTITLED", "share"),
-    ("USED", "used"),
-    ("DEMAND", "child_request"),
-)
-"""Heading -> field of the summary."""
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Another min, max or weight of a quota, as typed: ``RESOURCE=AMOUNT`` each."""
+
+    min: Sequence[str] = ()
+    max: Sequence[str] = ()
+    weight: Sequence[str] = ()
+
+    def apply(self, spec: QuotaSpec) -> QuotaSpec:
+        """Return the quota as it would be written."""
+        weight = _parse_amounts("--weight", self.weight)
+        return replace(
+            spec,
+            min={**spec.min, **_parse_amounts("--min", self.min)},
+            max={**spec.max, **_parse_amounts("--max", self.max)},
+            weight={**spec.share_weight(), **weight} if weight else spec.weight,
+        )
 
 
 def show_tree(kubeconfig: str, context: str, *, as_json: bool) -> None:
@@ -44,14 +73,16 @@ def show_tree(kubeconfig: str, context: str, *, as_json: bool) -> None:
                 "quotas": [_make_document(view) for view in overview.quotas],
                 "invalid": [_make_problem(problem) for problem in overview.invalid],
                 "total": {id_: _write_all(total) for id_, total in overview.total.items()},
+                "loans": [_make_loan(loan) for loan in overview.loans],
             }
         )
         return
-    _print(make_tree_lines(overview))
+    console = make_console()
+    _print(console, make_tree_lines(overview, choose_glyphs(console.encoding)))
 
 
 def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> None:
-    """Print one quota, and why its pods wait."""
+    """Print one quota, how its shares came about, and why its pods wait."""
     state = _read(kubeconfig, context).state
     bare = name.rpartition("/")[2]
     view = view_quota(state, bare, Scoring())
@@ -61,75 +92,54 @@ def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> No
         text = f"is not in force: {write_fault(problem)}" if problem else "does not exist"
         fail(f"quota {bare} {text}; in force: {known or 'none'}", ExitCode.USAGE)
     if as_json:
-        _print_json(_make_document(view))
+        own = [loan for loan in view.loans if bare in {loan.lender, loan.borrower}]
+        terms = {terms.resource: _make_terms(terms) for terms in view.terms}
+        document = {**_make_document(view), "terms": terms}
+        _print_json({**document, "loans": [_make_loan(loan) for loan in own]})
         return
-    _print(make_quota_lines(view))
+    console = make_console()
+    _print(console, make_quota_lines(view, view.loans, choose_glyphs(console.encoding)))
 
 
-def show_what_if(
-    name: str, pods: int, requests: Sequence[str], kubeconfig: str, context: str
-) -> None:
-    """Print what would become of a gang in a quota."""
-    asked = _parse_requests(requests)
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What is supposed: a gang in a quota, another setting of the quota, or both."""
+
+    quota: str
+    pods: int
+    requests: Sequence[str]
+    edit: Edit
+
+
+def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool) -> None:
+    """Print what would become of a gang in a quota, or of the quotas if one were edited."""
+    requests = _parse_amounts("--request", asked.requests)
+    if not requests and asked.edit == Edit():
+        fail("say what if: --request for a gang, --min, --max or --weight", ExitCode.USAGE)
     state = _read(kubeconfig, context).state
-    bare = name.rpartition("/")[2]
-    if not state.quotas.book.is_written(bare):
-        fail(f"quota {bare} does not exist", ExitCode.USAGE)
-    reason = ask_what_if(state, bare, asked, pods, Scoring())
-    verdict = "would start now" if isinstance(reason, Planned) else f"would wait: {reason.code}"
-    _print([f"{_count(pods, 'pod')} of {_list(asked)} in quota {bare} {verdict}", render(reason)])
-
-
-def make_tree_lines(overview: QuotaOverview) -> Iterator[Any]:
-    """Return what is printed of all quotas, as renderables."""
-    if not overview.quotas and not overview.invalid:
-        yield "There are no quotas."
-        return
-    table = _make_table("QUOTA", "RESOURCE")
-    for view in overview.quotas:
-        name = f"{'  ' * view.depth}{view.summary.name}"
-        for key in sorted(view.summary.max):
-            table.add_row(name, key, *_row(view, key), _note(view, key))
-            name = ""
-        if not view.summary.max:
-            table.add_row(name)
-    yield table
-    for tree, total in sorted(overview.total.items()):
-        yield f"{f'Tree {tree}' if tree else 'Nodes'} to share out: {_list(total)}"
-    if any(overview.outside.used.values()):
-        yield f"Used outside of quotas: {_list(overview.outside.used)}"
-    for view in overview.quotas:
-        if view.problem is not None:
-            yield f"{view.summary.name}: as written it is not in force: {write_fault(view.problem)}"
-    for problem in overview.invalid:
-        yield f"{problem.quota} is not in force: {write_fault(problem)}"
-
-
-def make_quota_lines(view: QuotaView) -> Iterator[Any]:
-    """Return what is printed of one quota, as renderables."""
-    summary = view.summary
-    above = f" below {summary.parent}" if view.depth else ""
-    yield f"Quota {view.namespace}/{summary.name}{above}"
-    table = _make_table("RESOURCE")
-    for key in sorted(summary.max):
-        table.add_row(key, *_row(view, key), _note(view, key))
-    yield table
-    if summary.submitted != summary.demand:
-        rest = {
-            key: amount - summary.demand.get(key, 0)
-            for key, amount in summary.submitted.items()
-            if key in summary.max and amount > summary.demand.get(key, 0)
-        }
-        if rest:
-            yield f"Submitted, but no demand yet: {_list(rest)} (their gangs are not complete)"
-    if view.problem is not None:
-        yield f"As written it is not in force: {write_fault(view.problem)}"
-    for code, count in sorted((view.waiting or {}).items()):
-        verb = "has" if count == 1 else "have"
-        if code is Planned.code:
-            yield f"{_count(count, 'pod')} {verb} a place, and will be bound"
-        else:
-            yield f"{_count(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
+    bare = asked.quota.rpartition("/")[2]
+    document: dict[str, Any] = {"quota": bare}
+    lines: list[RenderableType] = []
+    if asked.edit != Edit():
+        spec = state.quotas.book.written_as(bare)
+        if spec is None:
+            fail(f"quota {bare} does not exist", ExitCode.USAGE)
+        answer = ask_edit(state, asked.edit.apply(spec))
+        document["edit"] = _make_edit(answer)
+        lines += make_edit_lines(bare, answer)
+    if requests:
+        if not state.quotas.book.is_written(bare):
+            fail(f"quota {bare} does not exist", ExitCode.USAGE)
+        reason = ask_what_if(state, bare, requests, asked.pods, Scoring())
+        starts = isinstance(reason, Planned)
+        verdict = "would start now" if starts else f"would wait: {reason.code}"
+        gang = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)}"
+        lines += [f"{gang} in quota {bare} {verdict}", render(reason)]
+        document |= {"starts": starts, "reason": str(reason.code), "message": render(reason)}
+    if as_json:
+        _print_json(document)
+    else:
+        _print(make_console(), lines)
 
 
 def _read(kubeconfig: str, context: str) -> Reading:
@@ -148,46 +158,17 @@ async def _read_all(kubeconfig: str, context: str) -> tuple[Reading, Target]:
         return await read_cluster(client, target), target
 
 
-def _parse_requests(requests: Sequence[str]) -> dict[str, int]:
-    asked = {}
-    for text in requests:
+def _parse_amounts(option: str, texts: Sequence[str]) -> dict[str, int]:
+    amounts = {}
+    for text in texts:
         resource, equals, amount = text.partition("=")
         try:
-            asked[resource] = parse_amount(resource, amount)
+            amounts[resource] = parse_amount(resource, amount)
         except InvalidQuantityError as error:
-            fail(f"--request {text}: {error}", ExitCode.USAGE)
+            fail(f"{option} {text}: {error}", ExitCode.USAGE)
         if not resource or not equals:
-            fail(f"--request {text}: write it like nvidia.com/gpu=8", ExitCode.USAGE)
-    return asked
-
-
-def _make_table(*first: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in first:
-        table.add_column(heading, no_wrap=True)
-    for heading, _ in _COLUMNS:
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    return table
-
-
-def _row(view: QuotaView, key: str) -> list[str]:
-    return [_write(key, getattr(view.summary, field)) for _, field in _COLUMNS]
-
-
-def _note(view: QuotaView, key: str) -> str:
-    """Say what is odd about one resource of a quota."""
-    summary = view.summary
-    over = next((one.over for one in view.over if one.resource == key), 0)
-    minimum, used = summary.scaled_min.get(key, 0), summary.used.get(key, 0)
-    notes = []
-    if over:
-        notes.append(f"over by {format_amount(key, over)}")
-    elif used > minimum:
-        notes.append(f"borrows {format_amount(key, used - minimum)}")
-    if minimum < summary.min.get(key, 0):
-        notes.append(f"min scaled to {format_amount(key, minimum)}")
-    return ", ".join(notes)
+            fail(f"{option} {text}: write it like nvidia.com/gpu=8", ExitCode.USAGE)
+    return amounts
 
 
 def _make_document(view: QuotaView) -> dict[str, Any]:
@@ -217,25 +198,58 @@ def _make_problem(problem: InvalidQuota) -> dict[str, Any]:
     return {"quota": problem.quota, "reason": problem.fault, "message": write_fault(problem)}
 
 
-def _write(key: str, amounts: Amounts) -> str:
-    return format_amount(key, amounts.get(key, 0))
-
-
 def _write_all(amounts: Amounts) -> dict[str, str]:
     return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
 
 
-def _list(amounts: Amounts) -> str:
-    shown = (f"{format_amount(key, n)} {key}" for key, n in sorted(amounts.items()) if n)
-    return ", ".join(shown) or "nothing"
+def _make_loan(loan: Loan) -> dict[str, str]:
+    return {
+        "lender": loan.lender,
+        "borrower": loan.borrower,
+        "resource": loan.resource,
+        "amount": format_amount(loan.resource, loan.amount),
+    }
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _make_terms(terms: Terms) -> dict[str, Any]:
+    key = terms.resource
+    amounts = {
+        "parentShare": terms.total,
+        "parentOwnPods": terms.own,
+        "demand": terms.demand,
+        "wants": terms.want,
+        "min": terms.minimum,
+        "scaledMin": terms.scaled,
+        "guaranteed": terms.floor,
+        "startsWith": terms.starts,
+        "leftOver": terms.left,
+        "borrows": terms.borrowed,
+        "entitled": terms.share,
+    }
+    written = {name: format_amount(key, amount) for name, amount in amounts.items()}
+    return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
 
 
-def _print(parts: Any) -> None:
-    console = make_console()
+def _make_edit(answer: EditAnswer) -> dict[str, Any]:
+    return {
+        "problem": _make_problem(answer.problem) if answer.problem else None,
+        "shares": [
+            {
+                "quota": quota,
+                "resource": key,
+                "entitled": format_amount(key, before),
+                "then": format_amount(key, after),
+            }
+            for quota, key, before, after in answer.shares
+        ],
+        "over": {
+            f"{one.quota}/{one.resource}": format_amount(one.resource, one.over)
+            for one in answer.over
+        },
+    }
+
+
+def _print(console: Console, parts: Iterable[RenderableType]) -> None:
     with console.capture() as capture:
         for part in parts:
             console.print(part)

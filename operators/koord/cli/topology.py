@@ -3,35 +3,23 @@
 Only the command line itself; what it does is in ``koord.cli.domains``, imported when it is done.
 """
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-
-class Output(StrEnum):
-    """How the tree is written."""
-
-    TEXT = "text"
-    JSON = "json"
+from koord.cli.options import Context, Form, Kubeconfig, Output
 
 
 def topology(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Which ClusterNetworkTopology.")
     ] = "default",
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to write it.")
-    ] = Output.TEXT,
+    output: Form = Output.TEXT,
     all_domains: Annotated[
         bool, typer.Option("--all", help="Show every domain and every node that is left out.")
     ] = False,
-    kubeconfig: Annotated[
-        str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
-    ] = "",
-    context: Annotated[
-        str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
-    ] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show the domains of the network, and what is free in each.
 

@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
+from koord.cli.options import Context, Kubeconfig
+
 
 def version(
     server: Annotated[
         bool, typer.Option("--server", help="Ask the API server for its version, too.")
     ] = False,
-    kubeconfig: Annotated[
-        str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
-    ] = "",
-    context: Annotated[
-        str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
-    ] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Print the versions of koord, of Python and of the API server.
 

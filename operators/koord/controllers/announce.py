@@ -16,6 +16,7 @@ from koord.core.gang.model import PodGroup
 from koord.core.gang.status import ConditionType
 from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
+from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import (
     BindFailed,
@@ -42,6 +43,8 @@ from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 
 PLACING: Final = "Placing"
 """The action that events are about."""
+REVOKING: Final = "Revoking"
+"""The same, where pods are evicted because their quota uses too much."""
 
 _CAPACITY_REASONS = (InsufficientNodes, NoDomainFits, NeedsKubeScheduler, PinnedNodeUnfit)
 """What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
@@ -138,6 +141,29 @@ class QuotaAnnouncer:
         """Set these fields and conditions of the status, and no others."""
         statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
         self.writer.say(ref_of_quota(quota), statement)
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeAnnouncer:
+    """Says whose pods are evicted because their quota uses too much."""
+
+    events: EventRecorder
+
+    def announce_overuse(self, quota: QuotaSpec, text: str) -> None:
+        """Emit an event on the quota."""
+        self._warn(ref_of_quota(quota), text)
+
+    def announce_revoked(self, pod: Pod, text: str) -> None:
+        """Emit an event on a pod."""
+        self._warn(ref_of_pod(pod), text)
+
+    def retract_overuse(self, quota: QuotaSpec) -> None:
+        """Let the next time be news."""
+        self.events.forget(ref_of_quota(quota), REVOKING)
+
+    def _warn(self, ref: ObjectRef, text: str) -> None:
+        kind, reason = EventType.WARNING, QuotaCondition.OVER_ENTITLEMENT
+        self.events.record(ref, kind, action=REVOKING, reason=reason, note=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ MOST_PODS_IN_FLIGHT = 256
 """While this many are being committed nothing more is decided: what is begun is finished first, and
 a decision is made on what is known when its turn comes."""
 
+LOOK_AGAIN_SECONDS = 300.0
+"""What sleeps is tried again after this long although nothing relevant has happened: should a
+change ever be overlooked, it costs minutes. kube-scheduler does the same."""
+
 
 class PlacementObserver(WriteObserver, Protocol):
     """Who is told what happened: metrics."""
@@ -93,6 +97,7 @@ class PlacementController:
     _kept: dict[GangKey, int] = field(default_factory=dict)
     """What was kept for lost members in the cycle before."""
     _failures: FailureLog = field(default_factory=FailureLog)
+    _look_again_at: float = float("-inf")
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
     _in_flight: int = 0
@@ -216,6 +221,9 @@ class PlacementController:
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
         changes.freed |= self.holds.expire(now)
         self.queue.absorb(changes, self.state)
+        if now >= self._look_again_at:
+            self._look_again_at = now + LOOK_AGAIN_SECONDS
+            self.queue.wake_all()
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         if freed:
             self.queue.absorb(Changes(freed=freed), self.state)
@@ -290,6 +298,7 @@ class PlacementController:
     async def _rest(self) -> None:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
+        dues.append(self._look_again_at if self.queue.blocked else None)
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:

@@ -17,7 +17,7 @@ from koord.core.messages import render
 from koord.core.pods import Pod
 from koord.core.reasons import Reason, RestartingGang
 from koord.core.state import ClusterState
-from koord.kube.outcomes import Outcome, Refused, Unknown
+from koord.kube.evictor import Eviction
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 class Evictor(Protocol):
     """Who deletes pods."""
 
-    async def evict(self, pod: Pod, reason: str, message: str) -> Outcome:
+    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
         """Delete a pod, and no other of its name."""
 
 
@@ -111,15 +111,15 @@ class GangRestarts:
         together = self.state.book.group(restart.gang).gangs
         try:
             outcomes = await asyncio.gather(
-                *(self.evictor.evict(pod, str(reason.code), text) for pod in restart.pods)
+                *(self.evictor.remove(pod, str(reason.code), text) for pod in restart.pods)
             )
         finally:
             self._going.difference_update((*together, restart.gang))
-        failed = [one for one in outcomes if isinstance(one, Refused | Unknown)]
+        failed = sum(not one.is_done for one in outcomes)
         if failed:
             log.warning(
                 "members of a gang could not be evicted",
-                extra={"gang": restart.gang, "pods": len(failed), "answer": failed[0].message},
+                extra={"gang": restart.gang, "pods": failed},
             )
         # Also if all went well: what the watch has yet to show is looked at then.
         self._due[restart.gang] = self.clock() + AGAIN_SECONDS

@@ -38,7 +38,10 @@ SAY_AGAIN_AFTER_SECONDS = 10.0
 """Other numbers of a reason that was said of a gang are said after this long …"""
 SAY_AGAIN_OF_PODS_AFTER_SECONDS = 60.0
 """… and of a pod after this long: thousands may wait for the same thing."""
+LONGEST_SAY_AGAIN_SECONDS = 300.0
+"""Numbers that keep changing are said ever more seldom, after this long in the end."""
 FORGET_EVERY_SECONDS = 60.0
+_TICK = 0.05
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _AT_ONCE = Pause(0.0, 0.0)
@@ -80,12 +83,30 @@ class _Said:
     reason: Reason
     at: float
     attempts: Attempts
+    pause: float
+    """How long other numbers of the same reason are not said."""
 
-    def is_enough(self, reason: Reason, now: float, pause: float) -> bool:
-        """Whether it need not be said anew, within ``pause``, that something waits for this."""
+    @property
+    def over_at(self) -> float:
+        """When other numbers may be said."""
+        return self.at + self.pause
+
+    def is_enough(self, reason: Reason, now: float) -> bool:
+        """Whether it need not be said anew yet that something waits for ``reason``."""
         if self.reason.code is not reason.code:
             return False
-        return self.reason == reason or now - self.at < pause
+        return self.reason == reason or now < self.over_at
+
+
+def _say(
+    before: _Said | None, reason: Reason, now: float, attempts: Attempts, first: float
+) -> _Said:
+    """Return what is said after ``before``; ``first`` is how long its numbers stay at first."""
+    pause = first
+    if before is not None and before.reason.code is reason.code:
+        is_calm = now - before.at >= LONGEST_SAY_AGAIN_SECONDS
+        pause = first if is_calm else min(2 * before.pause, LONGEST_SAY_AGAIN_SECONDS)
+    return _Said(reason, now, attempts, pause)
 
 
 @dataclass(slots=True)
@@ -143,13 +164,20 @@ class WaitReports:
     async def run(self, planner: Planner) -> None:
         """Report until cancelled."""
         while True:
-            due = [*self._gangs_due.values(), *self._singles_due.values()]
-            if not due:
-                self._noted.clear()
-                await self._noted.wait()
-                continue
-            await asyncio.sleep(max(min(one.at for one in due) - self.clock(), 0.05))
+            await self._rest()
             self.report(planner, self.clock())
+
+    async def _rest(self) -> None:
+        """Sleep until the first is due; what is noted meanwhile may be due before it."""
+        self._noted.clear()
+        due = [*self._gangs_due.values(), *self._singles_due.values()]
+        until = max(min(one.at for one in due) - self.clock(), _TICK) if due else None
+        try:
+            async with asyncio.timeout(until):
+                await self._noted.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_TICK)
 
     def report(self, planner: Planner, now: float) -> None:
         """Report on those whose time has come."""
@@ -183,7 +211,7 @@ class WaitReports:
 
     def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> None:
         """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
-        if pod.handling not in _OURS and not pod.wait_reason:
+        if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._said_of_pods:
             return
         if not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
@@ -195,13 +223,14 @@ class WaitReports:
                 self._note_again(pod, now + QUIET_SECONDS)
             return
         said = self._said_of_pods.get(pod.uid)
-        pause = SAY_AGAIN_OF_PODS_AFTER_SECONDS
-        if said is not None and said.is_enough(reason, now, pause):
+        if said is not None and said.is_enough(reason, now):
             if said.reason != reason:
-                self._note_again(pod, said.at + pause)
+                self._note_again(pod, said.over_at)
             return
         before = pod.wait_reason if said is None else said.reason.code
-        self._said_of_pods[pod.uid] = _Said(reason, now, _NONE)
+        self._said_of_pods[pod.uid] = _say(
+            said, reason, now, _NONE, SAY_AGAIN_OF_PODS_AFTER_SECONDS
+        )
         self.announcer.announce_pod(pod, reason, is_placed=False)
         if speaks and before != reason.code:
             self.announcer.announce_pod_event(pod, reason)
@@ -237,10 +266,10 @@ class WaitReports:
             return
         if reason.code != (pod_group.wait_reason if said is None else said.reason.code):
             self.announcer.announce_event(pod_group, reason, "")
-        if said is None or not said.is_enough(reason, now, SAY_AGAIN_AFTER_SECONDS):
-            said = _Said(reason, now, planner.attempts_of(gang))
+        if said is None or not said.is_enough(reason, now):
+            said = _say(said, reason, now, planner.attempts_of(gang), SAY_AGAIN_AFTER_SECONDS)
         elif said.reason != reason:
-            _look_at(self._gangs_due, gang, said.at + SAY_AGAIN_AFTER_SECONDS)
+            _look_at(self._gangs_due, gang, said.over_at)
         self._said_of_gangs[gang] = said
         # Said again also if it is the same: others write this condition, too.
         self.announcer.announce_gang(pod_group, said.reason, said.attempts)

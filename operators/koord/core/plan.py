@@ -132,6 +132,8 @@ class Placement:
     """Gang -> how much of its minimum it has with these members."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
+    youngest: float = field(init=False, repr=False, compare=False)
+    """When the youngest of them was created, in seconds since the epoch."""
 
     @property
     def gap(self) -> str:
@@ -142,6 +144,8 @@ class Placement:
     def __post_init__(self) -> None:
         uids = frozenset(assignment.pod.uid for assignment in self.assignments)
         object.__setattr__(self, "uids", uids)
+        youngest = max((assignment.pod.created for assignment in self.assignments), default=0.0)
+        object.__setattr__(self, "youngest", youngest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ class RecordedPlan:
     """How much of its minimum the gang of the pod had with this release; 0: not known."""
     gap: str = ""
     """By how much a better placement may have been missed; empty if it was the best."""
+    youngest: float = 0.0
+    """When the youngest of those that were to start together was created; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,9 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     is_terminating: bool = False
+    """On its way out: is being deleted, or ``is_doomed``."""
+    is_doomed: bool = False
+    """Carries our mark that it is to be evicted, and is yet to be deleted."""
     owners: tuple[str, ...] = ()
     foreign_gates: tuple[str, ...] = ()
     recorded: RecordedPlan | None = None

@@ -124,6 +124,11 @@ class Queue:
         for key in [key for key, one in self.blocked.items() if one.reason.code is code]:
             self._ready[key] = self.blocked.pop(key).unit
 
+    def wake_all(self) -> None:
+        """Try everything again that sleeps."""
+        self._ready |= {key: one.unit for key, one in self.blocked.items()}
+        self.blocked.clear()
+
     def units_of(self, source: str) -> tuple[UnitKey, ...]:
         """Return the units that were last made of a gang or a single pod."""
         return self._units_of.get(source, ())

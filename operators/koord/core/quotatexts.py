@@ -4,12 +4,13 @@ A part of ``messages``, which see. Koordinator's words stand in brackets, with i
 amounts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from koord.core import reasons as r
 from koord.core.quota.conditions import Finding, QuotaCondition
 from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quota.overuse import Overuse
 from koord.core.units import format_amount
 
 _Amounts = tuple[tuple[str, int], ...]
@@ -102,6 +103,18 @@ def write_finding(finding: Finding) -> str:
     amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in finding.amounts)
     holds, absent = _FINDINGS[finding.kind]
     return holds.format(amounts=amounts) if finding.holds else absent
+
+
+def write_overuse(over: Sequence[Overuse]) -> str:
+    """Write what a quota uses too much of."""
+    uses = "; ".join(
+        f"{format_amount(one.resource, one.used)} {one.resource} and is entitled to "
+        f"{format_amount(one.resource, one.entitled)}"
+        for one in over
+    )
+    used = _write(tuple((one.resource, one.used) for one in over))
+    runtime = _write(tuple((one.resource, one.entitled) for one in over))
+    return f"quota {over[0].quota} uses {uses} (runtime: {runtime}, used: {used})"
 
 
 def _amount(problem: InvalidQuota, amount: int) -> str:

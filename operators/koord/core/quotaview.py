@@ -6,7 +6,7 @@ planner, asked about pods that do not exist.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangClaim, GangSource, GangSpec
@@ -18,9 +18,11 @@ from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.quota.book import key_of
 from koord.core.quota.fault import InvalidQuota
-from koord.core.quota.model import ROOT, QuotaName, TreeId, Usage
+from koord.core.quota.loans import Loan, find_loans
+from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
 from koord.core.quota.overuse import Overuse, find_overuse
 from koord.core.quota.status import Summary, summarise
+from koord.core.quota.terms import Terms, find_terms
 from koord.core.quota.tree import QuotaTree
 from koord.core.reasons import Planned, Reason, ReasonCode
 from koord.core.state import ClusterState
@@ -34,7 +36,8 @@ class QuotaView:
     """One quota in force: where it hangs, its numbers, and what is odd about it.
 
     ``problem`` is what is wrong with the object as written now; what was valid last is in force.
-    ``waiting`` counts its pods that wait, by the reason that planning them gives.
+    ``waiting`` counts its pods that wait, by the reason that planning them gives; ``terms`` are
+    those of its shares, ``loans`` all of its tree.
     """
 
     summary: Summary
@@ -43,19 +46,36 @@ class QuotaView:
     over: tuple[Overuse, ...] = ()
     problem: InvalidQuota | None = None
     waiting: Mapping[ReasonCode, int] | None = None
+    terms: tuple[Terms, ...] = ()
+    loans: tuple[Loan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaOverview:
     """All quotas, parents before children, and those that are not in force.
 
-    ``outside`` is what the pods under no quota use; ``total`` what each tree shares out.
+    ``outside`` is what the pods under no quota use; ``total`` what each tree shares out; ``loans``
+    say who uses idle guarantees of whom.
     """
 
     quotas: tuple[QuotaView, ...]
     invalid: tuple[InvalidQuota, ...]
     total: Mapping[TreeId, Amounts]
     outside: Usage
+    loans: tuple[Loan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EditAnswer:
+    """What would become of an edited quota: refused, or in force with other shares.
+
+    ``shares`` holds both of every quota whose share of a resource would change; ``over`` who would
+    use more than it is entitled to, and does not now.
+    """
+
+    problem: InvalidQuota | None = None
+    shares: tuple[tuple[QuotaName, str, int, int], ...] = ()
+    over: tuple[Overuse, ...] = ()
 
 
 def view_quotas(state: ClusterState) -> QuotaOverview:
@@ -65,6 +85,7 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     over: dict[QuotaName, list[Overuse]] = {}
     for one in find_overuse(ledger):
         over.setdefault(one.quota, []).append(one)
+    solutions = state.quotas.solutions
     views = [
         QuotaView(
             summarise(ledger, name),
@@ -83,8 +104,9 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     return QuotaOverview(
         tuple(views),
         tuple(sorted(invalid, key=lambda problem: problem.quota)),
-        {id_: one.snapshot.total for id_, one in state.quotas.solutions.items()},
+        {id_: one.snapshot.total for id_, one in solutions.items()},
         state.quotas.outside(),
+        tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
     )
 
 
@@ -94,9 +116,13 @@ def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaV
     found = next((one for one in overview.quotas if one.summary.name == name), None)
     if found is None:
         return None
-    waiting = Counter(_reasons(state, name, scoring))
-    return QuotaView(
-        found.summary, found.namespace, found.depth, found.over, found.problem, waiting
+    ledger = state.open_ledger()
+    solution = ledger.solution(name)
+    return replace(
+        found,
+        waiting=Counter(_reasons(state, name, scoring)),
+        terms=find_terms(solution, ledger.account(name).spec),
+        loans=find_loans(solution),
     )
 
 
@@ -124,6 +150,26 @@ def ask_what_if(
         )
     made = demands(state.book, key)
     return _first_reason(state, made.units, scoring) if isinstance(made, Ready) else made
+
+
+def ask_edit(state: ClusterState, spec: QuotaSpec) -> EditAnswer:
+    """Tell what would become of a quota if it were written like this; writes it into the state."""
+    before = state.open_ledger()
+    shares = {name: before.account(name).share for name in before.names()}
+    was_over = {(one.quota, one.resource) for one in find_overuse(before)}
+    state.upsert_quota(spec)
+    after = state.open_ledger()
+    problem = state.quotas.book.problems.get(key_of(spec))
+    if problem is not None:
+        return EditAnswer(problem)
+    changed = [
+        (name, key, shares.get(name, {}).get(key, 0), share)
+        for name in after.names()
+        for key, share in sorted(after.account(name).share.items())
+        if shares.get(name, {}).get(key, 0) != share
+    ]
+    over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
+    return EditAnswer(None, tuple(changed), tuple(over))
 
 
 def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaName, int]]:

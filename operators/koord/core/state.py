@@ -92,9 +92,11 @@ class Feed:
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self, *, compat: bool = False) -> None:
+    def __init__(self, *, compat: bool = False, limits_by_share: bool = True) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
+        self.doomed: set[str] = set()
+        """uids of pods that carry our mark and are yet to be evicted."""
         self.table = NodeTable()
         self.book = GangBook(compat=compat)
         self.topologies = TopologyBook()
@@ -109,7 +111,8 @@ class ClusterState:
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        self.quotas = QuotaKeeper(KOORDINATOR if compat else QuotaRules())
+        rules = KOORDINATOR if compat else QuotaRules()
+        self.quotas = QuotaKeeper(replace(rules, limits_by_share=limits_by_share))
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -173,6 +176,24 @@ class ClusterState:
                 quotas.count_pod(pod)
         return Ledger(quotas.solve(self._used_on), quotas.rules)
 
+    def open_ledger_anew(self) -> Ledger:
+        """Return the same, counted from nothing but pods, nodes and quotas in force."""
+        keeper = QuotaKeeper(self.quotas.rules, self.quotas.book)
+        for node in self.table.nodes:
+            if node is not None:
+                keeper.upsert_node(node)
+        keeper.count_gangs(self.book.keys(), self.book)
+        for pod in self.pods.values():
+            if pod.gang is None:
+                keeper.count_pod(pod)
+        return Ledger(keeper.solve(self._used_on), keeper.rules)
+
+    def recount_quotas(self) -> None:
+        """Forget what is known of the use of quotas; it is counted anew when next asked for."""
+        self.quotas.forget_usage()
+        if self._quota_feed is not None:
+            self._quota_feed.note(self.everything())
+
     def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if snapshot.quotas is not None:
@@ -225,9 +246,11 @@ class ClusterState:
             self.remove_pod(other)
         before = self._observed.get(pod.uid)
         self._observed[pod.uid] = pod
-        if before == pod:
+        if before is not None and before == pod:
+            self._hear_late_word(before, pod)
             return
         self._uid_of[pod.key] = pod.uid
+        (self.doomed.add if pod.is_doomed else self.doomed.discard)(pod.uid)
         self._keep(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
@@ -235,6 +258,14 @@ class ClusterState:
         elif pod.uid in self._fading and not pod.is_gated:
             self._drop_assumption(pod.uid)
         self._refresh(pod.uid)
+
+    def _hear_late_word(self, before: Pod, pod: Pod) -> None:
+        """Have it looked at that a pod is said to wait and does not: that has to be taken back."""
+        if pod.is_waiting or pod.wait_reason == before.wait_reason:
+            return
+        self._refresh(pod.uid)
+        if pod.gang is not None:
+            self._changes.gangs.add(pod.gang.key)
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod that is gone."""
@@ -244,6 +275,7 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._keep(pod, None)
+        self.doomed.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
         self.attraction.note(uid, "", "")

@@ -83,28 +83,44 @@ class Binder:
 
     async def _attempt(self, step: "_Step") -> Outcome | KubeError:
         """Write once; return what became of it, or an error that may pass."""
+        if step.needs_look and (found := await self._look(step)) is not None:
+            return found
         try:
-            if step.needs_look and (outcome := await self._look(step)) is not None:
-                return outcome
             async with self._slots:
                 await step.write(self._client)
         except NotFound:
             return Gone()
-        except (Conflict, Invalid) as error:
-            # The pod is not what we took it for, or an earlier attempt was carried out after all.
-            step.needs_look = True
+        except KubeError as error:
+            return error if is_transient(error) else await self._judge(step, error)
+        return Done()
+
+    async def _judge(self, step: "_Step", error: KubeError) -> Outcome | KubeError:
+        """Tell what a refusal means; it means nothing if an attempt before was carried out.
+
+        Its answer may have been lost, and rights may have gone since.
+        """
+        found = await self._look(step)
+        if found is not None:
+            return found
+        if isinstance(error, Conflict | Invalid):
+            # The pod was not what we took it for.
             step.rejections += 1
             if step.rejections == 1:
                 return await self._attempt(step)
-            return _refusal(error) if isinstance(error, Invalid) else error
-        except KubeError as error:
-            return error if is_transient(error) else _refusal(error)
-        return Done()
+        return error if isinstance(error, Conflict) else _refusal(error)
 
-    async def _look(self, step: "_Step") -> Outcome | None:
-        """Read the pod; return what it shows of the outcome, None if nothing came of it yet."""
-        async with self._slots:
-            found = await self._client.get(step.path, WirePod)
+    async def _look(self, step: "_Step") -> Outcome | KubeError | None:
+        """Read the pod; return what it shows of the outcome, None if nothing came of it yet.
+
+        Whatever keeps us from reading, nothing is known then.
+        """
+        try:
+            async with self._slots:
+                found = await self._client.get(step.path, WirePod)
+        except NotFound:
+            return Gone()
+        except KubeError as error:
+            return error
         step.needs_look = False
         if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
             return Gone()

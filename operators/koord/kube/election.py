@@ -2,8 +2,10 @@
 
 Two rules carry everything. A Lease is over only when it has not been renewed for its whole duration
 *on the clock of the one who looks*: times written by others are never compared with it. And who
-leads counts from when its last renewal was *sent*, and gives up well before anybody else may take
-over. What travels is not known here: moves are carried out, and observations brought, by ``lease``.
+leads counts from when its last renewal was *sent*, and stops writing well before anybody else may
+take over. It may go on when a later renewal succeeds: that names the version of the Lease which it
+goes from, so nobody else has led in between. What travels is not known here: moves are carried out,
+and observations brought, by ``lease``.
 
 A renewal that is first seen after a gap, when the API server was not there for example, need not be
 young. So each carries a reading of its holder's own steady clock. How far that is from ours is not
@@ -25,8 +27,8 @@ from koord.api.keys import own
 LEASE_SECONDS: Final = 15
 """A Lease that has not changed for so long is free."""
 DEADLINE_SECONDS: Final = 10.0
-"""A leader that could not renew for so long must not write any more. What it sent last has the rest
-of the Lease to arrive, or to be given up."""
+"""A leader that could not renew for so long must not write until it can. What it sent last has the
+rest of the Lease to arrive, or to be given up."""
 RETRY_SECONDS: Final = 2.0
 """How often a leader renews, and the others look."""
 
@@ -146,11 +148,11 @@ class Election:
     def next_move(self, now: float) -> Move:
         """Decide on what is known."""
         if self.leads:
-            if now >= self.deadline:
-                return Move.GIVE_UP
-            if self.lease is None:
-                return Move.CREATE
-            return Move.RENEW if self.holder == self.identity else Move.GIVE_UP
+            if self.holder == self.identity:
+                return Move.RENEW
+            # Where there is no Lease nothing proves that nobody else has led, if we came late.
+            may_create = self.lease is None and now < self.deadline
+            return Move.CREATE if may_create else Move.GIVE_UP
         # Our own name there means that the answer to our claim was lost.
         is_free = now >= self.free_at or self.holder == self.identity
         if not self.is_candidate or not is_free:

@@ -92,6 +92,10 @@ class EventRecorder:
         except asyncio.QueueFull:
             self.stats.dropped += 1
 
+    def forget(self, ref: ObjectRef, action: str) -> None:
+        """Let the next event about an action be news, whatever was told last."""
+        self._last.pop((ref.uid, action), None)
+
     async def run(self) -> None:
         """Send until cancelled, at most ``PER_SECOND`` on average."""
         tokens, filled_at = BURST, time.monotonic()

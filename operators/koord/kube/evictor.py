@@ -1,46 +1,189 @@
-"""Takes pods away: says why in their status, then deletes them, each by its uid.
+"""Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count; deletes what is broken.
 
-As kube-scheduler does with victims: the condition ``DisruptionTarget`` lets a Job tell an eviction
-from a failure (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/). Disruption budgets
-are not asked: who is evicted, and whether it may be, is decided elsewhere.
+An eviction names the uid of its pod: another pod of the same name is never evicted. Before several
+pods go together they are *marked*, all of them, with a condition. The mark outlives a crash, so
+that what was begun can be finished. When to evict, and whom, is not known here.
 """
 
-import time
-from typing import Final
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
+from koord.api.keys import own
+from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod
+from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client
-from koord.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
-from koord.kube.outcomes import Done, Gone, Outcome, Refused, Unknown
+from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.request import Media
 from koord.kube.retry import is_transient
 from koord.kube.statement import Condition, Statement, render
+from koord.kube.translate.company import WireSelector, parse_selector
+from koord.kube.wire import ObjectMeta
 
-DISRUPTION_TARGET: Final = "DisruptionTarget"
+
+class Eviction(StrEnum):
+    """What became of one eviction."""
+
+    EVICTED = "Evicted"
+    GONE = "Gone"
+    """It was not there any more, or another pod has its name."""
+    PROTECTED = "Protected"
+    """A budget does not allow it now."""
+    REFUSED = "Refused"
+    """The server does not accept it."""
+    UNKNOWN = "Unknown"
+    """No answer; it may have been evicted."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the pod is on its way out, or gone."""
+        return self in {Eviction.EVICTED, Eviction.GONE}
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether it is certain that the pod stays."""
+        return self in {Eviction.PROTECTED, Eviction.REFUSED}
+
+
+class _BudgetSpec(Struct):
+    selector: WireSelector | None = None
+
+
+class _BudgetStatus(Struct, rename="camel"):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class _WireBudget(Struct):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
+    status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
+
+
+class _Budgets(Struct):
+    items: list[_WireBudget] | None = None
+
+
+class _Covered(Struct, frozen=True):
+    """A pod as budgets look at it."""
+
+    namespace: str
+    name: str
+    labels: dict[str, str]
+
+
+_EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
+"""What the empty selector means here; in preemption it means nothing."""
+_REASON: Final = "OverEntitlement"
+_KEPT: Final = "EvictionRefused"
+_DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Evictor:
-    """Evicts pods; what could not be done may be asked for again."""
+    """Writes evictions and marks; every method returns when the server has answered."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, wall_clock: Callable[[], float]) -> None:
         self._client = client
+        self._wall_clock = wall_clock
 
-    async def evict(self, pod: Pod, reason: str, message: str) -> Outcome:
-        """Delete a pod, and no other of its name; ``Gone`` if it is not there any more."""
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
+        """Whether all pods could be evicted now: asked of the server, and of budgets together."""
+        for pod in pods:
+            if not (await self._post(pod, is_dry=True)).is_done:
+                return False
+        return len(pods) == 1 or await self._is_allowed(pods)
+
+    async def mark(self, pod: Pod, text: str) -> bool:
+        """Say on a pod that it is to be evicted, and why; return whether that stands there now."""
+        return await self._set_condition(pod, Condition(own.OVER_ENTITLEMENT, True, _REASON, text))
+
+    async def unmark(self, pod: Pod) -> bool:
+        """Take that back."""
+        text = "it is not evicted: a budget, or the API server, does not allow it"
+        return await self._set_condition(pod, Condition(own.OVER_ENTITLEMENT, False, _KEPT, text))
+
+    async def evict(self, pod: Pod) -> Eviction:
+        """Evict one pod."""
+        return await self._post(pod, is_dry=False)
+
+    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
+        """Delete one pod whatever budgets say, and say before that it was disrupted.
+
+        The condition lets a Job tell that from a failure:
+        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+        """
+        await self._set_condition(pod, Condition(_DISRUPTION_TARGET, True, reason, text))
         try:
-            await self._tell(path, pod, reason, message)
-            await self._client.delete(path, uid=pod.uid)
-        except (NotFound, Conflict, Invalid):
-            return Gone()
-        except ApiError as error:
-            return Unknown(str(error)) if is_transient(error) else Refused(error.status, str(error))
+            await self._client.delete(_path_of(pod), uid=pod.uid)
+        except (NotFound, Conflict):
+            return Eviction.GONE
         except KubeError as error:
-            return Unknown(str(error))
-        return Done()
+            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
+        return Eviction.EVICTED
 
-    async def _tell(self, path: str, pod: Pod, reason: str, message: str) -> None:
-        condition = Condition(DISRUPTION_TARGET, status=True, reason=reason, message=message)
-        status = render(Statement((condition,)), {}, time.time())
+    async def _post(self, pod: Pod, *, is_dry: bool) -> Eviction:
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if is_dry:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": options,
+        }
+        try:
+            await self._client.post(f"{_path_of(pod)}/eviction", body)
+        except TooManyRequests:
+            return Eviction.PROTECTED
+        except NotFound:
+            return Eviction.GONE
+        except Conflict as error:
+            return Eviction.GONE if "UID" in error.message else Eviction.REFUSED
+        except KubeError as error:
+            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
+        return Eviction.EVICTED
+
+    async def _is_allowed(self, pods: Iterable[Pod]) -> bool:
+        """Whether no budget is exceeded if all pods go."""
+        covered = [
+            _Covered(pod.namespace, pod.name, dict(pod.profile.labels)) for pod in pods if pod.node
+        ]
+        budgets: list[Budget] = []
+        try:
+            for namespace in sorted({one.namespace for one in covered}):
+                path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+                body = await self._client.list(path)
+                found = msgspec.json.decode(body, type=_Budgets).items or ()
+                budgets += [_make_budget(one, namespace) for one in found]
+        except (KubeError, msgspec.DecodeError, ValueError):
+            return False
+        return not split_by_budgets(covered, budgets).violating
+
+    async def _set_condition(self, pod: Pod, condition: Condition) -> bool:
+        status = render(Statement((condition,)), {}, self._wall_clock())
         body = {"metadata": {"uid": pod.uid}, "status": status}
-        await self._client.patch(f"{path}/status", body, Media.STRATEGIC_MERGE_PATCH)
+        try:
+            await self._client.patch(f"{_path_of(pod)}/status", body, Media.STRATEGIC_MERGE_PATCH)
+        except (KubeError, Garbled):
+            return False
+        return True
+
+
+def _make_budget(wire: _WireBudget, namespace: str) -> Budget:
+    selector = parse_selector(wire.spec.selector)
+    return Budget(
+        namespace,
+        _EVERYTHING if selector == () else selector,
+        wire.status.disruptions_allowed,
+        frozenset(wire.status.disrupted_pods or ()),
+    )
+
+
+def _path_of(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

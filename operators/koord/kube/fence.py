@@ -2,19 +2,29 @@
 
 A process that was stopped, swapped out or cut off cannot know that another one leads by now. So
 leadership is not remembered as a fact but as a time that runs out, and whoever renews it moves that
-time. Nothing here knows how leadership is won.
+time. For those who write, a closed fence is like a server that cannot be reached: they try again,
+and either the lease is renewed or this process ends. Nothing here knows how leadership is won.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from koord.kube.errors import ConnectionLost
+
 
 class LeadershipLost(Exception):  # noqa: N818 - what it says is what is wrong
-    """We do not lead, or cannot be sure that we do: nothing must be written any more.
+    """Another process leads, or may: this one ends.
 
     Not one of the errors of the API: nothing that handles those may catch it and go on.
     """
+
+
+class FenceClosed(ConnectionLost):
+    """A write did not leave this process, because another one may lead."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is written before the lease is renewed", sent=False)
 
 
 def read_clock() -> float:
@@ -43,6 +53,6 @@ class Fence:
         return self.clock() < self._until
 
     def check(self) -> None:
-        """Raise ``LeadershipLost`` if a write must not leave now."""
+        """Raise ``FenceClosed`` if a write must not leave now."""
         if not self.is_open:
-            raise LeadershipLost("the lease was not renewed in time")
+            raise FenceClosed

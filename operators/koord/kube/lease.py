@@ -106,10 +106,9 @@ class Elector:
 
     async def _step(self) -> float:
         """Look if need be, make one move, and return how long to pause."""
-        self._end_if_late()
         retry = RETRY_SECONDS
         try:
-            async with asyncio.timeout(self._patience()):
+            async with asyncio.timeout(REQUEST_SECONDS):
                 if self._is_doubtful or not self.leading.is_set():
                     await self._read()
                     if self.election.leads:
@@ -127,15 +126,6 @@ class Elector:
         jittered = retry * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - keeps no secret
         return self.election.pause(self._clock(), jittered)
 
-    def _end_if_late(self) -> None:
-        if self.election.next_move(self._clock()) is Move.GIVE_UP:
-            self._give_up()
-
-    def _patience(self) -> float:
-        if not self.election.leads:
-            return REQUEST_SECONDS
-        return min(REQUEST_SECONDS, self.election.deadline - self._clock())
-
     async def _make(self, move: Move) -> None:
         if move is Move.WAIT:
             return
@@ -146,19 +136,16 @@ class Elector:
         self.election.send(claim, sent_at)
         write = self._create if move is Move.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
-        # The answer may have come so late that it is worth nothing.
-        self._end_if_late()
         self._fence.open_until(self.election.deadline)
-        if not self.leading.is_set():
+        # The answer may have come so late that it is worth nothing.
+        if self._fence.is_open and not self.leading.is_set():
             log.info("leading", extra={"lease": self.key, "identity": self.election.identity})
             self.leading.set()
 
     def _give_up(self) -> NoReturn:
         self._fence.close()
-        holder = self.election.holder
-        if holder == self.election.identity:
-            raise LeadershipLost(f"the lease {self.key} was not renewed in time")
-        raise LeadershipLost(f"the lease {self.key} is held by {holder or 'nobody'}")
+        holder = self.election.holder or "nobody"
+        raise LeadershipLost(f"the lease {self.key} is held by {holder}")
 
     async def _read(self) -> None:
         before = self.election.holder

@@ -25,6 +25,7 @@ class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     members: int = 1
     strength: int = 0
     gap: str | msgspec.UnsetType = msgspec.UNSET
+    youngest: int = 0
 
 
 _decoder = msgspec.json.Decoder(_Note)
@@ -38,6 +39,8 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
     note = _Note(assignment.node, placement.plan_id, placement.group, members, strength)
     note.gap = placement.gap or msgspec.UNSET
+    if record is not None:
+        note.youngest = int(placement.youngest)
     annotations = {own.PLAN: msgspec.json.encode(note).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
@@ -56,5 +59,11 @@ def decode_plan(text: str) -> RecordedPlan | None:
     if not note.node or not note.plan or note.members < 1 or note.strength < 0:
         return None
     return RecordedPlan(
-        note.node, note.plan, note.group, note.members, note.strength, note.gap or ""
+        note.node,
+        note.plan,
+        note.group,
+        note.members,
+        note.strength,
+        note.gap or "",
+        float(note.youngest),
     )

@@ -81,8 +81,9 @@ class ClusterReader:
         kinds: Sequence[str],
         *,
         compat: bool = False,
+        limits_by_share: bool = True,
     ) -> None:
-        self.state = ClusterState(compat=compat)
+        self.state = ClusterState(compat=compat, limits_by_share=limits_by_share)
         self.listeners: list[Callable[[], None]] = []
         self._client = client
         self._pods, self._pod_groups, self._quotas, self._topologies = translators

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
+from koord.kube.evictor import Eviction
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 
@@ -76,6 +77,60 @@ class QuotaCollector(Collector):
             labels = [summary.name, summary.tree, is_parent, summary.parent]
             for (field, resource), amount in measure(summary).items():
                 family.add_metric([*labels, field, resource], amount)
+        yield family
+
+
+class Auditing(Protocol):
+    """An audit of quotas, as far as it is measured."""
+
+    @property
+    def drift(self) -> Mapping[str, int]:
+        """Field -> sum of all differences, in canonical units."""
+
+    @property
+    def repairs(self) -> int:
+        """How often there were any."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditCollector(Collector):
+    """What the audit of quotas has found."""
+
+    audit: Auditing
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        drift = GaugeMetricFamily(
+            "koord_quota_drift",
+            "Differences between what is kept of quotas and what their pods add up to.",
+            labels=["field"],
+        )
+        for field, amount in self.audit.drift.items():
+            drift.add_metric([field], amount)
+        yield drift
+        yield CounterMetricFamily(
+            "koord_quota_repairs",
+            "How often quotas were counted anew because of such differences.",
+            value=self.audit.repairs,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvictionCollector(Collector):
+    """Evictions for quotas that use too much."""
+
+    counts: Callable[[], Mapping[Eviction, int]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "koord_quota_evictions",
+            "Evictions of pods whose quota uses more than it is entitled to.",
+            labels=["outcome"],
+        )
+        counts = self.counts()
+        for outcome in Eviction:
+            family.add_metric([outcome], counts.get(outcome, 0))
         yield family
 
 

@@ -19,9 +19,13 @@ from prometheus_client import (
 )
 
 from koord.core.quota.status import Summary
+from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
+    AuditCollector,
+    Auditing,
     EventCollector,
+    EvictionCollector,
     PendingCollector,
     QuotaCollector,
     Recording,
@@ -72,6 +76,14 @@ class Metrics:
     def watch_quotas(self, summaries: Callable[[], Iterable[Summary]]) -> None:
         """Ask ``summaries`` at every scrape for the numbers of all quotas."""
         self.registry.register(QuotaCollector(summaries))
+
+    def watch_quota_audit(self, audit: Auditing) -> None:
+        """Read this audit of quotas at every scrape."""
+        self.registry.register(AuditCollector(audit))
+
+    def watch_evictions(self, counts: Callable[[], Mapping[Eviction, int]]) -> None:
+        """Ask ``counts`` at every scrape how many pods were evicted for quotas, by outcome."""
+        self.registry.register(EvictionCollector(counts))
 
     def watch_assumed(self, pods: Callable[[], int]) -> None:
         """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""

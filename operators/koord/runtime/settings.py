@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from koord.api.compat import Compat
+from koord.api.duration import parse_duration_seconds
 from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.placement.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.runtime.logs import LogFormat
@@ -51,6 +52,16 @@ def parse_address(text: object) -> Address:
     return Address(str(ip_address(host)), int(port))
 
 
+def parse_seconds(text: object) -> float:
+    """Parse ``120s`` or ``1m30s``; raise ValueError for anything else."""
+    if isinstance(text, float):
+        return text
+    seconds = parse_duration_seconds(text) if isinstance(text, str) else None
+    if seconds is None:
+        raise ValueError("is not a duration, such as 120s")
+    return float(seconds)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
@@ -69,6 +80,23 @@ def _default_scoring() -> dict[str, ResourceScore]:
     }
 
 
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+
+
+class QuotaSettings(_Section):
+    """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
+
+    ``enable_runtime_quota``: a quota may use its fair share, not all of its max.
+    ``monitor_all_quotas``: what is used beyond that is taken back once it was so for longer than
+    ``delay_evict_time``; looked at every ``revoke_pod_interval``.
+    """
+
+    enable_runtime_quota: bool = Field(default=True, strict=True)
+    monitor_all_quotas: bool = Field(default=False, strict=True)
+    delay_evict_time: Seconds = Field(default=120.0, ge=0)
+    revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
+
+
 class Settings(_Section):
     """All that can be configured; every field has the default that suits one machine.
 
@@ -85,6 +113,7 @@ class Settings(_Section):
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    elastic_quota: QuotaSettings = QuotaSettings()
     compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT
 

@@ -22,13 +22,16 @@ from koord.controllers.announce import (
     PlacementAnnouncer,
     PodGroupAnnouncer,
     QuotaAnnouncer,
+    RevokeAnnouncer,
     TopologyAnnouncer,
 )
 from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
+from koord.controllers.quotaaudit import QuotaAudit
 from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.restart import GangRestarts
+from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
@@ -53,6 +56,7 @@ from koord.runtime.cluster import (
 )
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
+from koord.runtime.quotapage import describe_quotas
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,12 +126,15 @@ class Parts:
             Translators(self._pods, self._groups, self._quotas, self._topologies),
             kinds_of(operators, has_native=has_native),
             compat=settings.compat is Compat.KOORDINATOR,
+            limits_by_share=settings.elastic_quota.enable_runtime_quota,
         )
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
             self._make_quota_status()
+        if PLACEMENT in operators or QUOTA in operators:
+            self._make_audit()
         if TOPOLOGY in operators:
             self._make_topology()
         self._accepted = [
@@ -173,6 +180,8 @@ class Parts:
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
             description["kept"] = self.placement.holds.kept_for()
+        if state.quotas.is_in_use:
+            description["quotas"] = describe_quotas(state)
         return description
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
@@ -196,7 +205,7 @@ class Parts:
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
-            restarts=GangRestarts(state, Evictor(self._client), announcer, clock),
+            restarts=GangRestarts(state, Evictor(self._client, time.time), announcer, clock),
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             wall_clock=time.time,
@@ -205,7 +214,26 @@ class Parts:
         self.background += [events.run, lambda: reports.run(placement)]
         self.reader.listeners.append(placement.wake)
         self.metrics.watch_pending(lambda: _count_by_reason(placement))
+        self._make_revoke(placement, events)
         return placement
+
+    def _make_revoke(self, placement: PlacementController, events: EventRecorder) -> None:
+        settings = self._settings.elastic_quota
+        controller = RevokeController(
+            state=self.reader.state,
+            evictor=Evictor(self._client, time.time),
+            reporter=RevokeAnnouncer(events),
+            blocked=lambda: list(placement.queue.blocked.values()),
+            is_synced=lambda: not self.reader.unsynced(),
+            clock=time.monotonic,
+            options=RevokeOptions(
+                is_on=settings.monitor_all_quotas and settings.enable_runtime_quota,
+                delay=settings.delay_evict_time,
+                interval=settings.revoke_pod_interval,
+            ),
+        )
+        self.background.append(controller.run)
+        self.metrics.watch_evictions(lambda: controller.counts)
 
     def _make_pod_group(self) -> PodGroupController:
         controller = PodGroupController(
@@ -230,6 +258,15 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         self.metrics.watch_quotas(lambda: controller.summaries)
+
+    def _make_audit(self) -> None:
+        audit = QuotaAudit(
+            self.reader.state,
+            is_synced=lambda: not self.reader.unsynced(),
+            is_busy=self._is_binding,
+        )
+        self.background.append(audit.run)
+        self.metrics.watch_quota_audit(audit)
 
     def _make_topology(self) -> None:
         writer = self._make_writer(

@@ -50,16 +50,20 @@ def find_restart(book: GangBook, key: GangKey) -> Restart | None:
 
 
 def _count_unbound(book: GangBook, key: GangKey) -> int:
-    """Count members without a node that were released by a plan by which others have theirs."""
-    placed: set[str] = set()
-    waiting: list[str] = []
-    for pod in book.members(key).values():
-        if pod.recorded is not None and pod.is_alive:
-            if is_placed(pod):
-                placed.add(pod.recorded.plan_id)
-            else:
-                waiting.append(pod.recorded.plan_id)
-    return sum(plan_id in placed for plan_id in waiting)
+    """Count members without a node that were to start together with others that have theirs.
+
+    Those were released by the same plan, or, if fewer were written to than it says, waited already
+    when it was made.
+    """
+    members = book.members(key).values()
+    begun = [pod.recorded for pod in members if pod.recorded is not None and is_placed(pod)]
+    plans = {plan.plan_id for plan in begun}
+    youngest = max((plan.youngest for plan in begun), default=0.0)
+    return sum(
+        pod.recorded.plan_id in plans if pod.recorded is not None else 0 < pod.created <= youngest
+        for pod in members
+        if pod.is_waiting and not is_placed(pod)
+    )
 
 
 def _find_incarnation(book: GangBook, key: GangKey) -> tuple[Pod, ...]:

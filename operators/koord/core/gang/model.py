@@ -4,7 +4,7 @@ Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gan
 ``docs/gangs.md`` carries them with every key and default.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -140,7 +140,8 @@ class PodGroup:
 
     ``attempts`` is how often the placement operator had sought a place in vain when it last said
     why the gang has none; None if that stands no longer in the status. ``wait_reason`` is the
-    reason of the condition ``Placed`` if it is not True; it decides nothing and is not compared.
+    reason of the condition ``Placed`` if it is not True. It decides nothing, but two operators
+    write that condition, and who finds the word of the other in its place has to look again.
     """
 
     key: GangKey
@@ -153,4 +154,4 @@ class PodGroup:
     occupied_by: str = ""
     schedule_start: float | None = None
     attempts: int | None = None
-    wait_reason: str = field(default="", compare=False)
+    wait_reason: str = ""

@@ -249,14 +249,26 @@ class _Part:
 
     @cached_property
     def _is_cut_off(self) -> bool:
-        """Whether members wait that were released by the same plan as others that have a place."""
-        begun: set[str] = set()
-        waiting: set[str] = set()
-        for gang in self._gangs:
-            for pod in self._book.members(gang).values():
-                if pod.recorded is not None and pod.is_alive:
-                    (begun if is_placed(pod) else waiting).add(pod.recorded.plan_id)
-        return not begun.isdisjoint(waiting)
+        """Whether members wait that were to start together with others that have a place.
+
+        Those were released by the same plan, or they waited already when it was made: not every
+        member is written to before the first one starts.
+        """
+        members = [pod for gang in self._gangs for pod in self._book.members(gang).values()]
+        begun = [pod.recorded for pod in members if pod.recorded and is_placed(pod)]
+        if not begun:
+            return False
+        plans = {plan.plan_id for plan in begun}
+        youngest = max(plan.youngest for plan in begun)
+        started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
+        is_known = youngest > 0.0
+        is_incomplete = is_known and started < max(plan.member_count for plan in begun)
+        return any(
+            (pod.recorded is not None and pod.recorded.plan_id in plans)
+            or (is_incomplete and is_present(pod) and pod.created <= youngest)
+            for pod in members
+            if pod.is_waiting and not is_placed(pod)
+        )
 
     def _is_permitted(self, standing: Callable[[GangKey], Standing | None]) -> bool:
         """Ask the rule about all gangs, every one of them seen as ``standing`` says."""

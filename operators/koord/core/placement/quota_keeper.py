@@ -40,9 +40,9 @@ Claim: TypeAlias = tuple[str, str]
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
-    def __init__(self, rules: QuotaRules | None = None) -> None:
+    def __init__(self, rules: QuotaRules | None = None, book: QuotaBook | None = None) -> None:
         self.rules = rules or QuotaRules()
-        self.book = QuotaBook(self.rules)
+        self.book = book or QuotaBook(self.rules)
         self.usage = UsageBook(self.rules)
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
@@ -106,6 +106,13 @@ class QuotaKeeper:
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
         return frozenset(claim for claim in before if before[claim] != self._names[claim])
+
+    def forget_usage(self) -> None:
+        """Forget what pods use, and all that follows from it."""
+        self.usage = UsageBook(self.rules)
+        self._members.clear()
+        self.solutions = {}
+        self._open = None
 
     def count_gangs(self, gangs: Iterable[str], book: GangBook) -> None:
         """Count the pods of gangs anew: no demand before the gang and its group are whole."""

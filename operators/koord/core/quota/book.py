@@ -85,6 +85,11 @@ class QuotaBook:
         spec = self.registry.get(key.rpartition("/")[2])
         return spec if spec is not None and key_of(spec) == key else None
 
+    def written_as(self, name: QuotaName) -> QuotaSpec | None:
+        """Return the object of a name as written, the oldest if there are several."""
+        keys = sorted(self._claims.get(name, ()), key=self._age)
+        return self._written[keys[0]] if keys else None
+
     def is_written(self, name: QuotaName) -> bool:
         """Whether any object claims a name, in force or not."""
         return bool(self._claims.get(name))

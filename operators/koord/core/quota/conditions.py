@@ -65,7 +65,7 @@ def find_conditions(
     invalid = Finding(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
     if summary is None:
         return (Finding(QuotaCondition.READY, holds=False, problem=problem), invalid)
-    least = summary.scaled_min
+    least = summary.guarantee()
     lent = {key: low - summary.share.get(key, 0) for key, low in least.items()} if lends else {}
     return (
         Finding(QuotaCondition.READY, holds=True),

@@ -7,6 +7,15 @@ it is exact, and made anew from the original min every time.
 from collections.abc import Sequence
 
 
+def felt_min(minimum: int, scaled: int, want: int, share: int) -> int:
+    """Return what is left of a guarantee, as far as anybody feels it.
+
+    A parent that asks for little gets little, and the guarantees of its children are scaled to that
+    although each of them has all that it wants: then nothing was taken from anybody.
+    """
+    return minimum if share >= min(minimum, want) else scaled
+
+
 def scale_min(
     total: int, minimum: Sequence[int], is_scalable: Sequence[bool] | None = None
 ) -> Sequence[int]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
+from koord.core.quota.scale import felt_min
 from koord.core.units import Amounts
 
 
@@ -37,6 +38,15 @@ class Summary:
     guaranteed: Amounts = field(default_factory=dict)
     submitted: Amounts = field(default_factory=dict)
     demand: Amounts = field(default_factory=dict)
+
+    def guarantee(self) -> dict[str, int]:
+        """Return what is left of min where there is less to share out than is guaranteed in all."""
+        return {
+            key: felt_min(low, self.scaled_min[key], self.request.get(key, 0), self.share[key])
+            if key in self.share and key in self.scaled_min
+            else low
+            for key, low in self.min.items()
+        }
 
 
 RECORDED: Final[Mapping[str, str]] = {

@@ -32,15 +32,17 @@ class _Expression(Struct, gc=False):
     values: list[str] | None = None
 
 
-class _LabelSelector(Struct, rename="camel", gc=False):
+class WireSelector(Struct, rename="camel", gc=False):
+    """A label selector."""
+
     match_labels: dict[str, str] | None = None
     match_expressions: list[_Expression] | None = None
 
 
 class _Term(Struct, rename="camel", gc=False):
-    label_selector: _LabelSelector | None = None
+    label_selector: WireSelector | None = None
     namespaces: list[str] | None = None
-    namespace_selector: _LabelSelector | None = None
+    namespace_selector: WireSelector | None = None
     topology_key: str = ""
 
 
@@ -63,7 +65,7 @@ class _Spread(Struct, rename="camel", gc=False):
     max_skew: int = 1
     topology_key: str = ""
     when_unsatisfiable: str = _HARD
-    label_selector: _LabelSelector | None = None
+    label_selector: WireSelector | None = None
     match_label_keys: list[str] | None = None
     min_domains: int | None = None
     node_affinity_policy: str | None = None
@@ -150,7 +152,7 @@ def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
     return tuple(dict.fromkeys((*selector, *own)))
 
 
-def parse_selector(wire: _LabelSelector | None) -> LabelSelector:
+def parse_selector(wire: WireSelector | None) -> LabelSelector:
     """Return a label selector; an absent one selects nothing."""
     if wire is None:
         return None

@@ -85,6 +85,8 @@ class PodTranslator:
         is_left = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(spec, gates, is_left=is_left, pinned=pinned)
         is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
+        is_deleted = meta.deletion_timestamp is not None
+        is_doomed = not is_deleted and _is_doomed(wire)
         pod = Pod(
             uid=meta.uid,
             namespace=self._word(meta.namespace),
@@ -98,7 +100,8 @@ class PodTranslator:
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._word(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
-            is_terminating=meta.deletion_timestamp is not None,
+            is_terminating=is_deleted or is_doomed,
+            is_doomed=is_doomed,
             owners=self._owners(meta),
             foreign_gates=tuple(sorted(g for g in gates if g != own.PLACEMENT_GATE)),
             recorded=recorded,
@@ -203,6 +206,13 @@ def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
 def _is_unschedulable(wire: WirePod) -> bool:
     return not wire.spec.node_name and any(
         condition.type == POD_SCHEDULED and condition.reason == UNSCHEDULABLE
+        for condition in wire.status.conditions or ()
+    )
+
+
+def _is_doomed(wire: WirePod) -> bool:
+    return any(
+        condition.type == own.OVER_ENTITLEMENT and condition.status == "True"
         for condition in wire.status.conditions or ()
     )
 

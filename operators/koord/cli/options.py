@@ -1,0 +1,25 @@
+"""Options that several commands share, so that they are called and mean the same everywhere.
+
+Knows nothing of what commands do; imports nothing that ``--help`` can do without.
+"""
+
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import typer
+
+
+class Output(StrEnum):
+    """How an answer is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Form: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="How to write it.")]
+Kubeconfig: TypeAlias = Annotated[
+    str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
+]
+Context: TypeAlias = Annotated[
+    str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
+]

@@ -1,0 +1,213 @@
+"""Who goes when a quota uses too much: never for nothing, and never a part of a gang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.builders import GPU, make_node, make_pod, make_pod_group
+
+from koord.core.queue import Blocked, unit_of
+from koord.core.quota.model import QuotaSpec
+from koord.core.reasons import InsufficientNodes
+from koord.core.revocation import Exempt, can_stay, plan_revocations
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+
+WHY = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first="")
+NOBODY = Exempt()
+
+
+class Scene:
+    """16 GPUs; team ``a`` has borrowed what team ``b`` is guaranteed."""
+
+    def __init__(self, a: int = 8, b: int = 8, **more: object) -> None:
+        self.state = ClusterState()
+        for name in ("n1", "n2"):
+            self.state.upsert_node(make_node(name).gpu(8).build())
+        for name, least in (("a", a), ("b", b)):
+            self.state.upsert_quota(QuotaSpec(name, min={GPU: least}, max={GPU: 16}, **more))
+        self.blocked: list[Blocked] = []
+
+    def single(self, name: str, gpus: int = 4, priority: int = 0, **more: bool) -> None:
+        pod = make_pod(name).gpu(gpus).quota("a", **more).priority(priority)
+        self.put(pod.released("n1", "p").running("n1").build())
+
+    def gang(self, name: str, count: int, minimum: int, gpus: int = 4) -> None:
+        self.state.upsert_pod_group(make_pod_group(f"default/{name}", minimum).build())
+        for at in range(count):
+            pod = make_pod(f"{name}-{at}").gpu(gpus).quota("a").gang(f"default/{name}")
+            group = f"default/{name}"
+            self.put(pod.released("n1", "p", group, count, minimum).running("n1").build())
+
+    def put(self, pod: Pod) -> None:
+        self.state.upsert_pod(pod)
+
+    def want(self, gpus: int, quota: str = "b", name: str = "w") -> None:
+        pod = make_pod(name).gpu(gpus).quota(quota).build()
+        self.put(pod)
+        self.blocked.append(Blocked(unit_of(pod), (pod,), WHY))
+
+    def chosen(self, quota: str = "a", exempt: Exempt = NOBODY) -> list[list[str]]:
+        ledger = self.state.open_ledger()
+        found = plan_revocations(self.state, ledger, quota, self.blocked, exempt)
+        return [sorted(pod.name for pod in one.pods) for one in found]
+
+
+def test_the_least_important_goes_for_whom_is_entitled() -> None:
+    scene = Scene()
+    for at in range(4):
+        scene.single(f"p{at}", priority=at)
+    scene.want(8)
+    assert scene.chosen() == [["p1"], ["p0"]]
+    assert scene.chosen("b") == []
+
+
+def test_nobody_goes_for_nobody() -> None:
+    scene = Scene(a=0, b=16)
+    for at in range(4):
+        scene.single(f"p{at}")
+    scene.want(17)
+    assert scene.chosen() == [], "nothing could be made of it"
+
+
+def test_several_quotas_give_what_one_has_not() -> None:
+    scene = Scene(a=0, b=16)
+    scene.state.upsert_quota(QuotaSpec("c", max={GPU: 16}))
+    for name in ("a", "c"):
+        for at in range(2):
+            pod = make_pod(f"{name}{at}").gpu(4).quota(name).released("n1", "p").running("n1")
+            scene.put(pod.build())
+    scene.want(16)
+    assert scene.chosen("a") == [["a1"], ["a0"]]
+    assert scene.chosen("c") == [["c1"], ["c0"]]
+
+
+def test_nobody_goes_for_its_own_quota() -> None:
+    scene = Scene()
+    for at in range(4):
+        scene.single(f"p{at}")
+    scene.want(1, quota="a")
+    scene.want(8, name="x")
+    scene.blocked.pop()
+    assert scene.chosen() == []
+
+
+def test_who_uses_no_more_than_it_is_guaranteed_loses_nothing() -> None:
+    scene = Scene(a=16, b=0)
+    for at in range(4):
+        scene.single(f"p{at}")
+    scene.want(8)
+    assert scene.chosen() == []
+
+
+def test_above_max_nobody_has_to_want_it() -> None:
+    scene = Scene()
+    scene.single("old", priority=1)
+    scene.single("new")
+    scene.state.upsert_quota(QuotaSpec("a", min={GPU: 0}, max={GPU: 4}))
+    assert scene.chosen() == [["new"]]
+
+
+def test_a_gang_gives_its_surplus_then_all_of_it() -> None:
+    scene = Scene()
+    scene.gang("g", 4, minimum=3)
+    scene.want(4)
+    assert scene.chosen() == [["g-3"]]
+    scene.want(8, name="x")
+    assert scene.chosen() == [["g-0", "g-1", "g-2", "g-3"]]
+
+
+def test_surplus_goes_from_the_highest_index_on() -> None:
+    scene = Scene()
+    scene.gang("g", 12, minimum=1, gpus=1)
+    scene.single("p", 4, priority=1)
+    scene.want(3)
+    names = [name for one in scene.chosen() for name in one]
+    assert names == ["g-9", "g-10", "g-11"]
+
+
+def test_a_gang_goes_with_its_group() -> None:
+    scene = Scene()
+    group = ("default/g", "default/h")
+    scene.gang("g", 2, minimum=2)
+    scene.gang("h", 2, minimum=2)
+    for key in group:
+        scene.state.upsert_pod_group(make_pod_group(key, 2).group(*group).build())
+    scene.want(8)
+    assert scene.chosen() == [["g-0", "g-1", "h-0", "h-1"]]
+
+
+def test_what_must_not_go_stays_and_so_does_what_others_placed() -> None:
+    scene = Scene()
+    scene.single("fixed", is_fixed=True)
+    scene.single("a")
+    foreign = make_pod("foreign").gpu(4).quota("a").running("n1").not_ours()
+    scene.put(foreign.build())
+    scene.single("b", priority=1)
+    scene.want(8)
+    assert scene.chosen() == [["b"], ["a"]]
+    assert scene.chosen(exempt=Exempt({"uid-default-a"})) == []
+
+
+def test_a_gang_with_a_member_that_must_not_go_gives_surplus_only() -> None:
+    scene = Scene()
+    scene.gang("g", 4, minimum=3)
+    pod = scene.state.pods["uid-default-g-0"]
+    scene.put(replace(pod, is_fixed=True))
+    scene.want(8)
+    scene.want(4, name="x")
+    assert scene.chosen() == [["g-3"]]
+
+
+def test_who_is_on_its_way_out_counts_as_gone() -> None:
+    scene = Scene()
+    for at in range(4):
+        scene.single(f"p{at}", priority=at)
+    scene.want(8)
+    assert scene.chosen(exempt=Exempt(leaving={"uid-default-p3"})) == [["p0"]]
+    scene.put(replace(scene.state.pods["uid-default-p2"], is_terminating=True))
+    assert scene.chosen(exempt=Exempt(leaving={"uid-default-p3"})) == []
+
+
+def test_leftovers_that_were_put_together_are_not_taken_apart() -> None:
+    """Two gangs of sixteen, and sixteen GPUs: each is entitled to eight, and one runs."""
+    scene = Scene(a=0, b=0)
+    scene.gang("g", 4, minimum=4)
+    scene.want(16)
+    assert scene.chosen() == []
+
+
+def test_a_loss_by_rounding_is_no_reason() -> None:
+    """Weights 6, 6 and 2 share 10 as 4, 4, 2, and 11 as 5, 5, 1."""
+    state = ClusterState()
+    for name, weight in (("a", 6), ("b", 6), ("c", 2)):
+        state.upsert_quota(QuotaSpec(name, max={GPU: 16}, weight={GPU: weight}))
+    state.upsert_node(make_node("n").gpu(11).build())
+    blocked = []
+    for name, running in (("a", 4), ("b", 4), ("c", 2)):
+        for at in range(running + 9):
+            pod = make_pod(f"{name}{at}").gpu(1).quota(name)
+            if at < running:
+                pod = pod.released("n", "p").running("n")
+            state.upsert_pod(pod.build())
+        waits = state.pods[f"uid-default-{name}{running}"]
+        blocked.append(Blocked(unit_of(waits), (waits,), WHY))
+    ledger = state.open_ledger()
+    assert ledger.account("c").share == {GPU: 1}
+    assert plan_revocations(state, ledger, "c", blocked) == ()
+
+
+def test_marked_pods_may_stay_if_they_are_a_gang() -> None:
+    scene = Scene()
+    scene.gang("g", 3, minimum=3)
+    for uid in ("g-0", "g-1", "g-2"):
+        pod = scene.state.pods[f"uid-default-{uid}"]
+        scene.put(replace(pod, is_terminating=True, is_doomed=True))
+    marked = [scene.state.pods[uid] for uid in sorted(scene.state.doomed)]
+    assert can_stay(scene.state.book, marked)
+    scene.state.remove_pod("uid-default-g-1")
+    assert len(scene.state.doomed) == 2
+    assert not can_stay(scene.state.book, [scene.state.pods[uid] for uid in scene.state.doomed])

@@ -1,0 +1,165 @@
+"""Taking back what a quota uses beyond what it is entitled to, on a real API server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.operators.conftest import GROUP_LABEL, SERVICE_ACCOUNT, Cluster, Operators
+from tests.operators.test_quotas import Quotas
+
+from koord.sandbox.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SETTINGS = """
+elasticQuota:
+  monitorAllQuotas: true
+  delayEvictTime: 1s
+  revokePodInterval: 1s
+"""
+MARK = "operators.koordinator.sh/OverEntitlement"
+
+
+class Scene:
+    """Two teams that share the GPUs of one cluster, and operators that take back over-use."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.quotas = Quotas(cluster)
+
+    def share(self, nodes: int) -> None:
+        """Guarantee half of the nodes to each of ``a`` and ``b``."""
+        half = 4 * nodes
+        tree = {"is-parent": "true", "tree-id": self.cluster.namespace, "is-root": "true"}
+        whole = {"nvidia.com/gpu": 2 * half}
+        self.quotas.create("org", 2 * half, 2 * half, tree, **{"total-resource": whole})
+        for name in ("a", "b"):
+            labels = {"parent": self.quotas.name("org"), "tree-id": self.cluster.namespace}
+            self.quotas.create(name, half, 2 * half, labels)
+        self.cluster.add_nodes(nodes)
+
+    def pod(self, name: str, quota: str, **options: Any) -> None:
+        labels = self.quotas.label(quota) | {"app": quota} | options.pop("labels", {})
+        self.cluster.pod(name, labels=labels, **options)
+
+    def gang(self, name: str, count: int, quota: str) -> None:
+        self.cluster.gang(name, count, labels=self.quotas.label(quota) | {"app": quota})
+
+    def wait_running(self, *names: str) -> None:
+        def is_running() -> bool:
+            pods = self.cluster.pods()
+            return all(pods[name]["status"]["phase"] == "Running" for name in names)
+
+        self.cluster.wait_bound(*names)
+        self.cluster.wait_for(is_running, f"{names} run")
+
+    def wait_left(self, *names: str) -> None:
+        """Wait until all others are gone, those that the stand-in of the kubelet ends."""
+        self.cluster.wait_for(lambda: set(self.cluster.pods()) == set(names), f"{names} are left")
+
+    def protect(self, least: int, **labels: str) -> None:
+        """Let no fewer than ``least`` pods with these labels be left."""
+        body = {
+            "metadata": {"name": "budget"},
+            "spec": {"minAvailable": least, "selector": {"matchLabels": labels}},
+        }
+        self.cluster.box.client.create(self.budgets, body)
+        self.cluster.wait_for(self._is_counted, "the budget counts its pods")
+
+    def _is_counted(self) -> bool:
+        status = self.cluster.box.client.get(f"{self.budgets}/budget").get("status", {})
+        return status.get("currentHealthy", 0) > 0
+
+    @property
+    def budgets(self) -> str:
+        return f"/apis/policy/v1/namespaces/{self.cluster.namespace}/poddisruptionbudgets"
+
+    def evictions(self) -> list[str]:
+        """Return the pods whose eviction was asked for and accepted, in order."""
+        return [
+            write.name
+            for write in self.cluster.box.writes(SERVICE_ACCOUNT)
+            if write.namespace == self.cluster.namespace
+            and write.subresource == "eviction"
+            and write.code < 300
+        ]
+
+    def notes(self, kind: str) -> list[str]:
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.cluster.namespace}/events"
+        events = self.cluster.box.client.get(path)["items"]
+        return [
+            one["note"]
+            for one in events
+            if one["reason"] == "OverEntitlement" and one["regarding"]["kind"] == kind
+        ]
+
+
+@pytest.fixture
+def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
+    running = Operators(quiet_cluster.box, tmp_path, settings=SETTINGS)
+    cluster = Cluster(quiet_cluster.box, running, quiet_cluster.namespace)
+    running.start()
+    made = Scene(cluster)
+    yield made
+    cluster.remove_nodes()
+    with suppress(ApiError):
+        cluster.box.client.delete(f"{made.budgets}/budget")
+    assert running.is_running(), running.log.read_text()[-3000:]
+    running.stop()
+
+
+def test_what_was_lent_comes_back_gang_by_gang(scene: Scene) -> None:
+    scene.share(2)
+    scene.gang("g", 2, "a")
+    scene.wait_running("g-0", "g-1")
+    scene.pod("mine", "b")
+    scene.cluster.wait_bound("mine")
+    scene.wait_left("mine")
+    told = (
+        f"quota {scene.quotas.name('a')} uses 16 nvidia.com/gpu and is entitled to 8 "
+        "(runtime: nvidia.com/gpu:8, used: nvidia.com/gpu:16)"
+    )
+    scene.cluster.wait_for(lambda: told in scene.notes("ElasticQuota"), "the quota says so")
+    scene.cluster.wait_for(lambda: scene.notes("Pod") == [told, told], "the pods say so")
+
+
+def test_what_a_budget_protects_stays_and_another_goes(scene: Scene) -> None:
+    scene.share(2)
+    scene.pod("low", "a", labels={"is": "protected"})
+    scene.pod("high", "a", priorityClassName="system-cluster-critical")
+    scene.wait_running("low", "high")
+    scene.protect(1, **{"is": "protected"})
+    scene.pod("mine", "b")
+    scene.cluster.wait_bound("mine")
+    assert set(scene.cluster.pods()) == {"low", "mine"}
+
+
+def test_a_gang_goes_only_when_its_budget_lets_all_of_it_go(scene: Scene) -> None:
+    scene.share(2)
+    scene.gang("g", 2, "a")
+    scene.wait_running("g-0", "g-1")
+    scene.protect(1, **{GROUP_LABEL: "g"})
+    scene.pod("mine", "b")
+    scene.cluster.wait_for(lambda: len(scene.evictions()) >= 2, "it was tried")
+    assert {"g-0", "g-1"} <= set(scene.cluster.bound())
+    scene.cluster.box.client.delete(f"{scene.budgets}/budget")
+    scene.cluster.wait_bound("mine")
+    scene.wait_left("mine")
+
+
+def test_what_was_begun_is_finished_after_a_crash(scene: Scene) -> None:
+    scene.share(2)
+    scene.gang("g", 2, "a")
+    scene.wait_running("g-0", "g-1")
+    scene.cluster.operators.kill()
+    for name in ("g-0", "g-1"):
+        condition = {"type": MARK, "status": "True", "reason": "OverEntitlement"}
+        path = f"/api/v1/namespaces/{scene.cluster.namespace}/pods/{name}/status"
+        scene.cluster.box.client.patch(path, {"status": {"conditions": [condition]}})
+    scene.cluster.delete_pod("g-0")
+    scene.cluster.operators.start()
+    scene.cluster.wait_for(lambda: not scene.cluster.pods(), "nothing of the gang is left")

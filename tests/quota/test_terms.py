@@ -1,0 +1,96 @@
+"""What a share was made from, and who lends to whom: for people to read, and so for them true."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.quota.scene import quota, settle, wants
+from tests.quota.trees import KEY, forests, usages
+
+from koord.core.quota.loans import find_loans, lend
+from koord.core.quota.model import QuotaRules
+from koord.core.quota.solve import Snapshot, solve
+from koord.core.quota.terms import find_terms
+from koord.core.quota.tree import make_tree
+
+OURS = QuotaRules()
+GUARANTEEING = QuotaRules(guarantees_usage=True)
+
+
+@given(st.data(), st.integers(0, 60), st.sampled_from([OURS, GUARANTEEING]))
+def test_terms_lead_to_the_share(data: st.DataObject, total: int, rules: QuotaRules) -> None:
+    specs = data.draw(forests())
+    solution = solve(Snapshot(make_tree(specs), {KEY: total}, data.draw(usages(specs)), rules))
+    for spec in specs:
+        for one in find_terms(solution, spec):
+            assert one.share == solution.share(spec.name)[KEY]
+            assert one.starts == (one.want if one.want <= one.floor and one.lends else one.floor)
+            assert 0 <= one.borrowed <= one.left
+            assert not one.borrowed or one.weight <= one.weights
+            assert one.floor >= one.scaled
+            assert one.want <= max(spec.max[KEY], 0)
+            # Who gets less than it wants has left nothing that its weight entitles it to.
+            if one.weight and one.share < one.want and one.weights == one.weight:
+                assert one.borrowed == one.left
+
+
+def test_terms_of_who_borrows() -> None:
+    specs = [quota("org", min=16, max=16), quota("a", "org", min=4), quota("b", "org", min=12)]
+    solution = settle(specs, 16, {"a": wants(10, used=8), "b": wants(8)})
+    (one,) = find_terms(solution, specs[1])
+    assert (one.total, one.want, one.floor, one.starts) == (16, 10, 4, 4)
+    assert (one.left, one.weight, one.weights, one.borrowed) == (4, 1 << 40, 1 << 40, 4)
+
+
+def test_terms_where_guarantees_are_scaled() -> None:
+    specs = [quota("a", min=10, max=20, weight=3), quota("b", min=30, max=40, weight=1)]
+    solution = settle(specs, 20, {"a": 20, "b": 40})
+    (one,) = find_terms(solution, specs[0])
+    assert (one.minimum, one.scaled, one.starts, one.left, one.share) == (10, 5, 5, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("used", "floors", "total", "loans"),
+    [
+        ([8, 0], [4, 12], 16, [(1, 0, 4)]),
+        ([8, 0], [4, 8], 16, []),
+        ([10, 0], [4, 8], 16, [(1, 0, 2)]),
+        ([4, 12], [4, 12], 16, []),
+        ([9, 0, 0], [0, 6, 3], 9, [(1, 0, 6), (2, 0, 3)]),
+        ([2, 1, 0, 0], [0, 0, 2, 1], 3, [(2, 0, 1), (3, 0, 1), (2, 1, 1)]),
+        ([20, 0], [4, 8], 0, [(1, 0, 8)]),
+    ],
+)
+def test_who_lends_to_whom(
+    used: list[int], floors: list[int], total: int, loans: list[tuple[int, int, int]]
+) -> None:
+    found = list(lend(used, floors, total))
+    assert sum(amount for *_, amount in found) == sum(amount for *_, amount in loans)
+    if len(loans) < 3:
+        assert found == loans
+
+
+AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=6)
+
+
+@given(AMOUNTS, st.integers(0, 100))
+def test_nobody_lends_more_than_is_idle(pairs: list[tuple[int, int]], total: int) -> None:
+    used, floors = [one for one, _ in pairs], [other for _, other in pairs]
+    lent, borrowed = [0] * len(used), [0] * len(used)
+    for lender, borrower, amount in lend(used, floors, total):
+        assert amount > 0
+        lent[lender] += amount
+        borrowed[borrower] += amount
+    for at, (amount, floor) in enumerate(pairs):
+        assert lent[at] <= max(0, floor - amount)
+        assert borrowed[at] <= max(0, amount - floor) + len(used)
+    over = sum(max(0, amount - floor) for amount, floor in pairs)
+    free = max(0, total - sum(floors))
+    assert sum(lent) == min(max(0, over - free), sum(max(0, b - a) for a, b in pairs))
+
+
+def test_loans_of_a_tree_are_named() -> None:
+    specs = [quota("org", min=16, max=16), quota("a", "org", min=4), quota("b", "org", min=12)]
+    (loan,) = find_loans(settle(specs, 16, {"a": wants(10, used=8)}))
+    assert (loan.lender, loan.borrower, loan.resource, loan.amount) == ("b", "a", "cpu", 4)

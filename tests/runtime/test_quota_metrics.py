@@ -1,0 +1,93 @@
+"""Series of quotas go with what they are about: nothing stale is left when a label changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import make_node, make_pod
+
+from koord.controllers.quotastatus import QuotaStatusController
+from koord.core.quota.model import QuotaSpec
+from koord.core.state import ClusterState
+from koord.runtime.metrics import Metrics
+from koord.runtime.quotapage import describe_quotas
+
+if TYPE_CHECKING:
+    from koord.core.quota.model import QuotaName
+
+NAME = "scheduler_elastic_quota_status"
+
+
+class Sink:
+    def write_status(self, *_: Any) -> None: ...
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.controller = QuotaStatusController(self.state, Sink(), lambda: True)
+        self.metrics = Metrics()
+        self.metrics.watch_quotas(lambda: self.controller.summaries)
+        self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())
+
+    def labels(self, name: QuotaName) -> set[tuple[str, str, str]]:
+        """Return the (tree, is_parent, parent) that a quota has series with."""
+        self.controller.look()
+        (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
+        return {
+            (one.labels["tree"], one.labels["is_parent"], one.labels["parent"])
+            for one in family.samples
+            if one.labels["name"] == name
+        }
+
+    def value(self, field: str, resource: str) -> float | None:
+        self.controller.look()
+        (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
+        for one in family.samples:
+            if (one.labels["field"], one.labels["resource"]) == (field, resource):
+                return one.value
+        return None
+
+
+TEAM = QuotaSpec("team", uid="1", min={"cpu": 1500}, max={"cpu": 4000, "memory": 1 << 30})
+
+
+def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
+    scene = Scene()
+    scene.state.upsert_quota(TEAM)
+    pod = make_pod("p").requests(cpu=500, memory=1 << 20).quota("team").running("n")
+    scene.state.upsert_pod(pod.build())
+    assert scene.value("min", "cpu") == 1500
+    assert scene.value("used", "cpu") == 500
+    assert scene.value("used", "memory") == 1 << 20
+    assert scene.value("sharedWeight", "cpu") == 4000
+    assert scene.value("runtime", "cpu") == 500
+
+
+def test_series_go_when_their_quota_does_or_a_label_changes() -> None:
+    scene = Scene()
+    org = QuotaSpec("org", uid="2", is_parent=True, min=TEAM.min, max=TEAM.max)
+    for spec in (org, TEAM):
+        scene.state.upsert_quota(spec)
+    root = "koordinator-root-quota"
+    assert scene.labels("team") == {("", "false", root)}
+    scene.state.upsert_quota(replace(TEAM, parent="org"))
+    assert scene.labels("team") == {("", "false", "org")}
+    scene.state.upsert_quota(replace(TEAM, is_parent=True))
+    assert scene.labels("team") == {("", "true", root)}
+    scene.state.remove_quota("/team")
+    assert scene.labels("team") == set()
+    other = replace(TEAM, uid="3", tree_id="gpu", is_tree_root=True, total=TEAM.max)
+    scene.state.upsert_quota(other)
+    assert scene.labels("team") == {("gpu", "false", root)}
+
+
+def test_the_debug_page_tells_all_numbers_of_a_quota() -> None:
+    scene = Scene()
+    scene.state.upsert_quota(TEAM)
+    (quota,) = describe_quotas(scene.state)["quotas"]
+    assert quota["name"] == "team"
+    assert quota["allowLentResource"] is True
+    assert quota["autoScaleMin"] == {"cpu": 1500}
+    assert quota["selfUsed"] == {}
