@@ -1,7 +1,5 @@
 """The client and its errors, through a proxy that misbehaves."""
 
-import asyncio
-import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -217,17 +215,3 @@ async def test_retry() -> None:
     late = Flaky(TooManyRequests(429, "", "", 60))
     with pytest.raises(TooManyRequests):
         await retry(late, **QUICK)
-
-
-@pytest.mark.parametrize("turns", range(0, 12, 3))
-async def test_nothing_is_left_open_whenever_a_client_is_closed(
-    sandbox: Sandbox, turns: int
-) -> None:
-    """What is left open is a warning, and so an error, when it is collected."""
-    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
-        asked = [asyncio.create_task(client.list(f"{DEFAULT}/configmaps")) for _ in range(8)]
-        await asyncio.sleep(0.01 * turns)
-        for one in asked:
-            one.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-    gc.collect()

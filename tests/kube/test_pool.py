@@ -1,6 +1,7 @@
 """Requests over our own connections, to a server that says what it is told to say."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,13 +25,14 @@ class Script:
     answers: list[bytes]
     heads: list[str] = field(default_factory=list)
     connections: int = 0
+    ended: int = 0
     port: int = 0
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.writers.append(writer)
-        while head := await _read_head(reader):
+        while head := await self._next(reader):
             self.heads.append(head)
             answer = self.answers.pop(0)
             if answer == HANG_UP:
@@ -39,6 +41,14 @@ class Script:
             if answer.endswith(LAST):
                 break
         writer.close()
+
+    async def _next(self, reader: asyncio.StreamReader) -> str:
+        try:
+            head = await _read_head(reader)
+        except ConnectionError:
+            head = ""
+        self.ended += not head
+        return head
 
 
 async def _read_head(reader: asyncio.StreamReader) -> str:
@@ -225,3 +235,24 @@ async def test_who_gives_up_waiting_leaves_the_connection_to_others(
         second.cancel()
         assert await first == await third == b"{}"
     assert (script.connections, len(script.heads)) == (1, 2)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13])
+async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> None:
+    """Connections may be wanted, being opened, in use or idle when it is closed."""
+    async with scripted(*[OK] * 8) as (script, client):
+        asked = [asyncio.create_task(client.get("/", dict)) for _ in range(8)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for one in asked[::2]:
+            one.cancel()
+        gc.disable()
+        try:
+            await client.__aexit__(None, None, None)
+            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(5):
+                while script.ended < script.connections:  # noqa: ASYNC110 - counted by the server
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()

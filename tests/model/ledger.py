@@ -253,7 +253,7 @@ class Ledger:
             self._note_pod(event)
         elif event.kind == NODES:
             self._note_node(event)
-        else:
+        elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
 

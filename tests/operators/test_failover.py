@@ -104,9 +104,10 @@ def pause(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
 def cut_off(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     leader.line.cut()
     has_taken_over()
-    # It has stopped writing by itself, before anybody told it.
-    assert leader.wait() == LEADERSHIP_LOST
+    # It waits behind its closed fence until it can see that another one leads.
+    assert leader.is_running()
     leader.line.mend()
+    assert leader.wait() == LEADERSHIP_LOST
 
 
 FAULTS: tuple[Fault, ...] = (let_go, kill, pause, cut_off)

@@ -91,10 +91,11 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # At once: nothing that is asked from here on may open a connection again.
+        session, self._session = self._session, None
         await self._pool.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if session is not None:
+            await session.close()
 
     @property
     def credentials(self) -> Credentials:
@@ -188,6 +189,8 @@ class Client:
 
     async def _ask(self, access: Access, request: Request) -> bytes:
         """Return the body of a good answer, raise the error of another."""
+        if self._session is None:
+            raise ConnectionLost("the client is not open", sent=False)
         if self._is_proxied or access.proxy:
             answer = await self._open(access, request)
             with _connection_errors():
@@ -215,7 +218,7 @@ class Client:
     ) -> aiohttp.ClientResponse:
         """Return the answer as it begins, if it is a good one; raise its error otherwise."""
         if self._session is None:
-            raise RuntimeError("the client is not open")
+            raise ConnectionLost("the client is not open", sent=False)
         headers = {"Content-Type": str(request.media)} if request.content is not None else {}
         if access.authorization:
             headers["Authorization"] = access.authorization

@@ -22,6 +22,7 @@ REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 1.0
+_CLOSED: Final = "the client was closed"
 _OPENING_SECONDS: Final = 0.5
 _TURNS_TO_CLOSE: Final = 3
 """Of the event loop, until what was given up has let go of its socket."""
@@ -42,6 +43,7 @@ class Pool:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._is_retired = False
+        self._is_closed = False
         self._idle: list[Connection] = []
         """The one used last is at the end, and is used next: the others may then grow old."""
         self._busy: set[Connection] = set()
@@ -73,7 +75,8 @@ class Pool:
         self._idle.clear()
 
     async def close(self) -> None:
-        """Hang up on everything."""
+        """Hang up on everything; nothing is asked any more."""
+        self._is_closed = True
         self.retire()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -85,8 +88,8 @@ class Pool:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         for connection in list(self._busy):
-            connection.abort("the client was closed")
-        self._refuse("the client was closed")
+            connection.abort(_CLOSED)
+        self._refuse(_CLOSED)
         for _ in range(_TURNS_TO_CLOSE):
             await asyncio.sleep(0)
 
@@ -132,6 +135,8 @@ class Pool:
 
     async def _wait(self) -> Connection:
         """Wait for a connection: one that becomes free, or a new one."""
+        if self._is_closed:
+            raise ConnectionLost(_CLOSED, sent=False)
         waiting: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._open_more()
