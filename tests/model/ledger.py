@@ -41,6 +41,8 @@ _ANNOTATIONS = {
 }
 
 
+PASSING = ("(429)", "(503)", "lost on the way")
+"""In a message: what no user needs to hear of, because the next attempt may well succeed."""
 DECIDED_WITHIN = 0.01
 """Seconds from a decision to its first write."""
 
@@ -207,15 +209,21 @@ class Ledger:
         if not history.is_ours:
             self.blame(f"write to a pod that is not ours: {what}")
         elif name == "status":
-            said = {one["type"] for one in request.body["status"]["conditions"]}
-            if "PodScheduled" in said and gates_of(before):
-                self.blame(f"PodScheduled written on a gated pod: {what}")
+            self._judge_words(before, request.body["status"]["conditions"])
         elif is_done and name == "release":
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
             self._judge_mark(before, decode(answer.body))
         elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
+
+    def _judge_words(self, before: Obj, conditions: list[Obj]) -> None:
+        name = name_of(before)
+        if gates_of(before) and any(one["type"] == "PodScheduled" for one in conditions):
+            self.blame(f"PodScheduled written on gated {name}")
+        for one in conditions:
+            if one["reason"] == "BindFailed" and any(map(one["message"].__contains__, PASSING)):
+                self.blame(f"{name} is said to be refused: {one['message']}")
 
     def _judge_mark(self, before: Obj, after: Obj) -> None:
         """A new leader writes on a pod to see when its copy of the cluster is fresh."""

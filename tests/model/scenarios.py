@@ -118,7 +118,7 @@ class _Maker:
         faults: tuple[Fault, ...] = ()
         if self._trouble in {"server", "both"}:
             faults = tuple(rng.sample(FAULTS, 2))
-        return Step(0.0, "set_weather", (faults, 0.15, lag))
+        return Step(0.0, "set_weather", (faults, rng.choice((0.15, 0.6)), lag))
 
     def _make_sources(self) -> Iterator[list[Step]]:
         if self._family == "singles":

@@ -12,7 +12,7 @@ from tests.model.soak import run_round
 from tests.model.steps import Story
 
 pytestmark = pytest.mark.slow
-SCENARIOS = 2 * KINDS
+SCENARIOS = 6 * KINDS
 ROUNDS = 5
 CRASHED = KINDS // 4
 """Scenarios that are played with every crash: one of each kind of pods and of room."""
