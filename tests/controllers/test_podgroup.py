@@ -1,14 +1,17 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import PodGroup
-from koord.core.state import ClusterState, Feed
+from koord.core.state import ClusterState
 from koord.kube.statement import Condition
+
+if TYPE_CHECKING:
+    from koord.core.changes import Feed
 
 A, B = "default/a", "default/b"
 

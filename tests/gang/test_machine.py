@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 
+from koord.core.changes import Changes
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
 from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
@@ -24,7 +25,7 @@ from koord.core.placement.scoring import Scoring
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
 from koord.core.reasons import ReasonCode
-from koord.core.state import Changes, ClusterState
+from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node

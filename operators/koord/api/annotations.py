@@ -13,6 +13,7 @@ from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import device, gang, own, quota, reservation
 from koord.api.model import Model
 from koord.api.parse import Invalid, Problem, UnknownFields
+from koord.api.quotaprofile import NodeSelector
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
 
@@ -204,7 +205,10 @@ RESERVATION_OWNERS: Final = _define(reservation.OWNERS, list[ReservationOwner])
 SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)
 QUOTA_NAMESPACES: Final = _define(quota.NAMESPACES, list[str])
 TOTAL_RESOURCE: Final = _define(quota.TOTAL_RESOURCE, ResourceList)
+UNSCHEDULABLE_RESOURCE: Final = _define(quota.UNSCHEDULABLE_RESOURCE, ResourceList)
+NODE_SELECTOR: Final = _define(own.NODE_SELECTOR, NodeSelector)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
+RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])
 
 JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
@@ -225,7 +229,10 @@ JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     SHARED_WEIGHT,
     QUOTA_NAMESPACES,
     TOTAL_RESOURCE,
+    UNSCHEDULABLE_RESOURCE,
+    NODE_SELECTOR,
     ADMISSION,
+    RESOURCE_KEYS,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
 )
 

@@ -17,6 +17,7 @@ from koord.controllers.attempts import AttemptBook, Attempts
 from koord.controllers.bulkhead import FailureLog, plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.restart import GangRestarts
+from koord.core.changes import Changes
 from koord.core.gang.failure import Restart
 from koord.core.gang.model import GangKey
 from koord.core.holds import HoldBook
@@ -26,7 +27,7 @@ from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
 from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
-from koord.core.state import Changes, ClusterState
+from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -204,7 +205,7 @@ class PlacementController:
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         self.state.note_served(snapshots[-1], outcome)
-        self._failures.note(self.state.quotas.failures)
+        self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),

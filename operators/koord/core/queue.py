@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from koord.core.changes import Changes
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.placement.quota_gate import QuotaGate
@@ -27,7 +28,7 @@ from koord.core.reasons import (
     WaitingForForeignGate,
 )
 from koord.core.relevance import Relevance
-from koord.core.state import Changes, ClusterState
+from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
 _MENDED_ELSEWHERE = (MembersApart, MissingTopology, UnknownLayer)

@@ -407,12 +407,16 @@ class WithinTime:
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``."""
+    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
+
+    ``offered`` is what there is to share out in all, if even that is too little.
+    """
 
     resource: str
     limit: int
     used: int
     asked: int
+    offered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

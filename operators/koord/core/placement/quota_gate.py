@@ -15,8 +15,9 @@ from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up
 from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
-from koord.core.quota.model import Charge, QuotaName
+from koord.core.quota.model import Charge, QuotaName, TreeId
 from koord.core.quota.pack import Packing, PendingUnit, pack
+from koord.core.quota.profile import confine
 from koord.core.quota.wake import has_more_room
 from koord.core.reasons import (
     AncestorInsufficient,
@@ -64,12 +65,33 @@ class QuotaGate:
     ) -> None:
         self._served: dict[UnitKey, QuotaName] = {}
         """Unit -> the quota that exceeds its share for it."""
+        self._repaired: set[str] = set()
+        """Groups of which a unit was let through beyond its share."""
         self._keeper = keeper
         self._ledger = ledger
         self._pending = pending
         self._packing: Packing | None = None
         self._newest = 0.0
         self._charges: dict[tuple[QuotaName, PodShape, bool], Charge] = {}
+        self._pools = keeper.pools()
+        self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
+
+    @property
+    def confines(self) -> bool:
+        """Whether there are trees whose pods may go to some nodes only."""
+        return bool(self._pools)
+
+    def confine(self, pod: Pod) -> PodShape:
+        """Return the shape of a pod, on the nodes of the tree that its quota is in."""
+        spec = self._keeper.book.registry.get(self._keeper.quota_of(pod))
+        if spec is None or spec.tree_id not in self._pools:
+            return pod.shape
+        key = (spec.tree_id, pod.shape)
+        confined = self._confined.get(key)
+        if confined is None:
+            terms = confine(pod.shape.terms, *self._pools[spec.tree_id])
+            confined = self._confined[key] = replace(pod.shape, terms=terms)
+        return confined
 
     def checkpoint(self) -> Checkpoint:
         """Return a mark to roll back to."""
@@ -83,7 +105,7 @@ class QuotaGate:
         """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
         mark = self._ledger.checkpoint()
         required = _required(unit)
-        served, refusal = self._charge_required(unit.key, required)
+        served, refusal = self._charge_required(unit, required)
         if refusal is not None:
             return Refusal(unit.key, unit.pods, refusal)
         surplus = _without(unit.pods, required)
@@ -115,22 +137,34 @@ class QuotaGate:
         if isinstance(reason, QuotaExceeded):
             may_pack = isinstance(reason, (InsufficientEntitlement, AncestorInsufficient))
             return has_more_room(reason, self._ledger) or (
-                may_pack and unit.key in self._pack().granted
+                may_pack and (unit.is_repair or unit.key in self._pack().granted)
             )
         return self._find_obstacle(_required(unit) or unit.pods) != reason
 
-    def _charge_required(
-        self, key: UnitKey, pods: Sequence[Pod]
-    ) -> tuple[QuotaName, Reason | None]:
+    def _charge_required(self, unit: Unit, pods: Sequence[Pod]) -> tuple[QuotaName, Reason | None]:
         obstacle = self._find_obstacle(pods)
         if obstacle is not None:
             return "", obstacle
         charges = self._charges_of(pods)
         refusal = try_charge(self._ledger, charges)
         is_share = isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient))
-        if is_share and self._pack().try_charge(self._ledger, key, charges):
+        if is_share and self._repair(unit, charges):
+            return "", None
+        if is_share and self._pack().try_charge(self._ledger, unit.key, charges):
             return charges[0].quota, None
         return "", refusal
+
+    def _repair(self, unit: Unit, charges: Sequence[Charge]) -> bool:
+        """Charge one unit of each gang that has lost members, whatever its share is by now.
+
+        The next cycle knows how much it then lacks.
+        """
+        if not unit.is_repair or unit.group in self._repaired:
+            return False
+        if try_charge(self._ledger, charges, is_repair=True) is not None:
+            return False
+        self._repaired.add(unit.group)
+        return True
 
     def _charge_surplus(self, pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], Reason | None]:
         may_start = self._find_obstacle(pods) is None
@@ -167,7 +201,7 @@ class QuotaGate:
                 self._keeper.charges.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
-            self._packing = pack(self._ledger, pending, self._keeper.served)
+            self._packing = pack(self._ledger, pending, self._keeper.served, self._keeper.barred)
         return self._packing
 
     def _as_pending(self, unit: Unit) -> PendingUnit:

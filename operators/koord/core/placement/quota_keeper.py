@@ -14,6 +14,7 @@ from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
     DEFAULT_TREE,
@@ -26,6 +27,7 @@ from koord.core.quota.registry import Facts
 from koord.core.quota.solve import Snapshot, Solution, solve
 from koord.core.quota.usage import PodUse, UsageBook
 from koord.core.reasons import Reached
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -40,12 +42,20 @@ Claim: TypeAlias = tuple[str, str]
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
-    def __init__(self, rules: QuotaRules | None = None, book: QuotaBook | None = None) -> None:
+    def __init__(
+        self,
+        rules: QuotaRules | None = None,
+        book: QuotaBook | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.rules = rules or QuotaRules()
+        self.hooks = hooks or Hooks()
         self.book = book or QuotaBook(self.rules)
-        self.usage = UsageBook(self.rules)
+        self.usage = self._make_usage()
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
+        self.barred: dict[QuotaName, UnitKey] = {}
+        """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
         self._closed: list[Node] = []
@@ -59,7 +69,12 @@ class QuotaKeeper:
         """Tree -> what was computed last."""
         self.failures: dict[TreeId, Exception] = {}
         """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._uncounted: dict[str, Exception] = {}
+        """Pod -> the defect that keeps it from being counted; it counts as it did before."""
         self._solved = 0
+
+    def _make_usage(self) -> UsageBook:
+        return UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
 
     @property
     def is_in_use(self) -> bool:
@@ -94,11 +109,22 @@ class QuotaKeeper:
         found = find_quota(*claim, book.registry, self.rules, book.is_written)
         return found[0] if found else DEFAULT
 
+    def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
+        """Return where pods may go, of each tree that is confined to some nodes."""
+        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        for spec in self.book.registry.specs.values():
+            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
+                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+
     def settle(self) -> frozenset[Claim]:
         """Bring quotas into force; return the claims of pods that now lead to another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
+        in_force = dict(self.book.registry.specs) if self.hooks.hooks else {}
         self.book.settle(Facts(labels=usage.keys(), used=used))
+        if self.hooks.hooks:
+            self.hooks.tell_quotas(in_force, self.book.registry.specs)
         if self.book.bindings == self._bindings:
             return frozenset()
         self._bindings = self.book.bindings
@@ -109,7 +135,7 @@ class QuotaKeeper:
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
-        self.usage = UsageBook(self.rules)
+        self.usage = self._make_usage()
         self._members.clear()
         self.solutions = {}
         self._open = None
@@ -129,7 +155,15 @@ class QuotaKeeper:
                 self.count_pod(pod, is_whole=is_whole)
 
     def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
-        """Count a pod as it is now."""
+        """Count a pod as it is now; if that fails, all others are counted all the same."""
+        try:
+            self._count(pod, is_whole=is_whole)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._uncounted[pod.key] = error
+        else:
+            self._uncounted.pop(pod.key, None)
+
+    def _count(self, pod: Pod, *, is_whole: bool) -> None:
         is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
         if pod.phase.is_terminal or (pod.is_terminating and not is_used):
             self.usage.remove(pod.uid)
@@ -145,20 +179,21 @@ class QuotaKeeper:
                 is_used=is_used,
                 is_ready=is_whole and not is_held,
                 is_fixed=pod.is_fixed,
+                is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
         )
 
     def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
         """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
-        usage = self.usage.usage()
-        registry = self.book.registry
-        totals = tree_totals(self._capacity(used_on), registry.specs.values())
-        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
-        trees = self.book.trees()
         before, self.solutions, self.failures = self.solutions, {}, {}
-        for tree_id, tree in trees.items():
-            snapshot = Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
-            self._solve_tree(tree_id, snapshot, before.get(tree_id))
+        trees = sorted(self.book.registry.trees())
+        try:
+            totals = self._totals(used_on)
+        except Exception as error:  # noqa: BLE001 - pods under no quota go on
+            self.failures = dict.fromkeys(trees, error)
+            return []
+        for tree_id in trees:
+            self._solve_tree(tree_id, totals.get(tree_id, {}), before.get(tree_id))
         if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
             self._solved += 1
         return list(self.solutions.values())
@@ -178,12 +213,28 @@ class QuotaKeeper:
         spec = self.book.registry.specs.get(name) if self.failures else None
         return None if spec is None else self.failures.get(spec.tree_id)
 
-    def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot, before: Solution | None) -> None:
-        if before is not None and before.snapshot == snapshot:
-            self.solutions[tree_id] = before
-            return
+    @property
+    def defects(self) -> dict[str, Exception]:
+        """What of quotas cannot be computed for a defect of ours, by what it is about."""
+        return {
+            **{f"tree {tree_id!r}": error for tree_id, error in self.failures.items()},
+            **{f"quota {key}": error for key, error in self.book.defects.items()},
+            **{f"pod {key}": error for key, error in self._uncounted.items()},
+        }
+
+    def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
+        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values(), self.rules)
+        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
+        return totals
+
+    def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
         try:
-            self.solutions[tree_id] = solve(snapshot, before)
+            tree = self.book.tree(tree_id)
+            if len(tree.specs) == 1:
+                return  # all of it hangs on what is gone
+            snapshot = Snapshot(tree, total, self.usage.usage(), self.rules)
+            is_known = before is not None and before.snapshot == snapshot
+            self.solutions[tree_id] = before if before and is_known else solve(snapshot, before)
         except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
             self.failures[tree_id] = error
 

@@ -13,6 +13,7 @@ level). Nothing is charged unless everything passes.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from koord.core.quota.assign import takes_pods
@@ -64,11 +65,18 @@ class Balance(NamedTuple):
         return key in self.used or key in self.request
 
 
-def try_charge(ledger: Ledger, charges: Iterable[Charge]) -> QuotaRefusal | None:
-    """Charge all that a unit asks, or say what is in the way and charge nothing."""
+def try_charge(
+    ledger: Ledger, charges: Iterable[Charge], *, is_repair: bool = False
+) -> QuotaRefusal | None:
+    """Charge all that a unit asks, or say what is in the way and charge nothing.
+
+    A repair is limited by max alone: its gang was let through as a whole before, and a share that
+    others have taken since must not leave a part of it.
+    """
+    rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     mark = ledger.checkpoint()
     for charge in charges:
-        refusal = find_refusal(ledger, charge)
+        refusal = _find_refusal(ledger, charge, rules)
         if refusal is not None:
             ledger.rollback(mark)
             return refusal
@@ -78,32 +86,41 @@ def try_charge(ledger: Ledger, charges: Iterable[Charge]) -> QuotaRefusal | None
 
 def find_refusal(ledger: Ledger, charge: Charge) -> QuotaRefusal | None:
     """Return the first check that a charge does not pass; an unknown quota refuses nothing."""
+    return _find_refusal(ledger, charge, ledger.rules)
+
+
+def _find_refusal(ledger: Ledger, charge: Charge, rules: QuotaRules) -> QuotaRefusal | None:
     account = ledger.find(charge.quota)
     if account is None:
         return None
-    if not takes_pods(account.spec, ledger.rules):
+    if not takes_pods(account.spec, rules):
         return QuotaIsParent(charge.quota)
     request, fixed = mask(charge.request, account), mask(charge.fixed, account)
     return (
-        check_limit(account, request, ledger.rules)
+        check_limit(account, request, rules)
         or check_fixed(account, fixed)
-        or _check_others(ledger, charge)
-        or _check_above(ledger, account, request)
+        or check_others(ledger, charge)
+        or _check_above(ledger, account, request, rules)
     )
 
 
 def check_limit(
     account: Account, request: Amounts, rules: QuotaRules
 ) -> InsufficientEntitlement | InsufficientMax | None:
-    """Check what is used and asked against the limit of the quota itself."""
+    """Check what is used and asked against the limit of the quota itself.
+
+    Max is not to blame for a resource of which there is nothing at all.
+    """
     balance = Balance(account.limit(rules), account.used, request)
     keys = balance.excess(only_asked=not rules.checks_unasked)
     if not keys:
         return None
     topo = (account.spec.name,)
-    if Balance(account.spec.max, account.used, request).excess():
-        return InsufficientMax(topo, *_numbers(balance, keys))
-    return InsufficientEntitlement(topo, *_numbers(balance, keys))
+    numbers = _numbers(balance, keys, account.capacity)
+    beyond = Balance(account.spec.max, account.used, request).excess()
+    if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
+        return InsufficientMax(topo, *numbers)
+    return InsufficientEntitlement(topo, *numbers)
 
 
 def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | None:
@@ -115,13 +132,16 @@ def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | Non
     return NonPreemptibleOverMin((account.spec.name,), *_numbers(balance, keys))
 
 
-def check_ancestor(topo: tuple[QuotaName, ...], balance: Balance) -> AncestorInsufficient | None:
+def check_ancestor(
+    topo: tuple[QuotaName, ...], balance: Balance, capacity: Amounts | None = None
+) -> AncestorInsufficient | None:
     """Check a request against a quota above; ``topo`` leads from there down to the pod's quota."""
     keys = balance.excess()
-    return AncestorInsufficient(topo, *_numbers(balance, keys)) if keys else None
+    return AncestorInsufficient(topo, *_numbers(balance, keys, capacity)) if keys else None
 
 
-def _check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+def check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+    """Ask the checks that others have registered."""
     for name, check in ledger.checks.items():
         error = check(charge)
         if error:
@@ -129,14 +149,16 @@ def _check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
     return None
 
 
-def _check_above(ledger: Ledger, account: Account, request: Amounts) -> AncestorInsufficient | None:
-    if not ledger.rules.checks_ancestors:
+def _check_above(
+    ledger: Ledger, account: Account, request: Amounts, rules: QuotaRules
+) -> AncestorInsufficient | None:
+    if not rules.checks_ancestors:
         return None
     for depth, name in enumerate(account.path[1:], start=1):
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))
-        balance = Balance(above.limit(ledger.rules), above.used, request)
-        refusal = check_ancestor(topo, balance)
+        balance = Balance(above.limit(rules), above.used, request)
+        refusal = check_ancestor(topo, balance, above.capacity)
         if refusal is not None:
             return refusal
     return None
@@ -146,11 +168,17 @@ _Amounts: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def _numbers(
-    balance: Balance, keys: Iterable[str]
+    balance: Balance, keys: Iterable[str], capacity: Amounts | None = None
 ) -> tuple[tuple[QuotaShortage, ...], _Amounts, _Amounts, _Amounts]:
     """Return the fields of a refusal after its ``topo``."""
     limit, used, request = balance
-    short = (QuotaShortage(key, limit[key], used.get(key, 0), request.get(key, 0)) for key in keys)
+    short = []
+    for key in keys:
+        needed = used.get(key, 0) + request.get(key, 0)
+        most = None if capacity is None else capacity.get(key, 0)
+        offered = most if most is not None and most < needed else None
+        asked = request.get(key, 0)
+        short.append(QuotaShortage(key, limit[key], used.get(key, 0), asked, offered))
     return tuple(short), _sorted(limit), _sorted(used), _sorted(request)
 
 
