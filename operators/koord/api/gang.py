@@ -337,8 +337,10 @@ class _Reader:
         found = annotation.read(self._annotations)
         if not isinstance(found, Invalid):
             return found
-        text = self._annotations[annotation.key]
-        self._report(annotation.key, text, found.problems[0].message, "none")
+        text, first = self._annotations[annotation.key], found.problems[0]
+        within = first.field.partition("]")[2].removeprefix(".")
+        problem = f"{within}: {first.message}" if within else first.message
+        self._report(annotation.key, text, problem, "none")
         return None
 
     def _report(self, key: str, value: str, problem: str, in_force: str) -> None:

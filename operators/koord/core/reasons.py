@@ -38,6 +38,7 @@ class ReasonCode(StrEnum):
     PARTIALLY_BOUND = "PartiallyBound"
     BIND_FAILED = "BindFailed"
     BELOW_MIN = "BelowMin"
+    MEMBER_ON_FAILED_NODE = "MemberOnFailedNode"
     RESTARTING_GANG = "RestartingGang"
     NOT_DEGRADED = "AtStrength"
     SCHEDULE_TIMEOUT = "ScheduleTimeout"
@@ -361,6 +362,15 @@ class BelowMin:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberOnFailedNode:
+    """Members run on nodes of which nothing is heard; they may be lost."""
+
+    code: ClassVar = ReasonCode.MEMBER_ON_FAILED_NODE
+    members: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RestartingGang:
     """What is left of a gang is evicted: members were lost, or released ones got no node."""
 
@@ -531,6 +541,7 @@ Reason: TypeAlias = (
     | PartiallyBound
     | BindFailed
     | BelowMin
+    | MemberOnFailedNode
     | RestartingGang
     | AtStrength
     | ScheduleTimeout
