@@ -15,6 +15,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "Reservation": {"template": {}, "owners": [{"labelSelector": {}}]},
     "Device": {"devices": [{"type": "gpu"}]},
     "ClusterNetworkTopology": {"networkTopologySpec": [NODE_LAYER]},
+    "ElasticQuotaProfile": {"quotaName": "root", "nodeSelector": {}},
 }
 
 
@@ -65,6 +66,14 @@ def devices(*entries: dict[str, Any]) -> dict[str, Any]:
 
 
 NODE = "NodeTopologyLayer"
+EXPRESSIONS = "spec.nodeSelector.matchExpressions"
+
+
+def select(*requirements: dict[str, Any]) -> dict[str, Any]:
+    """Make a selector of nodes."""
+    return {"nodeSelector": {"matchExpressions": list(requirements)}}
+
+
 LIST = "spec.networkTopologySpec"
 LONG = "x" * 64
 DEVICE = {"type": "gpu", "minor": 0}
@@ -112,6 +121,19 @@ REFUSALS = [
     Refusal("Device", devices({"type": "gpu", "minor": -1}), "spec.devices[0].minor", "greater than or equal to 0"),
     Refusal("Device", devices(DEVICE | {"resources": {"koordinator.sh/gpu-core": "-5"}}), "spec.devices[0].resources[koordinator.sh/gpu-core]", "must not be negative", "spec.devices[0].resources.koordinator.sh/gpu-core", "should match"),
     Refusal("Device", devices(DEVICE | {"health": "yes"}), "spec.devices[0].health", "must be true or false", "", "must be of type boolean"),
+    # ElasticQuotaProfile
+    Refusal("ElasticQuotaProfile", {"quotaName": None}, "spec.quotaName", "is required", "", "Required value"),
+    Refusal("ElasticQuotaProfile", {"nodeSelector": None}, "spec.nodeSelector", "is required", "", "Required value"),
+    Refusal("ElasticQuotaProfile", {"quotaName": "Root"}, "spec.quotaName", "must look like", "", "should match"),
+    Refusal("ElasticQuotaProfile", {"quotaName": "koordinator-root-quota"}, "spec.quotaName", "must not be that of a built-in quota"),
+    *(
+        Refusal("ElasticQuotaProfile", {"resourceRatio": text}, "spec.resourceRatio", "must be a decimal above 0 and not above 1")
+        for text in ("0", "0.0", "1.1", "-0.5", "90%", "1e-1", "nan", "2", ".")
+    ),
+    Refusal("ElasticQuotaProfile", {"resourceRatio": 0.5}, "spec.resourceRatio", "must be a text", "", "must be of type string"),
+    Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "In"}), f"{EXPRESSIONS}[0]", "values must be given for In"),
+    Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "Exists", "values": ["b"]}), f"{EXPRESSIONS}[0]", "values must be given for In"),
+    Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "Gt", "values": ["1"]}), f"{EXPRESSIONS}[0].operator", "must be 'In'", "", "Unsupported value"),
     # ClusterNetworkTopology
     Refusal("ClusterNetworkTopology", {"networkTopologySpec": []}, LIST, "at least 1 item"),
     Refusal("ClusterNetworkTopology", layers(("Spine", None)), LIST, "must list NodeTopologyLayer"),
@@ -143,6 +165,8 @@ ACCEPTED = [
     ("Device", {"devices": None}),
     ("Device", devices({"type": "fpga"}, {"type": "gpu"}, {"type": "gpu", "minor": 1})),
     ("Device", devices(DEVICE | {"topology": {"nodeID": -1}, "resources": {"a.b/c": 1}})),
+    *(("ElasticQuotaProfile", {"resourceRatio": text}) for text in ("", "1", "1.0", "0.9", ".5")),
+    ("ElasticQuotaProfile", select({"key": "a", "operator": "NotIn", "values": ["b"]})),
     ("ClusterNetworkTopology", layers((NODE, "ClusterTopologyLayer"))),
     ("ClusterNetworkTopology", layers((NODE, "Block"), ("Block", "Spine"), ("Spine", ""))),
 ]  # fmt: skip

@@ -117,7 +117,8 @@ def test_settings_of_a_pod() -> None:
     read = gang.parse_pod_gang("ns", {}, annotations)
     assert read is not None
     assert read.settings == gang.GangSettings(
-        2, 5, 90, "NonStrict", "only-waiting", ("ns/a", "ns/b")
+        *(2, 5, 90, "NonStrict", "only-waiting", ("ns/a", "ns/b")),
+        on_member_failure="RestartGang",
     )
     assert read.bad == ()
 

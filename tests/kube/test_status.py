@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,8 +15,9 @@ from koord.api.keys import own
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, ServerUnavailable
 from koord.kube.objects import ObjectRef, ref_of_pod
+from koord.kube.request import Media
 from koord.kube.statement import Condition, Statement
-from koord.kube.status import MERGED, StatusWriter, applied_by
+from koord.kube.status import MERGED, StatusWriter, annotated_by, applied_by
 from koord.sandbox import Sandbox
 
 GROUPS = "scheduling.sigs.k8s.io/v1alpha1"
@@ -265,3 +267,34 @@ async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
         await asyncio.sleep(0.5)
         assert not writer.stats.written
         await until(lambda: writer.stats.written == 1)
+
+
+async def test_annotations_are_written_beside_those_of_others_and_taken_back(
+    client: Client, group: ObjectRef
+) -> None:
+    async def annotations() -> dict[str, str]:
+        found: dict[str, Any] = await client.get(group.path, dict)
+        return found["metadata"].get("annotations", {})
+
+    own = {"metadata": {"annotations": {"mine": "1"}}}
+    await client.patch(group.path, own, Media.MERGE_PATCH)
+    seen: dict[str, Any] = {}
+    async with running(StatusWriter(client, annotated_by("me"), lambda _: seen)) as writer:
+        writer.say(group, Statement(fields={"a": "1", "b": "2"}))
+        await until(lambda: writer.stats.written == 1)
+        assert await annotations() == {"mine": "1", "a": "1", "b": "2"}
+        seen |= {"a": "1", "b": "2"}
+        writer.say(group, Statement(fields={"b": "3"}))
+        await until(lambda: writer.stats.written == 2)
+        assert await annotations() == {"mine": "1", "b": "3"}
+        assert (await client.get(group.path, dict))["metadata"]["generation"] == 1
+
+
+async def test_annotations_of_an_object_that_is_another_by_now_are_not_written(
+    client: Client, group: ObjectRef
+) -> None:
+    other = replace(group, uid="another")
+    async with running(StatusWriter(client, annotated_by("me"), lambda _: NOBODY)) as writer:
+        writer.say(other, Statement(fields={"a": "1"}))
+        await until(lambda: writer.stats.refused + writer.stats.retried > 0)
+    assert not writer.stats.written

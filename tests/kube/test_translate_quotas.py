@@ -14,7 +14,12 @@ from koord.core.quota.book import QuotaBook
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.kube.translate.keptquota import encode_kept
-from koord.kube.translate.quotas import QuotaTranslator, translate_quota
+from koord.kube.translate.quotas import (
+    QuotaTranslator,
+    make_recorded,
+    read_recorded,
+    translate_quota,
+)
 from koord.kube.wire import WireElasticQuota
 
 GI = 1 << 30
@@ -192,3 +197,13 @@ def test_what_is_kept_is_what_was_in_force(given: dict[str, Any]) -> None:
 def test_a_status_that_keeps_nothing(status: bytes) -> None:
     wire = WireElasticQuota(status=msgspec.Raw(status))
     assert QuotaTranslator().translate(wire).last_valid is None
+
+
+def test_results_in_annotations_have_one_form_and_are_read_in_any() -> None:
+    amounts = {"runtime": {"memory": 80 << 30, "cpu": 66667}, "guaranteed": {}}
+    made = make_recorded(amounts)
+    assert made == {f"{keys.PREFIX}runtime": '{"cpu":"66667m","memory":"80Gi"}'}
+    assert read_recorded(made) == {"runtime": amounts["runtime"]}
+    odd = {f"{keys.PREFIX}runtime": '{"cpu":"66.667","memory":85899345920}'}
+    odd[f"{keys.PREFIX}request"] = "{"
+    assert read_recorded(odd) == {"runtime": amounts["runtime"]}

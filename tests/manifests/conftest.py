@@ -12,7 +12,15 @@ from koord.sandbox.errors import ApiError
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
-OPERATORS = ("placement", "podgroup", "elasticquota", "reservation", "networktopology", "device")
+OPERATORS = (
+    "placement",
+    "podgroup",
+    "elasticquota",
+    "elasticquotaprofile",
+    "reservation",
+    "networktopology",
+    "device",
+)
 
 
 def load_all(text):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from koord.controllers.quotaaudit import QuotaAudit
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.core.reasons import ReasonCode
 from koord.kube.events import EventStats
@@ -34,6 +35,8 @@ class Series:
     """Label -> the values that it has been seen with."""
 
 
+HOOKS = Hooks()
+HOOKS.fail("hook", "load", ImportError())
 SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
 
 
@@ -53,6 +56,7 @@ def make_metrics() -> Metrics:
         "watch_status_writers": lambda: metrics.watch_status_writers(
             [("pods", Stand(StatusStats()))]
         ),
+        "watch_hooks": lambda: metrics.watch_hooks(HOOKS),
         "watch_events": lambda: metrics.watch_events(Stand(EventStats())),
     }
     for name in dir(metrics):

@@ -47,6 +47,9 @@ elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
+    ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
+    "the log calls that a patch",
+    ("", "pods", "delete"): "restarts gangs that lost members and ask for it",
     ("scheduling.k8s.io", "podgroups", "list"): "this server has no PodGroups of its own",
     ("scheduling.k8s.io", "podgroups", "watch"): "the same",
 }
@@ -150,11 +153,19 @@ def play(box: Sandbox) -> None:
     for group, gpus in (("fits", 8), ("waits", 16)):
         for number in range(2):
             box.client.create("/api/v1/namespaces/default/pods", make_pod(group, number, gpus))
-    samples = ("elasticquota", "reservation", "device-nvidia", "network-topology")
+    samples = (
+        "elasticquota",
+        "elasticquotaprofile",
+        "reservation",
+        "device-nvidia",
+        "network-topology",
+    )
     for sample in samples:
         box.kubectl("apply", f"--filename={SAMPLES / sample}.yaml", "--namespace=default")
-    for kind in ("elasticquotas", "reservations", "devices", "clusternetworktopologies"):
+    kinds = ("elasticquotas", "elasticquotaprofiles", "reservations", "devices")
+    for kind in (*kinds, "clusternetworktopologies"):
         box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", kind)
+    box.kubectl("wait", "--for=condition=Ready", "--all", "--timeout=30s", "elasticquotaprofiles")
     groups = "podgroups.scheduling.sigs.k8s.io"
     box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
     reason = "--for=jsonpath={.status.conditions[?(@.type=='Placed')].reason}=InsufficientNodes"

@@ -149,7 +149,7 @@ class World:
     async def _operate(self, life: Life) -> None:
         """Run the parts in the order in which the process itself runs them."""
         client = ModelClient(self.network, life)
-        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP), has_subresource=True)
+        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP))
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.reader.run())
             await parts.reader.wait_synced()

@@ -1,6 +1,7 @@
-"""Every example of gangs is applied as its page says; what the server refuses is shown, too."""
+"""Examples of gangs and quotas are applied as their pages say; so is what the server refuses."""
 
 import re
+import shlex
 
 import pytest
 import yaml
@@ -9,7 +10,15 @@ from tests.operators.conftest import ROOT, Cluster
 from koord.sandbox.errors import ApiError, KubectlError
 
 EXAMPLES = ROOT / "examples"
-NAMES = ("gang-by-annotations", "gang-groups", "hp-training-job", "training-job")
+NAMES = (
+    "elastic-quota",
+    "gang-by-annotations",
+    "gang-groups",
+    "gpu-quota",
+    "hp-training-job",
+    "quota-tree",
+    "training-job",
+)
 PAGES = [EXAMPLES / name / "README.md" for name in NAMES]
 COMMAND = re.compile(r"^\$ kubectl (.*)$", re.MULTILINE)
 GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces"
@@ -18,15 +27,23 @@ LIST = ["namespaceA/podGroupA", "namespaceB/podGroupB"]
 
 def run(cluster: Cluster, command: str) -> None:
     """Run a command of a page, in the namespace of the test."""
-    words = command.replace("examples/", f"{EXAMPLES}/").split()
+    words = shlex.split(command.replace("examples/", f"{EXAMPLES}/"))
     own = [] if "-n" in words or "gang-groups.yaml" in command else ["-n", cluster.namespace]
     timeout = ["--timeout=30s"] if words[0] == "wait" else []
     cluster.box.kubectl(*words, *own, *timeout)
 
 
+def offer_shares(cluster: Cluster, node: str) -> None:
+    """Have a node offer its GPUs in shares, as Koordinator's node agent does."""
+    shares = {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory": "640Gi"}
+    body = {"status": {"capacity": shares, "allocatable": shares}}
+    cluster.box.client.patch(f"/api/v1/nodes/{node}/status", body)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_an_example_works_as_its_page_says(cluster: Cluster, page) -> None:
-    cluster.add_nodes(2)
+    for node in cluster.add_nodes(2):
+        offer_shares(cluster, node)
     commands = COMMAND.findall(page.read_text(encoding="utf-8"))
     assert len(commands) > 1, "it applies something and waits for it"
     try:

@@ -57,6 +57,11 @@ class Quotas:
     def status(self, short: str) -> dict[str, Any]:
         return self.get(short).get("status", {})
 
+    def recorded(self, short: str, name: str) -> dict[str, str]:
+        annotations = self.get(short)["metadata"].get("annotations", {})
+        found: dict[str, str] = json.loads(annotations.get(f"{PREFIX}{name}", "{}"))
+        return found
+
     def label(self, short: str) -> dict[str, str]:
         return {f"{PREFIX}name": self.name(short)}
 
@@ -76,6 +81,8 @@ def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster)
     cluster.wait_bound("a-0", "a-1", "a-2")
     cluster.wait_for(lambda: quotas.status("team").get("used") == {GPU: "24"}, "it is told")
     assert quotas.status("team")["runtime"] == {GPU: "24"}
+    cluster.wait_for(lambda: quotas.recorded("team", "runtime") == {GPU: "24"}, "and annotated")
+    assert quotas.recorded("team", "child-request") == {GPU: "24"}
     assert cluster.condition(quotas.get("team"), "Borrowing")[:2] == ("True", "Borrowing")
     assert cluster.condition(quotas.get("team"), "Accepted")[0] == "True"
 

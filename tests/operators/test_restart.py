@@ -51,7 +51,7 @@ class CrashingClient(Client):
 async def operate(client: CrashingClient) -> None:
     """Run the operators in this process, without Kopf, until they crash or nothing waits."""
     async with client:
-        parts = Parts(client, Settings(), OPERATORS, has_subresource=True)
+        parts = Parts(client, Settings(), OPERATORS)
         assert parts.placement is not None
         with suppress(asyncio.CancelledError, BaseExceptionGroup):
             async with asyncio.TaskGroup() as group:

@@ -21,7 +21,7 @@ def is_about_nodes(request: web.Request) -> bool:
 @asynccontextmanager
 async def operating(client: Client) -> AsyncIterator[Parts]:
     """Run the operators in this process, without Kopf."""
-    parts = Parts(client, Settings(), OPERATORS, has_subresource=True)
+    parts = Parts(client, Settings(), OPERATORS)
     assert parts.placement is not None
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(parts.reader.run())]

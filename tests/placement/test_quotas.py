@@ -186,7 +186,9 @@ def test_pods_outside_of_quotas_leave_less_to_share_out() -> None:
     cluster.add(*(worker(name, "t").build() for name in ("a", "b")))
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), InsufficientEntitlement)
-    assert cluster.reason().shortages == (QuotaShortage(GPU, limit=12, used=8, asked=8),)
+    assert cluster.reason().shortages == (
+        QuotaShortage(GPU, limit=12, used=8, asked=8, offered=12),
+    )
 
 
 def test_the_part_that_must_not_be_evicted_stays_within_min() -> None:

@@ -102,7 +102,22 @@ def test_what_max_does_not_name_is_neither_counted_nor_limited() -> None:
 
 def test_what_no_node_offers_is_refused() -> None:
     ledger = make_ledger([quota("a", key="x")], {"cpu": 9}, {"a": wants(1, key="x")})
-    assert try_charge(ledger, [charge("a", 1, "x")]).shortages == (QuotaShortage("x", 0, 0, 1),)
+    assert try_charge(ledger, [charge("a", 1, "x")]).shortages == (QuotaShortage("x", 0, 0, 1, 0),)
+
+
+@pytest.mark.parametrize(
+    ("total", "asked", "code", "offered"),
+    [
+        (0, 20, ReasonCode.INSUFFICIENT_ENTITLEMENT, 0),
+        (0, 5, ReasonCode.INSUFFICIENT_ENTITLEMENT, 0),
+        (15, 20, ReasonCode.INSUFFICIENT_MAX, 15),
+        (30, 20, ReasonCode.INSUFFICIENT_MAX, None),
+    ],
+)
+def test_max_is_not_to_blame_for_what_there_is_nothing_of(total, asked, code, offered) -> None:
+    ledger = make_ledger([quota("a", max=10)], total, {"a": wants(asked)})
+    refusal = try_charge(ledger, [charge("a", asked)])
+    assert (refusal.code, refusal.shortages[0].offered) == (code, offered)
 
 
 def test_a_parent_takes_no_pods_unless_allowed() -> None:

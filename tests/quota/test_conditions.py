@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import GPU, make_node, make_pod
 from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.core.pods import Handling
 from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
 from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.model import QuotaSpec
@@ -18,6 +20,7 @@ from koord.core.state import ClusterState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koord.core.units import Amounts
     from koord.kube.statement import Condition
 
 
@@ -69,12 +72,16 @@ class Sink:
     def __init__(self) -> None:
         self.said: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
         self.count = 0
+        self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
 
     def write_status(
         self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
     ) -> None:
         self.count += 1
         self.said[quota.name] = (fields, {one.type: one.status for one in conditions})
+
+    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
+        self.recorded.append((quota.name, amounts))
 
 
 def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
@@ -109,6 +116,42 @@ def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]
 
 
+def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
+    controller.look()
+    assert sink.recorded[-1] == ("lost", {})
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8, "cpu": 0}))
+    controller.look()
+    name, amounts = sink.recorded[-1]
+    assert (name, amounts["runtime"][GPU], amounts["child-request"]) == ("t", 6, {GPU: 6})
+    count = len(sink.recorded)
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    controller.look()
+    assert len(sink.recorded) == count, "a zero more or less is no change"
+    state.upsert_quota(QuotaSpec("t", namespace="q", uid="another", max={GPU: 8}))
+    controller.look()
+    assert len(sink.recorded) == count + 1
+
+
+def test_pods_that_others_placed_are_told_of_the_quota() -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True)
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    controller.look()
+    assert not sink.said["t"][1]["UnmanagedUsage"]
+    foreign = make_pod("b").gpu(2).quota("t").running("n").build()
+    state.upsert_pod(replace(foreign, handling=Handling.NOT_OURS))
+    controller.look()
+    assert sink.said["t"][1]["UnmanagedUsage"]
+
+
 def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
     """What a parent does not ask for is not taken from its children."""
     state, sink = ClusterState(), Sink()
@@ -124,3 +167,13 @@ def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
     for name in ("a", "b"):
         conditions = sink.said[name][1]
         assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]
+
+
+def test_a_quota_whose_pods_came_in_the_same_moment_becomes_no_parent() -> None:
+    state = ClusterState()
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.open_ledger()
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}, is_parent=True))
+    state.open_ledger()
+    assert state.quotas.book.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS

@@ -80,6 +80,20 @@ def test_texts(reason: r.Reason, text: str) -> None:
     assert render(reason) == text
 
 
+@pytest.mark.parametrize(
+    ("reason", "part"),
+    [
+        (r.InsufficientEntitlement, "asked for 4 more; the nodes that quotas share offer"),
+        (r.InsufficientMax, "raise its max, which does not help alone: the nodes that quotas"),
+        (r.AncestorInsufficient, "asked for 4 more; the nodes that quotas share offer"),
+    ],
+)
+def test_capacity_is_named_where_it_is_what_is_missing(reason, part: str) -> None:
+    text = render(reason(("team",), (r.QuotaShortage(GPU, 0, 0, 4, 0),), (), (), ()))
+    assert part in text
+    assert "offer 0 nvidia.com/gpu in all: add nodes" in text
+
+
 def test_nothing_used_is_said_as_koordinator_does() -> None:
     reason = r.InsufficientMax(("team",), NUMBERS[0], (), (), NUMBERS[3])
     assert "runtime: <empty>, used: <empty>" in render(reason)

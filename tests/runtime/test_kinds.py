@@ -8,17 +8,19 @@ from koord.runtime.cluster import (
     NODES,
     POD_GROUPS,
     PODS,
+    PROFILES,
     QUOTAS,
     TOPOLOGIES,
 )
-from koord.runtime.wiring import OPERATORS, PLACEMENT, POD_GROUP, QUOTA, TOPOLOGY, kinds_of
+from koord.runtime.wiring import OPERATORS, PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
 
 
 @pytest.mark.parametrize(
     ("operators", "kinds"),
     [
         (OPERATORS, ALL_KINDS),
-        ((PLACEMENT,), ALL_KINDS),
+        ((PLACEMENT,), tuple(kind for kind in ALL_KINDS if kind != PROFILES)),
+        ((PROFILE,), (NODES, QUOTAS, PROFILES)),
         ((POD_GROUP,), (PODS, NODES, POD_GROUPS, TOPOLOGIES)),
         ((QUOTA,), (PODS, NODES, POD_GROUPS, QUOTAS)),
         ((TOPOLOGY,), (NODES, TOPOLOGIES)),

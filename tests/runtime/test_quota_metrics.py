@@ -23,6 +23,8 @@ NAME = "scheduler_elastic_quota_status"
 class Sink:
     def write_status(self, *_: Any) -> None: ...
 
+    def write_annotations(self, *_: Any) -> None: ...
+
 
 class Scene:
     def __init__(self) -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from koord.api.jsontext import JsonAnnotation
-from koord.api.keys import device, gang, quota, reservation
+from koord.api.keys import device, gang, own, quota, reservation
 from koord.api.model import Model
 from koord.api.parse import Invalid, Problem, UnknownFields
+from koord.api.quotaprofile import NodeSelector
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
 
@@ -31,6 +32,26 @@ class NetworkTopologySpec(Model):
     """Which layers of the network the gang must or should share."""
 
     gather_strategy: Annotated[list[GatherRule], Field(max_length=16)] = Field(default_factory=list)
+
+
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class SubGroup(Model):
+    """Members of a gang that are of use only together."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    min_member: _Count = 0
+    layer: Annotated[str, Field(max_length=253)] = ""
+    parent: Annotated[str, Field(max_length=63)] = ""
+    min_sub_groups: _Count | None = None
+
+
+class SubGroups(Model):
+    """The sub-groups of a gang, and how many of those right below it must be complete."""
+
+    min_sub_groups: _Count | None = None
+    groups: Annotated[list[SubGroup], Field(min_length=1, max_length=1024)]
 
 
 class DeviceHint(Model):
@@ -161,6 +182,7 @@ def _define(key: str, kind: type[T], when_empty: T | None = None) -> JsonAnnotat
 
 
 NETWORK_TOPOLOGY_SPEC: Final = _define(gang.NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec)
+SUB_GROUPS: Final = _define(own.SUB_GROUPS, SubGroups)
 
 DEVICE_ALLOCATE_HINT: Final = _define(device.ALLOCATE_HINT, dict[str, DeviceHint])
 DEVICE_JOINT_ALLOCATE: Final = _define(device.JOINT_ALLOCATE, DeviceJointAllocate)
@@ -183,11 +205,15 @@ RESERVATION_OWNERS: Final = _define(reservation.OWNERS, list[ReservationOwner])
 SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)
 QUOTA_NAMESPACES: Final = _define(quota.NAMESPACES, list[str])
 TOTAL_RESOURCE: Final = _define(quota.TOTAL_RESOURCE, ResourceList)
+UNSCHEDULABLE_RESOURCE: Final = _define(quota.UNSCHEDULABLE_RESOURCE, ResourceList)
+NODE_SELECTOR: Final = _define(own.NODE_SELECTOR, NodeSelector)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
+RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])
 
 JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     NETWORK_TOPOLOGY_SPEC,
+    SUB_GROUPS,
     DEVICE_ALLOCATE_HINT,
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,
@@ -203,7 +229,10 @@ JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     SHARED_WEIGHT,
     QUOTA_NAMESPACES,
     TOTAL_RESOURCE,
+    UNSCHEDULABLE_RESOURCE,
+    NODE_SELECTOR,
     ADMISSION,
+    RESOURCE_KEYS,
     MAX_STRICT_CHECK_RESOURCE_KEYS,
 )
 

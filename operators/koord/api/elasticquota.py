@@ -107,7 +107,7 @@ class ElasticQuotaStatus(Model):
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
     """What is the matter with the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
-    OverEntitlement, MinScaled."""
+    OverEntitlement, MinScaled, UnmanagedUsage."""
     last_valid_spec: KeptSpec | None = None
     """The settings in force while the current ones are invalid."""
 

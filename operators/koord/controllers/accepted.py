@@ -1,4 +1,4 @@
-"""The operators of ElasticQuota, Reservation, Device and ClusterNetworkTopology: validation.
+"""The operators of all custom resources but PodGroup: validation.
 
 Each looks at every object of its kind and says in the condition ``Accepted`` whether the object can
 be used, naming the fields that stand against it. What the resources *do* is decided elsewhere.
@@ -13,6 +13,7 @@ from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.parse import Invalid, Problem, parse
+from koord.api.quotaprofile import ElasticQuotaProfile, find_policy_problems
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
 from koord.controllers.kopfevents import register_events
@@ -26,6 +27,7 @@ INVALID: Final = "Invalid"
 
 RESOURCE_OF_OPERATOR: Final[Mapping[str, type[Resource]]] = {
     "elasticquota": ElasticQuota,
+    "elasticquotaprofile": ElasticQuotaProfile,
     "reservation": Reservation,
     "networktopology": ClusterNetworkTopology,
     "device": Device,
@@ -64,7 +66,11 @@ def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
     parsed = parse(resource, {key: value for key, value in body.items() if key != "status"})
     if isinstance(parsed, Invalid):
         return Verdict(parsed.problems)
-    return Verdict(find_problems(parsed.metadata.annotations))
+    annotations = parsed.metadata.annotations
+    is_profile = resource is ElasticQuotaProfile
+    return Verdict(
+        (*find_problems(annotations), *(find_policy_problems(annotations) if is_profile else ()))
+    )
 
 
 class AcceptedController:

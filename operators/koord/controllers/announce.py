@@ -18,6 +18,8 @@ from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.status import are_same
 from koord.core.reasons import (
     BindFailed,
     InsufficientNodes,
@@ -29,17 +31,21 @@ from koord.core.reasons import (
     Reason,
 )
 from koord.core.topology.book import Topology
+from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
     ObjectRef,
     ref_of_pod,
     ref_of_pod_group,
+    ref_of_profile,
     ref_of_quota,
     ref_of_topology,
 )
+from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.statement import Condition, Statement, format_time
 from koord.kube.status import StatusWriter
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
+from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
 PLACING: Final = "Placing"
 """The action that events are about."""
@@ -131,6 +137,17 @@ class QuotaAnnouncer:
     """Says what the elasticquota operator observes."""
 
     writer: StatusWriter
+    annotations: StatusWriter
+    seen: QuotaTranslator
+
+    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
+        """Set the annotations of these names, without their prefix, and no others."""
+        present = self.seen.recorded_on(quota.uid)
+        made = make_recorded(amounts)
+        if present and are_same(amounts, read_recorded(present)):
+            made = present  # in words of somebody else, perhaps: with zeros, or without
+        if made or present:
+            self.annotations.say(ref_of_quota(quota), Statement(fields=made))
 
     def write_status(
         self,
@@ -141,6 +158,29 @@ class QuotaAnnouncer:
         """Set these fields and conditions of the status, and no others."""
         statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
         self.writer.say(ref_of_quota(quota), statement)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileAnnouncer:
+    """Writes quotas of profiles, and says what becomes of profiles."""
+
+    writer: StatusWriter
+    quotas: RootQuotaWriter
+    seen: QuotaTranslator
+
+    async def write_quota(
+        self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
+    ) -> None:
+        """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
+        meta = None if present is None else self.seen.meta_of(present.uid)
+        await self.quotas.write(profile, quota, present, meta)
+
+    def write_status(
+        self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+        statement = Statement(conditions, {**fields, "observedGeneration": profile.generation})
+        self.writer.say(ref_of_profile(profile), statement)
 
 
 @dataclass(frozen=True, slots=True)

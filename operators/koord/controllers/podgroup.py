@@ -271,7 +271,8 @@ def _conditions(
         message = "; ".join(map(str, problems))
         conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
-    if ConditionType.PLACED not in conditions and obstacle is not None:
+    is_silent = ConditionType.PLACED not in conditions and not status.is_denied
+    if is_silent and obstacle is not None:
         kind = ConditionType.PLACED
         conditions[kind] = Condition(kind, False, str(obstacle.code), render(obstacle))
     return tuple(conditions.values())

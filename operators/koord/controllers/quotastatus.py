@@ -6,7 +6,8 @@ with the demand of one.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -15,15 +16,18 @@ from koord.core.quota.book import QuotaKey
 from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.overuse import find_overuse
-from koord.core.quota.status import Summary, summarise
-from koord.core.quotatexts import write_finding
+from koord.core.quota.status import Summary, are_same, recorded, summarise
+from koord.core.quotatexts import write_failed_hooks, write_finding
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.statement import Condition
 from koord.kube.translate.keptquota import encode_kept
 
-PAUSE_SECONDS: Final = 1.0
-"""Between one look and the next, however much changes."""
+PAUSE_SECONDS: Final = 2.0
+"""Between one look and the next, however much changes: each may cost two writes of a quota."""
+HOOK_FAILED: Final = "HookFailed"
+QUIET_SECONDS: Final = 0.5
+"""Between a change and the look at it: changes come in bursts."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -43,10 +47,17 @@ class QuotaSink(Protocol):
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
 
+    def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
+        """Set the annotations of these names, without their prefix, and no others."""
+
 
 @dataclass(slots=True)
 class QuotaStatusController:
-    """Says of every quota what it uses and may use; ``is_synced`` tells whether that is known."""
+    """Says of every quota what it uses and may use; ``is_synced`` tells whether that is known.
+
+    It does so twice: in the status, and for readers of Koordinator's annotations in those. Where
+    the status is a subresource no write can change both.
+    """
 
     state: ClusterState
     sink: QuotaSink
@@ -55,6 +66,7 @@ class QuotaStatusController:
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
     _failures: OneByOne = field(default_factory=OneByOne)
+    _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -64,10 +76,11 @@ class QuotaStatusController:
     async def run(self) -> None:
         """Observe until cancelled."""
         while True:
+            looked = time.monotonic()
             if self.is_synced():
                 self.look()
             await self._woken.wait()
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(max(QUIET_SECONDS, looked + PAUSE_SECONDS - time.monotonic()))
             self._woken.clear()
 
     def look(self) -> None:
@@ -82,6 +95,17 @@ class QuotaStatusController:
         self._failures.keep(written, lambda key: self._say(key, summaries, over))
         for key in self._said.keys() - written.keys():
             del self._said[key]
+            self._recorded.pop(key, None)
+
+    def _record(
+        self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
+    ) -> None:
+        in_force = self.state.quotas.book.in_force(key)
+        amounts = recorded(summaries[quota.name]) if in_force else {}
+        before = self._recorded.get(key)
+        if before is None or before[0] != quota.uid or not are_same(before[1], amounts):
+            self._recorded[key] = (quota.uid, amounts)
+            self.sink.write_annotations(quota, amounts)
 
     def _say(
         self,
@@ -97,6 +121,7 @@ class QuotaStatusController:
         if self._said.get(key) != said:
             self._said[key] = said
             self.sink.write_status(quota, *statement)
+        self._record(key, quota, summaries)
 
     def _make(
         self,
@@ -110,14 +135,27 @@ class QuotaStatusController:
         summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and in_force.lends
         findings = find_conditions(summary, over, book.problems.get(key), lends=lends)
-        conditions = tuple(
-            Condition(one.kind, one.holds, one.reason, write_finding(one), quota.generation)
-            for one in findings
+        conditions = (
+            *(
+                Condition(one.kind, one.holds, one.reason, write_finding(one), quota.generation)
+                for one in findings
+            ),
+            *self._ask_hooks(quota, summary),
         )
         fields = _make_fields(summary)
         if in_force is not None and key in book.problems:
             fields["lastValidSpec"] = encode_kept(in_force)
         return fields, conditions
+
+    def _ask_hooks(self, quota: QuotaSpec, summary: Summary | None) -> Iterator[Condition]:
+        hooks = self.state.quotas.hooks
+        for one in hooks.augment(summary) if summary and hooks.hooks else ():
+            yield Condition(one.type, one.status, one.reason, one.message, quota.generation)
+        if hooks:
+            failed = bool(hooks.failures)
+            reason = HOOK_FAILED if failed else "HooksWork"
+            text = write_failed_hooks(hooks)
+            yield Condition(HOOK_FAILED, failed, reason, text, quota.generation)
 
 
 def _make_fields(summary: Summary | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from koord.core import reasons as r
 from koord.core.quota.conditions import Finding, QuotaCondition
 from koord.core.quota.fault import InvalidQuota, QuotaFault
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.overuse import Overuse
 from koord.core.units import format_amount
 
@@ -18,9 +19,9 @@ _Amounts = tuple[tuple[str, int], ...]
 
 def insufficient_entitlement(reason: r.InsufficientEntitlement) -> str:
     """Say that the fair share is used up."""
+    way_out = _offered(reason) or "it gets more when other quotas want less or nodes are added"
     return (
-        f"quota {reason.quota} is entitled to {_short(reason)}; it gets more when other quotas "
-        f"want less or nodes are added ({_insufficient(reason)})"
+        f"quota {reason.quota} is entitled to {_short(reason)}; {way_out} ({_insufficient(reason)})"
     )
 
 
@@ -28,14 +29,18 @@ def insufficient_max(reason: r.InsufficientMax) -> str:
     """Say that max would be exceeded."""
     is_too_large = any(one.asked > one.limit for one in reason.shortages)
     way_out = "raise its max" if is_too_large else "raise its max or wait for its own pods to end"
+    offered = _offered(reason)
+    if offered:
+        way_out = f"{way_out}, which does not help alone: {offered}"
     return f"quota {reason.quota} may use {_short(reason)}; {way_out} ({_insufficient(reason)})"
 
 
 def ancestor_insufficient(reason: r.AncestorInsufficient) -> str:
     """Say which quota above has not enough."""
-    topo = " ".join(reason.topo)
+    topo, offered = " ".join(reason.topo), _offered(reason)
     return (
-        f"quota {reason.quota}, above {reason.topo[-1]}, may use {_short(reason)} "
+        f"quota {reason.quota}, above {reason.topo[-1]}, may use {_short(reason)}"
+        f"{offered and f'; {offered}'} "
         f"(Insufficient quotas, quotaNameTopo: [{topo}], {_details(reason)})"
     )
 
@@ -105,6 +110,15 @@ def write_finding(finding: Finding) -> str:
     return holds.format(amounts=amounts) if finding.holds else absent
 
 
+def write_failed_hooks(hooks: Hooks) -> str:
+    """Write which hooks failed since the start, and how at last."""
+    failed = "; ".join(
+        f"hook {name} failed in {operation} ({failure.last})"
+        for (name, operation), failure in sorted(hooks.failures.items())
+    )
+    return f"{failed}: what it checks is let through" if failed else "no hook has failed"
+
+
 def write_overuse(over: Sequence[Overuse]) -> str:
     """Write what a quota uses too much of."""
     uses = "; ".join(
@@ -129,6 +143,16 @@ def _short(reason: r.QuotaExceeded) -> str:
         f"{format_amount(one.resource, one.asked)} more"
         for one in reason.shortages
     )
+
+
+def _offered(reason: r.QuotaExceeded) -> str:
+    """Say that the nodes offer too little, whatever quotas say; empty if they offer enough."""
+    scarce = ", ".join(
+        f"{format_amount(one.resource, max(one.offered, 0))} {one.resource}"
+        for one in reason.shortages
+        if one.offered is not None
+    )
+    return scarce and f"the nodes that quotas share offer {scarce} in all: add nodes"
 
 
 def _insufficient(reason: r.QuotaExceeded) -> str:
@@ -180,6 +204,10 @@ _FINDINGS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
     QuotaCondition.MIN_SCALED: (
         "is guaranteed {amounts} less than its min: there is less than is guaranteed in all",
         "is guaranteed its min",
+    ),
+    QuotaCondition.UNMANAGED_USAGE: (
+        "{amounts} are used by pods that others placed without asking; gate such pods",
+        "its pods were placed here",
     ),
 }
 """What is said of a condition that holds, and of one that does not."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
-from koord.core.gang.model import BadValue, DeprecatedKey, GangKey
+from koord.core.gang.model import BadValue, DeprecatedKey, GangKey, OnMemberFailure
 from koord.core.quota.fault import InvalidQuota
 
 
@@ -38,6 +38,7 @@ class ReasonCode(StrEnum):
     PARTIALLY_BOUND = "PartiallyBound"
     BIND_FAILED = "BindFailed"
     BELOW_MIN = "BelowMin"
+    RESTARTING_GANG = "RestartingGang"
     NOT_DEGRADED = "AtStrength"
     SCHEDULE_TIMEOUT = "ScheduleTimeout"
     WITHIN_TIME = "WithinTime"
@@ -356,6 +357,17 @@ class BelowMin:
     code: ClassVar = ReasonCode.BELOW_MIN
     bound: int
     min_member: int
+    policy: OnMemberFailure = OnMemberFailure.REPLACE
+
+
+@dataclass(frozen=True, slots=True)
+class RestartingGang:
+    """What is left of a gang is evicted: members were lost, or released ones got no node."""
+
+    code: ClassVar = ReasonCode.RESTARTING_GANG
+    lost: int
+    unbound: int
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,12 +397,16 @@ class WithinTime:
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``."""
+    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
+
+    ``offered`` is what there is to share out in all, if even that is too little.
+    """
 
     resource: str
     limit: int
     used: int
     asked: int
+    offered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,6 +531,7 @@ Reason: TypeAlias = (
     | PartiallyBound
     | BindFailed
     | BelowMin
+    | RestartingGang
     | AtStrength
     | ScheduleTimeout
     | WithinTime

@@ -25,9 +25,11 @@ from koord.core.placement.table import NodeTable
 from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
 from koord.core.plan import Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.quota.book import QuotaKey
+from koord.core.quota.book import QuotaKey, key_of
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.quota.profilebook import ProfileBook
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import Topology, TopologyBook
 from koord.core.units import Amounts
@@ -36,7 +38,9 @@ from koord.core.units import Amounts
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
-    def __init__(self, *, compat: bool = False, limits_by_share: bool = True) -> None:
+    def __init__(
+        self, *, compat: bool = False, limits_by_share: bool = True, hooks: Hooks | None = None
+    ) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
         self.doomed: set[str] = set()
@@ -45,6 +49,7 @@ class ClusterState:
         self.book = GangBook(compat=compat)
         self.topologies = TopologyBook()
         self.attraction = Attraction()
+        self.profiles = ProfileBook()
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
@@ -55,8 +60,8 @@ class ClusterState:
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        rules = KOORDINATOR if compat else QuotaRules()
-        self.quotas = QuotaKeeper(replace(rules, limits_by_share=limits_by_share))
+        rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
+        self.quotas = QuotaKeeper(rules, hooks=hooks)
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -104,6 +109,10 @@ class ClusterState:
         if self._quota_feed is None:
             self._quota_feed = self.feed()
         changes = self._quota_feed.drain()
+        if quotas.book.registry.specs:
+            # Whether a change of a quota is valid may depend on the pods that it has by now.
+            self._count_for_quotas(changes)
+            changes = Changes()
         moved = quotas.settle()
         for one in self.pods.values() if moved else ():
             if (one.quota, one.namespace) in moved:
@@ -111,6 +120,11 @@ class ClusterState:
                     changes.singles.add(one.uid)
                 else:
                     changes.gangs.add(one.gang.key)
+        self._count_for_quotas(changes)
+        return quotas.hooks.bind(Ledger(quotas.solve(self.used_on), quotas.rules))
+
+    def _count_for_quotas(self, changes: Changes) -> None:
+        quotas = self.quotas
         quotas.count_gangs(changes.gangs, self.book)
         for uid in changes.singles:
             pod = self.pods.get(uid)
@@ -118,7 +132,6 @@ class ClusterState:
                 quotas.usage.remove(uid)
             elif pod.gang is None:
                 quotas.count_pod(pod)
-        return Ledger(quotas.solve(self.used_on), quotas.rules)
 
     def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
@@ -218,6 +231,7 @@ class ClusterState:
         if before == node:
             return
         self.quotas.upsert_node(node)
+        self.profiles.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node)
         self.topologies.upsert_node(row, node.name, node.labels)
@@ -231,6 +245,7 @@ class ClusterState:
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
         self.quotas.remove_node(name)
+        self.profiles.remove_node(name)
         row = self.table.remove(name)
         if row is None:
             return
@@ -252,7 +267,10 @@ class ClusterState:
 
     def upsert_quota(self, quota: QuotaSpec) -> None:
         """Take in an ElasticQuota as observed."""
+        before = self.quotas.book.written.get(key_of(quota))
         self.quotas.book.upsert(quota)
+        if quota.selector != (before and before.selector):
+            self._changes.is_regrouped = True
 
     def remove_quota(self, key: QuotaKey) -> None:
         """Forget an ElasticQuota that is gone."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import Profile
 from koord.core.topology.book import Topology
 
 
@@ -48,6 +49,13 @@ def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
     return ObjectRef(
         version, "ElasticQuota", "elasticquotas", quota.name, quota.uid, quota.namespace
     )
+
+
+def ref_of_profile(profile: Profile) -> ObjectRef:
+    """Return the reference of an ElasticQuotaProfile."""
+    version, kind = "quota.koordinator.sh/v1alpha1", "ElasticQuotaProfile"
+    plural = "elasticquotaprofiles"
+    return ObjectRef(version, kind, plural, profile.name, profile.uid, profile.namespace)
 
 
 def ref_of_topology(topology: Topology) -> ObjectRef:

@@ -10,6 +10,7 @@ from koord.core.nodes import Namespace, Node
 from koord.core.placement.volumes import Claim, StorageClass, Volume
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import Profile
 from koord.core.topology.book import Topology
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
@@ -17,6 +18,7 @@ from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.namespaces import translate_namespace
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.translate.volumes import (
@@ -32,6 +34,7 @@ from koord.kube.wire import (
     WireNode,
     WirePod,
     WirePodGroup,
+    WireQuotaProfile,
     WireStorageClass,
     WireTopology,
     WireVolume,
@@ -45,6 +48,7 @@ VOLUMES_PATH: Final = "/api/v1/persistentvolumes"
 STORAGE_CLASSES_PATH: Final = "/apis/storage.k8s.io/v1/storageclasses"
 POD_GROUPS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups"
 QUOTAS_PATH: Final = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+PROFILES_PATH: Final = "/apis/quota.koordinator.sh/v1alpha1/elasticquotaprofiles"
 TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
 NATIVE_POD_GROUPS_PATH: Final = f"/apis/{NATIVE_VERSION}/podgroups"
 
@@ -116,6 +120,20 @@ def quota_source(
     return Source(
         QUOTAS_PATH,
         WireElasticQuota,
+        translator.translate,
+        translator.forget,
+        reject,
+        absent_on=(NotFound,),
+    )
+
+
+def profile_source(
+    translator: ProfileTranslator, reject: Reject
+) -> Source[WireQuotaProfile, Profile]:
+    """Every ElasticQuotaProfile; none where the kind is not installed."""
+    return Source(
+        PROFILES_PATH,
+        WireQuotaProfile,
         translator.translate,
         translator.forget,
         reject,

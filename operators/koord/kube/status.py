@@ -1,5 +1,7 @@
 """Writes status: only what is new, not too often, and never for an object that is another by now.
 
+What Koordinator keeps in annotations beside the status is written in the same way.
+
 Statements about one object are collected until none has come for a moment, the latest wins, and
 what stands in the object already is not written. After a restart nothing is written anew: what the
 object showed last is what a statement is compared with, until this writer has written it itself.
@@ -26,14 +28,14 @@ PATIENCE_SECONDS: Final = 1.5
 YIELD_SECONDS: Final = 2.0
 """How much longer a statement makes room for writes that pods wait for, if it may."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
-MAX_INVALID: Final = 6
+MAX_INVALID: Final = 10
 """Attempts at what the server calls invalid: what other managers say is judged with it."""
 MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
 
 Present: TypeAlias = Callable[[ObjectRef], Mapping[str, Any] | None]
-"""Returns the status that an object was last seen with; None if it is known to be gone.
+"""Returns the status (or the annotations) that an object was last seen with; None if it is gone.
 
 The server does not compare uids when a status is applied to a custom resource, so this is what
 keeps a recreated object from getting the status of the one before.
@@ -46,11 +48,18 @@ class Form:
 
     media: Media
     params: Mapping[str, str]
+    is_annotated: bool = False
+    """The fields of a statement are annotations instead, and so texts; it has no conditions."""
 
 
 def applied_by(manager: str) -> Form:
     """Server-side apply: the manager owns what it says, and takes back what it no longer says."""
     return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"})
+
+
+def annotated_by(manager: str) -> Form:
+    """Server-side apply of annotations, by a manager of their own."""
+    return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"}, is_annotated=True)
 
 
 MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
@@ -101,7 +110,7 @@ class StatusWriter:
         self._client = client
         self._form = form
         self._present = present
-        self._suffix = "/status" if has_subresource else ""
+        self._suffix = "/status" if has_subresource and not form.is_annotated else ""
         self._is_busy = is_busy
         self._wall_clock = wall_clock
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
@@ -172,12 +181,15 @@ class StatusWriter:
             return
         if status == written:
             status = render(statement, present, now)
-        body = {
+        body: dict[str, Any] = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,
             "metadata": {"name": ref.name, "uid": ref.uid},
-            "status": status,
         }
+        if self._form.is_annotated:
+            body["metadata"]["annotations"] = status
+        else:
+            body["status"] = status
         path = ref.path + self._suffix
         await self._client.patch(path, body, self._form.media, self._form.params)
         self.stats.written += 1

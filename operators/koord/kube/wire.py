@@ -254,6 +254,14 @@ class WireElasticQuota(Struct, gc=False):
     status: Raw = Raw()
 
 
+class WireQuotaProfile(Struct, gc=False):
+    """An ElasticQuotaProfile; spec and status stay raw."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+
 class TopologyLayer(Struct, rename="camel", gc=False):
     """One entry of ``spec.networkTopologySpec``."""
 

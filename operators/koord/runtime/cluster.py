@@ -19,6 +19,7 @@ from koord.kube.sources import (
     node_source,
     pod_group_source,
     pod_source,
+    profile_source,
     quota_source,
     storage_class_source,
     topology_source,
@@ -27,6 +28,7 @@ from koord.kube.sources import (
 from koord.kube.store import Change, Deleted, HasMeta
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 
@@ -36,6 +38,7 @@ PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
 QUOTAS: Final = "elasticquotas"
+PROFILES: Final = "elasticquotaprofiles"
 TOPOLOGIES: Final = "clusternetworktopologies"
 NAMESPACES: Final = "namespaces"
 CLAIMS: Final = "persistentvolumeclaims"
@@ -47,6 +50,7 @@ ALL_KINDS: Final = (
     NODES,
     POD_GROUPS,
     QUOTAS,
+    PROFILES,
     TOPOLOGIES,
     NAMESPACES,
     CLAIMS,
@@ -66,6 +70,7 @@ class Translators(NamedTuple):
     pod_groups: PodGroupTranslator
     quotas: QuotaTranslator
     topologies: TopologyTranslator
+    profiles: ProfileTranslator
 
 
 class ClusterReader:
@@ -79,14 +84,12 @@ class ClusterReader:
         client: Client,
         translators: Translators,
         kinds: Sequence[str],
-        *,
-        compat: bool = False,
-        limits_by_share: bool = True,
+        state: ClusterState,
     ) -> None:
-        self.state = ClusterState(compat=compat, limits_by_share=limits_by_share)
+        self.state = state
         self.listeners: list[Callable[[], None]] = []
         self._client = client
-        self._pods, self._pod_groups, self._quotas, self._topologies = translators
+        self._pods, self._pod_groups, self._quotas, self._topologies, self._profiles = translators
         makers = self._make_reflectors()
         self.reflectors: Mapping[str, Reflector[Any, Any]] = {
             kind: makers[kind]() for kind in kinds
@@ -129,6 +132,11 @@ class ClusterReader:
                 quota_source(self._quotas, make(QUOTAS)),
                 state.upsert_quota,
                 lambda quota: state.remove_quota(key_of(quota)),
+            ),
+            PROFILES: lambda: self._reflect(
+                profile_source(self._profiles, make(PROFILES)),
+                state.profiles.upsert,
+                lambda profile: state.profiles.remove(profile.key),
             ),
             NATIVE_POD_GROUPS: lambda: self._reflect(
                 native_pod_group_source(self._pod_groups.defaults, make(NATIVE_POD_GROUPS)),

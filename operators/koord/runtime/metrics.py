@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Outcome
@@ -34,6 +35,7 @@ from koord.runtime.collectors import (
     StatusCollector,
     WritingStatus,
 )
+from koord.runtime.hooks import HookCollector
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -110,6 +112,10 @@ class Metrics:
     def watch_status_writers(self, writers: Sequence[tuple[str, WritingStatus]]) -> None:
         """Read these writers, each with the plural of its resource, at every scrape."""
         self.registry.register(StatusCollector(writers))
+
+    def watch_hooks(self, hooks: Hooks) -> None:
+        """Read the failures of these hooks at every scrape."""
+        self.registry.register(HookCollector(hooks))
 
     def watch_events(self, recorder: Recording) -> None:
         """Read this recorder at every scrape."""

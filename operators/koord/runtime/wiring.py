@@ -21,6 +21,7 @@ from koord.controllers.announce import (
     AcceptedAnnouncer,
     PlacementAnnouncer,
     PodGroupAnnouncer,
+    ProfileAnnouncer,
     QuotaAnnouncer,
     RevokeAnnouncer,
     TopologyAnnouncer,
@@ -29,17 +30,23 @@ from koord.controllers.networktopology import TopologyController
 from koord.controllers.placement import PlacementController
 from koord.controllers.podgroup import PodGroupController
 from koord.controllers.quotaaudit import QuotaAudit
+from koord.controllers.quotaprofile import ProfileController
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.restart import GangRestarts
 from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
+from koord.core.quota.hooks import Hooks
+from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
-from koord.kube.status import MERGED, Form, Present, StatusWriter, applied_by
+from koord.kube.rootquota import RootQuotaWriter
+from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.runtime.cluster import (
@@ -48,11 +55,13 @@ from koord.runtime.cluster import (
     NODES,
     POD_GROUPS,
     PODS,
+    PROFILES,
     QUOTAS,
     TOPOLOGIES,
     ClusterReader,
     Translators,
 )
+from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.quotapage import describe_quotas
@@ -64,12 +73,14 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "placement"
 POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
+PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
 OPERATORS: Final = (PLACEMENT, POD_GROUP, *RESOURCE_OF_OPERATOR)
 _READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    PLACEMENT: ALL_KINDS,
+    PLACEMENT: tuple(kind for kind in ALL_KINDS if kind != PROFILES),
     POD_GROUP: (PODS, NODES, POD_GROUPS, TOPOLOGIES),
     QUOTA: (PODS, NODES, POD_GROUPS, QUOTAS),
+    PROFILE: (NODES, QUOTAS, PROFILES),
     TOPOLOGY: (NODES, TOPOLOGIES),
 }
 """What each operator reflects; the others read their own resource by Kopf alone."""
@@ -94,8 +105,8 @@ class Parts:
     """Everything that one process is made of.
 
     ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
-    synced. ``has_subresource`` tells whether PodGroups have a status subresource here,
-    ``has_native`` whether Kubernetes' own are served.
+    synced. ``without_subresource`` names custom resources whose definition, which is not ours, has
+    no status subresource; ``has_native`` tells whether Kubernetes' own are served.
     """
 
     def __init__(
@@ -104,7 +115,7 @@ class Parts:
         settings: Settings,
         operators: Collection[str],
         *,
-        has_subresource: bool,
+        without_subresource: Collection[str] = (),
         has_native: bool = False,
     ) -> None:
         defaults = GangDefaults(settings.default_wait_seconds, settings.default_match_policy)
@@ -114,24 +125,32 @@ class Parts:
         """Every status writer, with the plural of the resource that it writes."""
         self._client = client
         self._settings = settings
-        self._has_subresource = has_subresource
+        self._without_subresource = without_subresource
         self._loop = asyncio.get_running_loop()
         self._pods = PodTranslator(settings.scheduler_name, defaults)
         self._groups = PodGroupTranslator(defaults)
         self._quotas = QuotaTranslator()
         self._topologies = TopologyTranslator()
+        self._profiles = ProfileTranslator()
+        hooks = load_hooks() if {PLACEMENT, QUOTA} & set(operators) else Hooks()
         self.reader = ClusterReader(
             client,
-            Translators(self._pods, self._groups, self._quotas, self._topologies),
+            Translators(self._pods, self._groups, self._quotas, self._topologies, self._profiles),
             kinds_of(operators, has_native=has_native),
-            compat=settings.compat is Compat.KOORDINATOR,
-            limits_by_share=settings.elastic_quota.enable_runtime_quota,
+            ClusterState(
+                compat=settings.compat is Compat.KOORDINATOR,
+                limits_by_share=settings.elastic_quota.enable_runtime_quota,
+                hooks=hooks,
+            ),
         )
+        self.metrics.watch_hooks(hooks)
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
         if QUOTA in operators:
             self._make_quota_status()
+        if PROFILE in operators:
+            self._make_profiles()
         if PLACEMENT in operators or QUOTA in operators:
             self._make_audit()
         if TOPOLOGY in operators:
@@ -191,21 +210,20 @@ class Parts:
         events = EventRecorder(
             self._client, "koord-placement", socket.gethostname(), is_busy=self._is_binding
         )
-        reports = WaitReports(
-            state=self.reader.state,
-            announcer=PlacementAnnouncer(
-                pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
-                pod_groups=self._make_group_writer("koord-placement"),
-                events=events,
-            ),
-            clock=time.monotonic,
+        announcer = PlacementAnnouncer(
+            pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
+            pod_groups=self._make_group_writer("koord-placement"),
+            events=events,
         )
+        state, clock = self.reader.state, time.monotonic
+        reports = WaitReports(state=state, announcer=announcer, clock=clock)
         placement = PlacementController(
             state=self.reader.state,
             binder=self._binder,
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
+            restarts=GangRestarts(state, Evictor(self._client, time.time), announcer, clock),
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             wall_clock=time.time,
@@ -247,17 +265,42 @@ class Parts:
         return controller
 
     def _make_quota_status(self) -> None:
-        writer = self._make_writer(
-            QUOTAS, applied_by("koord-quota"), lambda ref: self._quotas.status_of(ref.uid)
+        status = self._make_writer(
+            QUOTAS,
+            applied_by("koord-quota"),
+            lambda ref: self._quotas.status_of(ref.uid),
+            yields=True,
+        )
+        annotations = self._make_writer(
+            QUOTAS,
+            annotated_by("koord-quota-annotations"),
+            lambda ref: self._quotas.recorded_on(ref.uid),
+            yields=True,
         )
         controller = QuotaStatusController(
             state=self.reader.state,
-            sink=QuotaAnnouncer(writer),
+            sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         self.metrics.watch_quotas(lambda: controller.summaries)
+
+    def _make_profiles(self) -> None:
+        writer = self._make_writer(
+            PROFILES,
+            applied_by("koord-elasticquotaprofile-tree"),
+            lambda ref: self._profiles.status_of(ref.uid),
+            yields=True,
+        )
+        controller = ProfileController(
+            state=self.reader.state,
+            sink=ProfileAnnouncer(writer, RootQuotaWriter(self._client), self._quotas),
+            is_synced=lambda: not self.reader.unsynced(),
+            clock=time.monotonic,
+        )
+        self.background.append(controller.run)
+        self.reader.listeners.append(controller.wake)
 
     def _make_audit(self) -> None:
         audit = QuotaAudit(
@@ -273,6 +316,7 @@ class Parts:
             TOPOLOGIES,
             applied_by("koord-networktopology-tree"),
             lambda ref: self._topologies.status_of(ref.uid),
+            yields=True,
         )
         controller = TopologyController(
             state=self.reader.state, sink=TopologyAnnouncer(writer), clock=time.monotonic
@@ -297,7 +341,6 @@ class Parts:
             POD_GROUPS,
             applied_by(manager),
             lambda ref: self._groups.status_of(ref.uid),
-            has_subresource=self._has_subresource,
             yields=yields,
         )
 
@@ -307,14 +350,13 @@ class Parts:
         form: Form,
         present: Present,
         *,
-        has_subresource: bool = True,
         yields: bool = False,
     ) -> StatusWriter:
         writer = StatusWriter(
             self._client,
             form,
             present,
-            has_subresource=has_subresource,
+            has_subresource=resource not in self._without_subresource,
             is_busy=self._is_binding if yields else _is_never_busy,
         )
         self._writers.append((resource, writer))

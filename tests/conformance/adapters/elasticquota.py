@@ -711,7 +711,7 @@ def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
         for profile in case["profiles"]
         if spec and spec.tree_id and profile["treeId"] == spec.tree_id
     ]
-    confined = confine(terms, selectors[0] if selectors else None)
+    confined = confine(terms or None, *selectors[:1]) if selectors else terms
     return {
         "requiredNodeSelectorTerms": [
             [

@@ -15,8 +15,9 @@ from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up
 from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
-from koord.core.quota.model import Charge, QuotaName
+from koord.core.quota.model import Charge, QuotaName, TreeId
 from koord.core.quota.pack import Packing, PendingUnit, pack
+from koord.core.quota.profile import confine
 from koord.core.quota.wake import has_more_room
 from koord.core.reasons import (
     AncestorInsufficient,
@@ -72,6 +73,25 @@ class QuotaGate:
         self._packing: Packing | None = None
         self._newest = 0.0
         self._charges: dict[tuple[QuotaName, PodShape, bool], Charge] = {}
+        self._pools = keeper.pools()
+        self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
+
+    @property
+    def confines(self) -> bool:
+        """Whether there are trees whose pods may go to some nodes only."""
+        return bool(self._pools)
+
+    def confine(self, pod: Pod) -> PodShape:
+        """Return the shape of a pod, on the nodes of the tree that its quota is in."""
+        spec = self._keeper.book.registry.get(self._keeper.quota_of(pod))
+        if spec is None or spec.tree_id not in self._pools:
+            return pod.shape
+        key = (spec.tree_id, pod.shape)
+        confined = self._confined.get(key)
+        if confined is None:
+            terms = confine(pod.shape.terms, *self._pools[spec.tree_id])
+            confined = self._confined[key] = replace(pod.shape, terms=terms)
+        return confined
 
     def checkpoint(self) -> Checkpoint:
         """Return a mark to roll back to."""

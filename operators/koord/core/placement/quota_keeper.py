@@ -14,6 +14,7 @@ from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
     DEFAULT_TREE,
@@ -26,6 +27,7 @@ from koord.core.quota.registry import Facts
 from koord.core.quota.solve import Snapshot, Solution, solve
 from koord.core.quota.usage import PodUse, UsageBook
 from koord.core.reasons import Reached
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -40,10 +42,16 @@ Claim: TypeAlias = tuple[str, str]
 class QuotaKeeper:
     """Quotas in force, what their pods ask and use, and what each is entitled to."""
 
-    def __init__(self, rules: QuotaRules | None = None, *, book: QuotaBook | None = None) -> None:
+    def __init__(
+        self,
+        rules: QuotaRules | None = None,
+        book: QuotaBook | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.rules = rules or QuotaRules()
+        self.hooks = hooks or Hooks()
         self.book = book or QuotaBook(self.rules)
-        self.usage = UsageBook(self.rules)
+        self.usage = self._make_usage()
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
         self.barred: dict[QuotaName, UnitKey] = {}
@@ -64,6 +72,9 @@ class QuotaKeeper:
         self._uncounted: dict[str, Exception] = {}
         """Pod -> the defect that keeps it from being counted; it counts as it did before."""
         self._solved = 0
+
+    def _make_usage(self) -> UsageBook:
+        return UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
 
     @property
     def is_in_use(self) -> bool:
@@ -98,11 +109,22 @@ class QuotaKeeper:
         found = find_quota(*claim, book.registry, self.rules, book.is_written)
         return found[0] if found else DEFAULT
 
+    def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
+        """Return where pods may go, of each tree that is confined to some nodes."""
+        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        for spec in self.book.registry.specs.values():
+            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
+                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+
     def settle(self) -> frozenset[Claim]:
         """Bring quotas into force; return the claims of pods that now lead to another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
+        in_force = dict(self.book.registry.specs) if self.hooks.hooks else {}
         self.book.settle(Facts(labels=usage.keys(), used=used))
+        if self.hooks.hooks:
+            self.hooks.tell_quotas(in_force, self.book.registry.specs)
         if self.book.bindings == self._bindings:
             return frozenset()
         self._bindings = self.book.bindings
@@ -113,7 +135,7 @@ class QuotaKeeper:
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
-        self.usage = UsageBook(self.rules)
+        self.usage = self._make_usage()
         self._members.clear()
         self.solutions = {}
         self._open = None
@@ -157,6 +179,7 @@ class QuotaKeeper:
                 is_used=is_used,
                 is_ready=is_whole and not is_held,
                 is_fixed=pod.is_fixed,
+                is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
         )
 
@@ -200,7 +223,7 @@ class QuotaKeeper:
         }
 
     def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
-        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values())
+        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values(), self.rules)
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         return totals
 

@@ -112,7 +112,8 @@ class Snapshot:
 
     def shape_of(self, pod: Pod) -> PodShape:
         """Return the shape of a pod with what only the cluster can tell; equal ones are one."""
-        shape = pod.shape
+        is_confined = self.quotas is not None and self.quotas.confines
+        shape = self.quotas.confine(pod) if self.quotas and is_confined else pod.shape
         if shape.constraints is not None:
             self.around.note(shape.constraints)
         elif self.around.is_quiet and not pod.claims:
@@ -127,7 +128,7 @@ class Snapshot:
 
     def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
         """Return :meth:`shape_of` of each; what they ask of others has been noted."""
-        if not self.around.is_quiet:
+        if not self.around.is_quiet or (self.quotas is not None and self.quotas.confines):
             return [self.shape_of(pod) for pod in pods]
         return [self.shape_of(pod) if pod.claims else pod.shape for pod in pods]
 

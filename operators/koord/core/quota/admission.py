@@ -99,7 +99,7 @@ def _find_refusal(ledger: Ledger, charge: Charge, rules: QuotaRules) -> QuotaRef
     return (
         check_limit(account, request, rules)
         or check_fixed(account, fixed)
-        or _check_others(ledger, charge)
+        or check_others(ledger, charge)
         or _check_above(ledger, account, request, rules)
     )
 
@@ -107,15 +107,20 @@ def _find_refusal(ledger: Ledger, charge: Charge, rules: QuotaRules) -> QuotaRef
 def check_limit(
     account: Account, request: Amounts, rules: QuotaRules
 ) -> InsufficientEntitlement | InsufficientMax | None:
-    """Check what is used and asked against the limit of the quota itself."""
+    """Check what is used and asked against the limit of the quota itself.
+
+    Max is not to blame for a resource of which there is nothing at all.
+    """
     balance = Balance(account.limit(rules), account.used, request)
     keys = balance.excess(only_asked=not rules.checks_unasked)
     if not keys:
         return None
     topo = (account.spec.name,)
-    if Balance(account.spec.max, account.used, request).excess():
-        return InsufficientMax(topo, *_numbers(balance, keys))
-    return InsufficientEntitlement(topo, *_numbers(balance, keys))
+    numbers = _numbers(balance, keys, account.capacity)
+    beyond = Balance(account.spec.max, account.used, request).excess()
+    if any(account.capacity is None or account.capacity.get(key, 0) > 0 for key in beyond):
+        return InsufficientMax(topo, *numbers)
+    return InsufficientEntitlement(topo, *numbers)
 
 
 def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | None:
@@ -127,13 +132,16 @@ def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | Non
     return NonPreemptibleOverMin((account.spec.name,), *_numbers(balance, keys))
 
 
-def check_ancestor(topo: tuple[QuotaName, ...], balance: Balance) -> AncestorInsufficient | None:
+def check_ancestor(
+    topo: tuple[QuotaName, ...], balance: Balance, capacity: Amounts | None = None
+) -> AncestorInsufficient | None:
     """Check a request against a quota above; ``topo`` leads from there down to the pod's quota."""
     keys = balance.excess()
-    return AncestorInsufficient(topo, *_numbers(balance, keys)) if keys else None
+    return AncestorInsufficient(topo, *_numbers(balance, keys, capacity)) if keys else None
 
 
-def _check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+def check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+    """Ask the checks that others have registered."""
     for name, check in ledger.checks.items():
         error = check(charge)
         if error:
@@ -150,7 +158,7 @@ def _check_above(
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))
         balance = Balance(above.limit(rules), above.used, request)
-        refusal = check_ancestor(topo, balance)
+        refusal = check_ancestor(topo, balance, above.capacity)
         if refusal is not None:
             return refusal
     return None
@@ -160,11 +168,17 @@ _Amounts: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def _numbers(
-    balance: Balance, keys: Iterable[str]
+    balance: Balance, keys: Iterable[str], capacity: Amounts | None = None
 ) -> tuple[tuple[QuotaShortage, ...], _Amounts, _Amounts, _Amounts]:
     """Return the fields of a refusal after its ``topo``."""
     limit, used, request = balance
-    short = (QuotaShortage(key, limit[key], used.get(key, 0), request.get(key, 0)) for key in keys)
+    short = []
+    for key in keys:
+        needed = used.get(key, 0) + request.get(key, 0)
+        most = None if capacity is None else capacity.get(key, 0)
+        offered = most if most is not None and most < needed else None
+        asked = request.get(key, 0)
+        short.append(QuotaShortage(key, limit[key], used.get(key, 0), asked, offered))
     return tuple(short), _sorted(limit), _sorted(used), _sorted(request)
 
 

@@ -96,6 +96,10 @@ class QuotaBook:
         """Whether any object claims a name, in force or not."""
         return bool(self._claims.get(name))
 
+    def claimants(self, name: QuotaName) -> tuple[QuotaSpec, ...]:
+        """Return the objects of a name as written, whatever their namespace."""
+        return tuple(self._written[key] for key in sorted(self._claims.get(name, ())))
+
     def problem_of(self, name: QuotaName) -> InvalidQuota | None:
         """Return what is wrong with the oldest object of a name."""
         keys = sorted(self._claims.get(name, ()), key=self._age)

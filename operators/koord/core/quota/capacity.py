@@ -10,6 +10,7 @@ from koord.core.nodes import Node
 from koord.core.quota.model import DEFAULT_TREE, QuotaRules, QuotaSpec, TreeId
 from koord.core.units import Amounts
 
+_OURS = QuotaRules()
 _NOT_READY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
@@ -46,10 +47,19 @@ def subtract(total: Amounts, *parts: Amounts) -> dict[str, int]:
     return left
 
 
-def tree_totals(nodes: Amounts, specs: Iterable[QuotaSpec]) -> dict[TreeId, dict[str, int]]:
-    """Return the capacity of every tree, given what all counted nodes offer together."""
+def tree_totals(
+    nodes: Amounts, specs: Iterable[QuotaSpec], rules: QuotaRules = _OURS
+) -> dict[TreeId, dict[str, int]]:
+    """Return the capacity of every tree, given what all counted nodes offer together.
+
+    Where nodes that take no pods are not among them, neither is that part of a tree's capacity.
+    """
     roots = [spec for spec in specs if spec.tree_id != DEFAULT_TREE and spec.is_tree_root]
-    taken = [spec.total for spec in roots if not spec.ignores_default_tree]
+    taken = [
+        subtract(spec.total, spec.unschedulable) if rules.counts_open_nodes_only else spec.total
+        for spec in roots
+        if not spec.ignores_default_tree
+    ]
     totals = {DEFAULT_TREE: subtract(nodes, *taken)}
     for spec in roots:
         totals[spec.tree_id] = add_up((totals.get(spec.tree_id, {}), spec.total))

@@ -1,4 +1,4 @@
-"""What is the matter with a quota, as conditions: in force, borrowing, lending, over, scaled.
+"""What is the matter with a quota, as conditions: in force, borrowing, lending, over and so on.
 
 A condition lists the resources that it is about, with how much of each. Texts are made elsewhere.
 """
@@ -28,6 +28,8 @@ class QuotaCondition(StrEnum):
     """More is used than the quota is entitled to now."""
     MIN_SCALED = "MinScaled"
     """There is less to share out than is guaranteed in all: less is guaranteed than written."""
+    UNMANAGED_USAGE = "UnmanagedUsage"
+    """Pods of the quota run that somebody else placed: its limits do not hold for those."""
 
 
 ABSENT: Final[Mapping[QuotaCondition, str]] = {
@@ -37,6 +39,7 @@ ABSENT: Final[Mapping[QuotaCondition, str]] = {
     QuotaCondition.LENDING: "NothingLent",
     QuotaCondition.OVER_ENTITLEMENT: "WithinEntitlement",
     QuotaCondition.MIN_SCALED: "MinInFull",
+    QuotaCondition.UNMANAGED_USAGE: "AllManaged",
 }
 """The reason of a condition that does not hold; one that holds has its type for a reason."""
 
@@ -79,6 +82,10 @@ def find_conditions(
         _find(
             QuotaCondition.MIN_SCALED,
             {key: low - least.get(key, 0) for key, low in summary.min.items()},
+        ),
+        _find(
+            QuotaCondition.UNMANAGED_USAGE,
+            {key: summary.unmanaged.get(key, 0) for key in summary.max},
         ),
     )
 

@@ -33,6 +33,8 @@ class Account:
     used: dict[str, int]
     fixed_used: dict[str, int]
     path: tuple[QuotaName, ...]
+    capacity: Amounts | None = None
+    """What its tree has to share out in all; None if nobody says."""
 
     def limit(self, rules: QuotaRules) -> Amounts:
         """Return what the quota may use in all."""
@@ -131,4 +133,5 @@ def _open(solution: Solution, name: QuotaName) -> Account:
         {key: column[row] for key, column in solution.used_with_children.items() if column[row]},
         dict(solution.fixed_used_with_children.get(name, {})),
         tree.path(name)[:-1],
+        solution.snapshot.total,
     )

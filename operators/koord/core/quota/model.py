@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from koord.core.selectors import LabelSelector
 from koord.core.units import Amounts
 
 QuotaName: TypeAlias = str
@@ -33,8 +34,10 @@ class QuotaSpec:
     """What one ElasticQuota declares.
 
     ``weight`` None means that nothing usable is written: it then equals ``max``. ``total`` is the
-    capacity of a tree of its own, on the root of that tree. ``unreadable`` names the annotations
-    that hold no value of their kind, with what stands there.
+    capacity of a tree of its own, on the root of that tree, ``unschedulable`` the part of it on
+    nodes that take no pods; ``selector`` there says on which nodes the pods of the tree may be,
+    None on any. ``profile`` is who made the quota, if a profile has. ``unreadable``
+    names the annotations that hold no value of their kind, with what stands there.
     """
 
     name: QuotaName
@@ -52,10 +55,13 @@ class QuotaSpec:
     ignores_default_tree: bool = False
     is_forced: bool = False
     total: Amounts = field(default_factory=dict)
+    unschedulable: Amounts = field(default_factory=dict)
+    selector: LabelSelector = None
     namespaces: tuple[str, ...] = ()
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+    profile: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     last_valid: "QuotaSpec | None" = field(default=None, compare=False)
     """What the object's status remembers of settings that were in force, if these are not."""
@@ -74,7 +80,7 @@ class Usage:
     ``submitted`` counts every live pod. ``demand`` leaves out those that cannot start yet, such as
     members of an incomplete gang: it is what the quota is given a share for. ``used`` counts pods
     that have a node or are about to get one. ``fixed_…`` is the part that must not be evicted
-    (label ``preemptible: "false"``).
+    (label ``preemptible: "false"``), ``foreign_used`` that of pods that somebody else placed.
     """
 
     submitted: Amounts = field(default_factory=dict)
@@ -82,6 +88,7 @@ class Usage:
     used: Amounts = field(default_factory=dict)
     fixed_demand: Amounts = field(default_factory=dict)
     fixed_used: Amounts = field(default_factory=dict)
+    foreign_used: Amounts = field(default_factory=dict)
 
 
 NO_USAGE: Final = Usage()

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
-from koord.core.quota.admission import Balance, check_fixed, find_refusal, try_charge
+from koord.core.quota.admission import (
+    Balance,
+    check_fixed,
+    check_others,
+    find_refusal,
+    try_charge,
+)
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import NOTHING, ROOT, Charge, QuotaName, QuotaSpec, TreeId
 from koord.core.reasons import AncestorInsufficient, InsufficientEntitlement
@@ -148,7 +154,8 @@ class _Leftovers:
         ):
             return False
         request = mask(charge.request, account)
-        if check_fixed(account, mask(charge.fixed, account)):
+        fixed = mask(charge.fixed, account)
+        if check_fixed(account, fixed) or check_others(self._ledger, charge):
             return False
         accounts = [self._ledger.account(name) for name in account.path]
         if any(Balance(one.spec.max, one.used, request).excess() for one in accounts):

@@ -6,18 +6,23 @@ that. Pods of its quotas have to go to its nodes.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from koord.core.nodes import Node
 from koord.core.quota.capacity import add_up, is_closed
-from koord.core.quota.model import QuotaName, TreeId
+from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
 from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
 from koord.core.units import Amounts
 
-GENERATED_MAX: Final = (2**63 - 1) // 2000
-"""Max of generated quotas: no limit, and still an int64 when somebody counts it in thousandths."""
+GENERATED_MAX: Final = 2**53
+"""Max of generated quotas, in canonical units: no limit, and exact in whatever anybody counts with,
+floating point included. Koordinator writes 4611686018427387, of whole CPUs too."""
 DEFAULT_KEYS: Final = ("cpu", "memory")
+
+ProfileKey: TypeAlias = str
+"""``namespace/name`` of a profile."""
 
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
@@ -25,7 +30,11 @@ _FNV_PRIME: Final = 0x100000001B3
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored."""
+    """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored.
+
+    ``is_owner`` says that the quota is deleted with the profile. ``problems`` tell what cannot be
+    read, each with field and value; nothing is made of such a profile.
+    """
 
     namespace: str
     name: str
@@ -35,6 +44,29 @@ class Profile:
     ratio: Fraction | None = None
     keys: tuple[str, ...] = DEFAULT_KEYS
     labels: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
+    created: float = 0.0
+    is_owner: bool = False
+    problems: tuple[str, ...] = ()
+    generation: int = 0
+
+    @property
+    def key(self) -> ProfileKey:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ProfileVerdict(StrEnum):
+    """Whether the quota of a profile is made, and what stands against it."""
+
+    MADE = "Made"
+    INVALID = "InvalidSettings"
+    NOT_OURS = "QuotaNotOurs"
+    """A quota of that name is there, and this profile has not made it."""
+    NAME_TAKEN = "QuotaNameTaken"
+    """The name, which is the cluster's, is that of a quota in another namespace."""
+    CONTESTED = "QuotaContested"
+    """An older profile makes a quota of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +82,27 @@ class GeneratedQuota:
     max: Amounts
     total: Amounts
     unschedulable: Amounts
+
+
+def find_obstacle(
+    profile: Profile, rivals: Iterable[Profile], quotas: Iterable[QuotaSpec]
+) -> tuple[ProfileVerdict, str]:
+    """Return whether a profile may make its quota, and whose object stands in the way.
+
+    ``rivals`` are profiles, ``quotas`` quotas that claim the same name, in any namespace.
+    """
+    if profile.problems:
+        return ProfileVerdict.INVALID, ""
+    found = {one.namespace: one for one in quotas}
+    ours = found.get(profile.namespace)
+    if ours is not None and ours.profile != profile.name:
+        return ProfileVerdict.NOT_OURS, ours.profile
+    older = [one for one in rivals if _age(one) < _age(profile)]
+    if ours is None and found:
+        return ProfileVerdict.NAME_TAKEN, min(found)
+    if ours is None and older:
+        return ProfileVerdict.CONTESTED, min(older, key=_age).key
+    return ProfileVerdict.MADE, ""
 
 
 def make_root_quota(profile: Profile, nodes: Iterable[Node]) -> GeneratedQuota:
@@ -78,14 +131,30 @@ def make_tree_id(namespace: str, name: str) -> TreeId:
     return str(value)
 
 
-def confine(terms: Sequence[SelectorTerm], selector: LabelSelector) -> tuple[SelectorTerm, ...]:
-    """Return required node affinity terms that hold on the nodes of a tree only."""
-    if not selector:
-        return tuple(terms)
+def confine(
+    terms: Sequence[SelectorTerm] | None, *selectors: LabelSelector
+) -> tuple[SelectorTerm, ...] | None:
+    """Return required node affinity terms that hold on the nodes of a tree only.
+
+    ``selectors`` are those of its roots: any of them may select a node. Terms that select no node
+    go on doing so.
+    """
+    if not all(selectors):
+        return None if terms is None else tuple(terms)
+    written = (SelectorTerm(),) if terms is None else [one for one in terms if _is_any(one)]
     return tuple(
-        SelectorTerm((*term.expressions, *selector), term.fields)
-        for term in terms or (SelectorTerm(),)
+        SelectorTerm((*term.expressions, *(selector or ())), term.fields)
+        for term in written
+        for selector in selectors
     )
+
+
+def _is_any(term: SelectorTerm) -> bool:
+    return bool(term.expressions or term.fields)
+
+
+def _age(profile: Profile) -> tuple[float, ProfileKey]:
+    return (profile.created, profile.key)
 
 
 def _scale(amounts: Amounts, ratio: Fraction | None) -> dict[str, int]:

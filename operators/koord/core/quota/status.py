@@ -38,6 +38,8 @@ class Summary:
     guaranteed: Amounts = field(default_factory=dict)
     submitted: Amounts = field(default_factory=dict)
     demand: Amounts = field(default_factory=dict)
+    unmanaged: Amounts = field(default_factory=dict)
+    """What pods of the quota itself use that somebody else placed."""
 
     def guarantee(self) -> dict[str, int]:
         """Return what is left of min where there is less to share out than is guaranteed in all."""
@@ -95,6 +97,7 @@ def summarise(ledger: Ledger, name: QuotaName) -> Summary:
         guaranteed=solution.guaranteed(name),
         submitted=usage.submitted,
         demand=usage.demand,
+        unmanaged=usage.foreign_used,
     )
 
 
@@ -105,9 +108,13 @@ def recorded(summary: Summary) -> dict[str, Amounts]:
 
 def is_current(summary: Summary, annotations: Mapping[str, Amounts], used: Amounts) -> bool:
     """Whether an object already carries these numbers; zeros and gaps are the same."""
-    return _is_same(summary.used, used) and all(
-        _is_same(amounts, annotations.get(name, NOTHING))
-        for name, amounts in recorded(summary).items()
+    return is_same(summary.used, used) and are_same(recorded(summary), annotations)
+
+
+def are_same(one: Mapping[str, Amounts], other: Mapping[str, Amounts]) -> bool:
+    """Whether annotations tell the same amounts; zeros and gaps are the same."""
+    return all(
+        is_same(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}
     )
 
 
@@ -121,5 +128,6 @@ def measure(summary: Summary, unschedulable: Amounts = NOTHING) -> dict[tuple[st
     return series | {("unschedulable-resource", key): n for key, n in unschedulable.items()}
 
 
-def _is_same(one: Amounts, other: Amounts) -> bool:
+def is_same(one: Amounts, other: Amounts) -> bool:
+    """Whether two lists tell the same amounts; zeros and gaps are the same."""
     return all(one.get(key, 0) == other.get(key, 0) for key in {**one, **other})

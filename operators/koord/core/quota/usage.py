@@ -19,7 +19,7 @@ class PodUse:
     """How one live pod counts. ``is_ready``: nothing but room is missing for it to start.
 
     ``is_used`` says that it has a node, or is about to be bound; ``is_fixed`` that it must not be
-    evicted (label ``preemptible: "false"``).
+    evicted (label ``preemptible: "false"``), ``is_foreign`` that somebody else placed it.
     """
 
     uid: str
@@ -28,10 +28,11 @@ class PodUse:
     is_used: bool = False
     is_ready: bool = True
     is_fixed: bool = False
+    is_foreign: bool = False
 
 
-_State: TypeAlias = tuple[bool, bool, bool]
-"""Whether pods are used, ready, fixed."""
+_State: TypeAlias = tuple[bool, bool, bool, bool]
+"""Whether pods are used, ready, fixed, foreign."""
 _Kind: TypeAlias = tuple[PodShape, _State]
 
 
@@ -53,7 +54,14 @@ class _Counted:
 class UsageBook:
     """Quota -> what its own pods ask and use. The same pods give the same sums in any order."""
 
-    def __init__(self, rules: QuotaRules, pods: Iterable[PodUse] = ()) -> None:
+    def __init__(
+        self,
+        rules: QuotaRules,
+        pods: Iterable[PodUse] = (),
+        tell: Callable[[PodUse | None, PodUse | None], None] | None = None,
+    ) -> None:
+        self._tell = tell
+        """Is told how a pod counted and counts now."""
         self._counted = _Counted(rules)
         self._pods: dict[str, PodUse] = {}
         self._counts: dict[QuotaName, dict[_Kind, int]] = {}
@@ -75,12 +83,16 @@ class UsageBook:
             self._count(before, -1)
         self._pods[pod.uid] = pod
         self._count(pod, 1)
+        if self._tell is not None:
+            self._tell(before, pod)
 
     def remove(self, uid: str) -> None:
         """Count a pod no more: it is gone or over."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._count(pod, -1)
+            if self._tell is not None:
+                self._tell(pod, None)
 
     def usage(self) -> Mapping[QuotaName, Usage]:
         """Return the sums; a quota of which nothing changed keeps its very object."""
@@ -117,14 +129,14 @@ def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage
         mine = counts.get(pod.quota)
         if mine is None:
             mine = counts[pod.quota] = {}
-        kind = (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed))
+        kind = _kind_of(pod)
         mine[kind] = mine.get(kind, 0) + 1
     counted = _Counted(rules)
     return {quota: _add_up(mine, counted) for quota, mine in counts.items()}
 
 
 def _kind_of(pod: PodUse) -> _Kind:
-    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed))
+    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed, pod.is_foreign))
 
 
 def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
@@ -141,11 +153,12 @@ def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
         used=_join(by_state, lambda state: state[0]),
         fixed_demand=_join(by_state, lambda state: state[2] and _is_demand(state)),
         fixed_used=_join(by_state, lambda state: state[2] and state[0]),
+        foreign_used=_join(by_state, lambda state: state[3] and state[0]),
     )
 
 
 def _is_demand(state: _State) -> bool:
-    is_used, is_ready, _ = state
+    is_used, is_ready, *_ = state
     return is_used or is_ready
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from koord.api.quantity import parse_quantity
-from koord.core.units import AMOUNT_LIMIT, CPU, Amounts
+from koord.core.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
 
 _NOTHING: Final[Amounts] = {}
 
@@ -40,6 +40,16 @@ def parse_requests(raw: bytes) -> Amounts:
     """Read the ``requests`` of a ``resources`` object."""
     requirements = _requirements_decoder.decode(raw) if raw else None
     return _amounts(requirements.requests if requirements else None)
+
+
+def write_amounts(amounts: Amounts) -> dict[str, str]:
+    """Return amounts as quantities, in the one form that they are written in."""
+    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
+
+
+def encode_amounts(amounts: Amounts) -> str:
+    """Return amounts as they stand in an annotation: ``{"cpu":"53","memory":"80Gi"}``."""
+    return msgspec.json.encode(write_amounts(amounts)).decode()
 
 
 def _amounts(quantities: dict[str, str | int] | None) -> Amounts:

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.model import ROOT, QuotaSpec
-from koord.core.units import Amounts, format_amount
+from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.nodeselectors import encode_selector
 from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
 
 
@@ -37,15 +39,17 @@ def encode_kept(spec: QuotaSpec) -> dict[str, Any]:
         keys.ALLOW_FORCE_UPDATE: _write(spec.is_forced),
     }
     annotations = {
-        keys.SHARED_WEIGHT: _encode(spec.weight),
-        keys.TOTAL_RESOURCE: _encode(spec.total),
-        keys.ADMISSION: _encode(spec.admission),
+        keys.SHARED_WEIGHT: encode_amounts(spec.weight or {}),
+        keys.TOTAL_RESOURCE: encode_amounts(spec.total),
+        keys.ADMISSION: encode_amounts(spec.admission or {}),
         keys.NAMESPACES: msgspec.json.encode(spec.namespaces).decode(),
         keys.MAX_STRICT_CHECK_RESOURCE_KEYS: msgspec.json.encode(spec.strict_keys).decode(),
     }
+    if spec.selector:
+        annotations[own.NODE_SELECTOR] = encode_selector(spec.selector)
     return {
-        "min": _amounts(spec.min),
-        "max": _amounts(spec.max),
+        "min": write_amounts(spec.min),
+        "max": write_amounts(spec.max),
         "labels": labels,
         "annotations": annotations,
     }
@@ -68,11 +72,3 @@ def decode_kept(meta: ObjectMeta, status: bytes) -> WireElasticQuota | None:
 
 def _write(flag: bool) -> str:  # noqa: FBT001 - what is written
     return "true" if flag else "false"
-
-
-def _encode(amounts: Amounts | None) -> str:
-    return msgspec.json.encode(_amounts(amounts or {})).decode()
-
-
-def _amounts(amounts: Amounts) -> dict[str, str]:
-    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}

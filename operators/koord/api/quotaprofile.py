@@ -1,0 +1,155 @@
+"""ElasticQuotaProfile: the root quota of a tree, made of the nodes that a selector picks.
+
+Compatible with Koordinator's. What becomes of the nodes is decided elsewhere; here stands what a
+profile may say. Its tree and the resources of its quota stand in a label and an annotation
+(``keys.quota``), what happens to the quota when the profile goes in another (``keys.own``).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from koord.api.keys import own, quota
+from koord.api.model import ATOMIC, Marker, Model, Rule
+from koord.api.parse import Problem, format_field
+from koord.api.resource import (
+    AGE,
+    Column,
+    Conditions,
+    Int32,
+    Int64,
+    Names,
+    ObservedResources,
+    Resource,
+    reason_column,
+)
+
+PROFILE_GROUP: Final = "quota.koordinator.sh"
+DELETE: Final = "Delete"
+RETAIN: Final = "Retain"
+
+_RATIO: Final = r"(1(\.0*)?|0?\.[0-9]*[1-9][0-9]*)?"
+_BUILT_IN: Final = (quota.ROOT_QUOTA, quota.SYSTEM_QUOTA, quota.DEFAULT_QUOTA)
+_ATOMIC_LIST: Final = Marker({"x-kubernetes-list-type": "atomic"})
+
+
+class NodeRequirement(Model):
+    """One requirement on a label of nodes."""
+
+    rules = (
+        Rule(
+            "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 "
+            ": !has(self.values) || self.values.size() == 0",
+            "values must be given for In and NotIn, and for nothing else",
+            lambda one: bool(one.values) == (one.operator in {"In", "NotIn"}),
+        ),
+    )
+
+    key: Annotated[str, Field(min_length=1, max_length=317)]
+    """The label key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label relates to the values."""
+    values: (
+        Annotated[list[Annotated[str, Field(max_length=63)]], Field(max_length=1024), _ATOMIC_LIST]
+        | None
+    ) = None
+    """For In and NotIn: at least one value; otherwise none."""
+
+
+class NodeSelector(Model):
+    """Selects nodes by labels; all requirements must hold, and an empty one selects every node."""
+
+    markers = (ATOMIC,)
+
+    match_labels: dict[str, str] | None = None
+    """Labels and the values that they must have."""
+    match_expressions: (
+        Annotated[list[NodeRequirement], Field(max_length=32), _ATOMIC_LIST] | None
+    ) = None
+    """Further requirements on labels."""
+
+
+class ElasticQuotaProfileSpec(Model):
+    """Which nodes are a tree of quotas of their own, and what its root is called."""
+
+    quota_name: Annotated[
+        str,
+        Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+        Rule(
+            f"!(self in {list(_BUILT_IN)})",
+            "quotaName must not be that of a built-in quota; choose another",
+            lambda name: name not in _BUILT_IN,
+        ),
+    ]
+    """Name of the ElasticQuota that is made, in the namespace of the profile."""
+    quota_labels: Annotated[dict[str, str], Field(max_length=64)] | None = None
+    """Labels of that ElasticQuota; is-parent among them, if it is to have children."""
+    resource_ratio: (
+        Annotated[
+            str,
+            Field(max_length=32),
+            Rule(
+                f"self.matches(r'^{_RATIO}$')",
+                "resourceRatio must be a decimal above 0 and not above 1, such as '0.9'",
+                lambda text: re.fullmatch(_RATIO, text) is not None,
+            ),
+        ]
+        | None
+    ) = None
+    """The part of what the nodes offer that is shared out, such as "0.9"; all if left out."""
+    node_selector: NodeSelector
+    """The nodes of the tree."""
+
+
+class ElasticQuotaProfileStatus(Model):
+    """The quota that was made, and what it has to share out."""
+
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status was made from."""
+    conditions: Conditions | None = None
+    """What is the matter with the profile: Accepted, Ready, NodeOverlap."""
+    tree: str | None = None
+    """The tree-id of the quota and of all below it."""
+    nodes: Int32 | None = None
+    """How many nodes are selected."""
+    total: ObservedResources | None = None
+    """What is shared out."""
+    unschedulable: ObservedResources | None = None
+    """The part of it on nodes that take no pods now."""
+
+
+class ElasticQuotaProfile(Resource):
+    """Makes the root quota of a tree out of nodes."""
+
+    names: ClassVar = Names(
+        group=PROFILE_GROUP,
+        kind="ElasticQuotaProfile",
+        plural="elasticquotaprofiles",
+        short=("eqp",),
+        namespaced=True,
+        max_name=63,
+        columns=(
+            Column("Quota", ".spec.quotaName"),
+            Column("Tree", ".status.tree", priority=1),
+            Column("Nodes", ".status.nodes", "integer", "Nodes that are selected."),
+            reason_column("Ready"),
+            reason_column("Accepted", priority=1),
+            AGE,
+        ),
+    )
+
+    spec: ElasticQuotaProfileSpec
+    """Which nodes are a tree of quotas of their own, and what its root is called."""
+    status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
+    """The quota that was made, and what it has to share out."""
+
+
+def find_policy_problems(annotations: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return what is wrong with what is to happen to the quota when its profile is deleted."""
+    policy = annotations.get(own.DELETION_POLICY, RETAIN)
+    if policy in {DELETE, RETAIN}:
+        return ()
+    field = format_field(("metadata", "annotations", own.DELETION_POLICY))
+    return (Problem(field, policy, f"must be {DELETE} or {RETAIN}"),)

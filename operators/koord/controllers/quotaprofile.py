@@ -1,0 +1,185 @@
+"""The operator ``elasticquotaprofile``: keeps the root quotas of trees in line with their nodes.
+
+Nodes, profiles and quotas come through the state; a burst of changes is looked at once, and nothing
+is done while nothing changes. Whether a profile is valid at all is said by the operator of that
+name in the condition ``Accepted``; here ``Ready`` says whether its quota is as it should be.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from koord.controllers.debounce import Due, Pause
+from koord.core.profiletexts import write_overlap, write_verdict
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import (
+    GeneratedQuota,
+    Profile,
+    ProfileKey,
+    ProfileVerdict,
+    find_obstacle,
+)
+from koord.core.state import ClusterState
+from koord.core.units import format_amount
+from koord.kube.errors import KubeError
+from koord.kube.retry import Backoff
+from koord.kube.statement import Condition
+
+READY: Final = "Ready"
+NODE_OVERLAP: Final = "NodeOverlap"
+_PAUSE: Final = Pause(0.5, 1.5)
+_NOW: Final = Pause(0.0, 0.0)
+
+
+class ProfileSink(Protocol):
+    """Where quotas and statuses go; writes only what differs from what is there."""
+
+    async def write_quota(
+        self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
+    ) -> None:
+        """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
+
+    def write_status(
+        self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+
+
+class _Seen(NamedTuple):
+    """What decides on a quota and on the status of its profile."""
+
+    profile: Profile
+    version: int
+    rivals: tuple[Profile, ...]
+    quotas: tuple[tuple[QuotaSpec, str], ...]
+
+
+@dataclass(slots=True)
+class ProfileController:
+    """Makes quotas of profiles that have changed, or whose nodes or quotas have.
+
+    ``is_synced`` tells whether all of those are known. ``clock`` never goes back.
+    """
+
+    state: ClusterState
+    sink: ProfileSink
+    is_synced: Callable[[], bool]
+    clock: Callable[[], float]
+    _seen: dict[ProfileKey, _Seen] = field(default_factory=dict)
+    _due: dict[ProfileKey, Due] = field(default_factory=dict)
+    _failures: dict[ProfileKey, int] = field(default_factory=dict)
+    _backoff: Backoff = field(default_factory=lambda: Backoff(base=0.5))
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Say that the state has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Keep quotas in line until cancelled."""
+        while True:
+            if not self.is_synced():
+                await asyncio.sleep(_PAUSE.quiet)
+                continue
+            self.look()
+            await self.flush()
+            await self._rest()
+
+    def look(self) -> None:
+        """Find out what has changed since it was looked at."""
+        now = self.clock()
+        for key in self._seen.keys() - set(self.state.profiles):
+            del self._seen[key]
+            self._due.pop(key, None)
+            self._failures.pop(key, None)
+        for key in self.state.profiles:
+            seen = self._see(key)
+            if self._seen.get(key) != seen:
+                self._seen[key] = seen
+                self._due.setdefault(key, Due(now, _PAUSE)).put_off(now)
+
+    async def flush(self) -> None:
+        """Settle those profiles whose time has come."""
+        now = self.clock()
+        for key in [key for key, due in self._due.items() if due.at <= now]:
+            del self._due[key]
+            await self._settle(key)
+
+    async def _settle(self, key: ProfileKey) -> None:
+        profile = self.state.profiles.get(key)
+        if profile is None:
+            return
+        book, written = self.state.profiles, self.state.quotas.book
+        quotas = written.claimants(profile.quota_name)
+        rivals = book.rivals(profile.quota_name, key)
+        verdict, other = find_obstacle(profile, rivals, quotas)
+        nodes = book.count(key)
+        text = write_verdict(profile, verdict, other, nodes)
+        ready = _condition(profile, READY, verdict is ProfileVerdict.MADE, str(verdict), text)
+        made = book.make(key)
+        if verdict is ProfileVerdict.MADE:
+            present = next((one for one in quotas if one.namespace == profile.namespace), None)
+            ready = await self._write(profile, made, present) or ready
+        overlap = book.overlap(key)
+        reason = "NodesShared" if overlap.nodes else "NodesOwn"
+        shared = _condition(
+            profile, NODE_OVERLAP, bool(overlap.nodes), reason, write_overlap(overlap)
+        )
+        fields = {} if profile.problems else _make_fields(made, nodes)
+        self.sink.write_status(profile, fields, (ready, shared))
+
+    async def _write(
+        self, profile: Profile, made: GeneratedQuota, present: QuotaSpec | None
+    ) -> Condition | None:
+        """Write a quota; return what is to be said if that fails, and try again later."""
+        try:
+            await self.sink.write_quota(profile, made, present)
+        except KubeError as error:
+            count = self._failures[profile.key] = self._failures.get(profile.key, 0) + 1
+            at = self.clock() + max(self._backoff.delay(count, error), _PAUSE.quiet)
+            self._due.setdefault(profile.key, Due(at, _NOW))
+            reason = "CreateQuotaFailed" if present is None else "UpdateQuotaFailed"
+            name = f"ElasticQuota {made.namespace}/{made.name}"
+            text = f"{name} cannot be written, which is tried again: {error}"
+            return _condition(profile, READY, False, reason, text)
+        self._failures.pop(profile.key, None)
+        return None
+
+    def _see(self, key: ProfileKey) -> _Seen:
+        profile = self.state.profiles.get(key)
+        assert profile is not None, "it was listed just now"  # noqa: S101 - for the type checker
+        quotas = self.state.quotas.book.claimants(profile.quota_name)
+        return _Seen(
+            profile,
+            self.state.profiles.version(key),
+            tuple(self.state.profiles.rivals(profile.quota_name, key)),
+            tuple((one, one.profile) for one in quotas),
+        )
+
+    async def _rest(self) -> None:
+        first = min((due.at for due in self._due.values()), default=None)
+        delay = None if first is None else max(first - self.clock(), 0.02)
+        try:
+            async with asyncio.timeout(delay):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+        await asyncio.sleep(0.05)  # nodes come in bursts
+
+
+def _condition(profile: Profile, kind: str, holds: bool, reason: str, text: str) -> Condition:  # noqa: FBT001 - what is said
+    return Condition(kind, holds, reason, text, profile.generation)
+
+
+def _make_fields(made: GeneratedQuota, nodes: int) -> dict[str, Any]:
+    amounts = {"total": made.total, "unschedulable": made.unschedulable}
+    return {
+        "tree": made.tree_id,
+        "nodes": nodes,
+        **{
+            name: {key: format_amount(key, amount) for key, amount in sorted(one.items())}
+            for name, one in amounts.items()
+        },
+    }

@@ -1,0 +1,30 @@
+"""Label selectors of nodes: from the form in which users write them to the core's, and back."""
+
+from typing import Any
+
+import msgspec
+
+from koord.api.quotaprofile import NodeSelector
+from koord.core.selectors import Operator, Requirement
+
+
+def translate_selector(selector: NodeSelector) -> tuple[Requirement, ...]:
+    """Return the requirements of a selector."""
+    labels = (selector.match_labels or {}).items()
+    return (
+        *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels)),
+        *(
+            Requirement(one.key, Operator(one.operator), tuple(one.values or ()))
+            for one in selector.match_expressions or ()
+        ),
+    )
+
+
+def encode_selector(selector: tuple[Requirement, ...]) -> str:
+    """Return a selector as it stands in an annotation."""
+    return msgspec.json.encode({"matchExpressions": [_make(one) for one in selector]}).decode()
+
+
+def _make(requirement: Requirement) -> dict[str, Any]:
+    made: dict[str, Any] = {"key": requirement.key, "operator": str(requirement.operator)}
+    return made | {"values": list(requirement.values)} if requirement.values else made

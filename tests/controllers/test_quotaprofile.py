@@ -1,0 +1,149 @@
+"""Profiles and their quotas are brought in line when something changes, and not otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import make_node
+
+from koord.controllers.quotaprofile import ProfileController
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.selectors import Operator, Requirement
+from koord.core.state import ClusterState
+from koord.kube.errors import Forbidden, KubeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from koord.kube.statement import Condition
+
+
+class Sink:
+    """Keeps what was said and made; a quota that was made is seen at once."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.said: list[tuple[str, Mapping[str, Any], dict[str, Condition]]] = []
+        self.made: list[GeneratedQuota] = []
+        self.error: KubeError | None = None
+        self._state = state
+
+    async def write_quota(
+        self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        self.made.append(quota)
+        spec = QuotaSpec(quota.name, quota.namespace, total=quota.total, profile=quota.profile)
+        self._state.upsert_quota(spec)
+
+    def write_status(
+        self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        self.said.append((profile.name, fields, {one.type: one for one in conditions}))
+
+
+class Scene:
+    """A state, its controller, and a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.sink = Sink(self.state)
+        self.now = 0.0
+        self.controller = ProfileController(self.state, self.sink, lambda: True, lambda: self.now)
+
+    async def settle(self, seconds: int = 8) -> None:
+        for _ in range(seconds):
+            self.controller.look()
+            self.now += 1.0
+            await self.controller.flush()
+
+    def add_node(self, name: str, **labels: str) -> None:
+        node = make_node(name)
+        for key, value in labels.items():
+            node.label(key, value)
+        self.state.upsert_node(node.build())
+
+    def add(self, name: str, *pools: str, quota: str = "root", **settings: Any) -> Profile:
+        selector = (Requirement("pool", Operator.IN, pools),)
+        profile = Profile("ns", name, quota, selector, uid=name, generation=2)
+        self.state.profiles.upsert(replace(profile, **settings))
+        return profile
+
+    def said_last(self, name: str) -> tuple[Mapping[str, Any], dict[str, Condition]]:
+        return next((fields, said) for one, fields, said in reversed(self.sink.said) if one == name)
+
+
+async def test_a_quota_is_made_once_and_again_when_its_nodes_change() -> None:
+    scene = Scene()
+    scene.add_node("1", pool="a")
+    scene.add("a", "a")
+    await scene.settle()
+    assert len(scene.sink.made) <= 2, "once, and once more when it is seen"
+    fields, said = scene.said_last("a")
+    assert (said["Ready"].status, said["Ready"].reason) == (True, "Made")
+    assert (said["NodeOverlap"].status, said["Ready"].observed_generation) == (False, 2)
+    assert fields["nodes"] == 1
+    made, told = len(scene.sink.made), len(scene.sink.said)
+    await scene.settle()
+    assert (len(scene.sink.made), len(scene.sink.said)) == (made, told), "nothing has changed"
+    scene.add_node("2", pool="a")
+    scene.add_node("3", pool="b")
+    await scene.settle()
+    assert scene.said_last("a")[0]["nodes"] == 2
+    before, after = scene.sink.made[0].total, scene.sink.made[-1].total
+    assert {key: 2 * amount for key, amount in before.items()} == after
+
+
+async def test_a_foreign_quota_is_left_alone_until_it_is_handed_over() -> None:
+    scene = Scene()
+    scene.state.upsert_quota(QuotaSpec("root", "ns"))
+    scene.add("a", "a")
+    await scene.settle()
+    assert not scene.sink.made
+    assert scene.said_last("a")[1]["Ready"].reason == "QuotaNotOurs"
+    scene.state.upsert_quota(QuotaSpec("root", "ns", profile="a"))
+    await scene.settle()
+    assert scene.sink.made
+    assert scene.said_last("a")[1]["Ready"].reason == "Made"
+
+
+async def test_both_profiles_of_a_node_say_so() -> None:
+    scene = Scene()
+    scene.add_node("1", pool="a")
+    scene.add("a", "a", quota="x")
+    scene.add("b", "a", quota="y")
+    await scene.settle()
+    for name, other in (("a", "b"), ("b", "a")):
+        overlap = scene.said_last(name)[1]["NodeOverlap"]
+        assert overlap.status
+        assert f"(1) are selected by ns/{other}, too" in overlap.message
+    scene.state.profiles.remove("ns/b")
+    await scene.settle()
+    assert not scene.said_last("a")[1]["NodeOverlap"].status
+
+
+async def test_a_profile_with_problems_changes_nothing() -> None:
+    scene = Scene()
+    scene.add("a", "a", problems=("spec.resourceRatio: 2: too much",))
+    await scene.settle()
+    assert not scene.sink.made
+    fields, said = scene.said_last("a")
+    assert not fields
+    assert said["Ready"].reason == "InvalidSettings"
+    assert "spec.resourceRatio: 2" in said["Ready"].message
+
+
+async def test_a_failed_write_is_told_and_tried_again() -> None:
+    scene = Scene()
+    scene.add("a", "a")
+    scene.sink.error = Forbidden(403, "Forbidden", "no right to do so")
+    await scene.settle()
+    ready = scene.said_last("a")[1]["Ready"]
+    assert (ready.status, ready.reason) == (False, "CreateQuotaFailed")
+    assert "no right to do so" in ready.message
+    scene.sink.error = None
+    await scene.settle(12)
+    assert scene.sink.made
+    assert scene.said_last("a")[1]["Ready"].status

@@ -1,0 +1,59 @@
+"""Numbers of quotas in annotations: said anew only where they differ, however they are written."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from koord.controllers.announce import QuotaAnnouncer
+from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.wire import WireElasticQuota
+
+if TYPE_CHECKING:
+    from koord.kube.objects import ObjectRef
+    from koord.kube.statement import Statement
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+class Writer:
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def say(self, _: ObjectRef, statement: Statement) -> None:
+        self.said.append(statement.fields)
+
+
+@pytest.mark.parametrize(
+    ("present", "amounts", "said"),
+    [
+        ({}, {"runtime": {"cpu": 500}}, [{"runtime": '{"cpu":"500m"}'}]),
+        (
+            {"runtime": '{"cpu":"0.5","memory":"0"}', "own": "x"},
+            {"runtime": {"cpu": 500}},
+            [{"runtime": '{"cpu":"0.5","memory":"0"}'}],
+        ),
+        (
+            {"runtime": '{"cpu":"0.5"}', "request": "{}"},
+            {"runtime": {"cpu": 501}, "request": {"cpu": 0}},
+            [{"runtime": '{"cpu":"501m"}', "request": '{"cpu":"0"}'}],
+        ),
+        ({"runtime": '{"cpu":"1"}'}, {}, [{}]),
+        ({"runtime": "nonsense"}, {"runtime": {"cpu": 1}}, [{"runtime": '{"cpu":"1m"}'}]),
+        ({}, {}, []),
+    ],
+)
+def test_what_stands_there_already_is_said_in_its_own_words(present, amounts, said) -> None:
+    translator, writer = QuotaTranslator(), Writer()
+    annotations = {f"{PREFIX}{name}": text for name, text in present.items()}
+    body = {"metadata": {"name": "q", "uid": "u", "annotations": annotations}}
+    wire = msgspec.json.decode(json.dumps(body), type=WireElasticQuota)
+    announcer = QuotaAnnouncer(writer, writer, translator)  # type: ignore[arg-type]
+    announcer.write_annotations(translator.translate(wire), amounts)
+    expected = [{f"{PREFIX}{name}": text for name, text in one.items()} for one in said]
+    assert writer.said == expected

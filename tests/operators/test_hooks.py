@@ -1,0 +1,52 @@
+"""The example of a hook, installed beside operators that run: what it refuses waits and says so."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tests.operators.conftest import ROOT, Cluster
+from tests.operators.test_quotas import Quotas
+from tests.support.operators import run_operators
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+EXAMPLE = ROOT / "examples/quota-hook"
+POINTS = "[koord.quota_hooks]\nlargest-unit = largest_unit:LargestUnit\nabsent = no_such_module:X\n"
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what an installer does: the module can be imported, and its entry points are known."""
+    info = folder / "hooks-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hooks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLE), str(folder)]))
+
+
+def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
+    quiet_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, quotas = quiet_cluster, Quotas(quiet_cluster)
+    install(tmp_path, monkeypatch)
+    quotas.create("team", 0, 32)
+    cluster.add_nodes(4)
+    kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path) as operators:
+        cluster.gang("large", 3, labels=quotas.label("team"))
+        cluster.gang("small", 2, gpus=4, labels=quotas.label("team"))
+        cluster.wait_bound("small-0", "small-1")
+        cluster.wait_for(lambda: cluster.group_reason("large") == "QuotaCheckFailed", "it waits")
+        assert "hook plugin largest-unit" in cluster.group_message("large")
+        cluster.wait_for(
+            lambda: cluster.condition(quotas.get("team"), "HookFailed")[0] == "True", "it is named"
+        )
+        quota = quotas.get("team")
+        assert "hook absent failed in load" in cluster.condition(quota, "HookFailed")[2]
+        assert cluster.condition(quota, "example.com/LargestUnit")[1] == "HalfOfMax"
+        _, text = operators.get("/metrics")
+        assert 'koord_quota_hook_failures_total{hook="absent",operation="load"} 1.0' in text
+    assert "large-0" not in cluster.bound()

@@ -1,0 +1,116 @@
+"""A profile makes a tree of the nodes that it selects; pods are let in against what they offer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.operators.test_quotas import GPU, PREFIX, Quotas
+
+if TYPE_CHECKING:
+    from tests.operators.conftest import Cluster
+
+
+class Profiles:
+    """The profiles of one test; each selects the nodes that carry its name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = cluster.box.client
+        group = "/apis/quota.koordinator.sh/v1alpha1"
+        self._path = f"{group}/namespaces/{cluster.namespace}/elasticquotaprofiles"
+
+    def create(self, name: str, quota: str, *pools: str, **annotations: str) -> None:
+        wanted = {"key": "pool", "operator": "In", "values": self.pools(*pools)}
+        body = {
+            "apiVersion": "quota.koordinator.sh/v1alpha1",
+            "kind": "ElasticQuotaProfile",
+            "metadata": {
+                "name": name,
+                "annotations": {
+                    f"{PREFIX}resource-keys": f'["cpu","{GPU}"]',
+                    **{f"operators.koordinator.sh/{k}": v for k, v in annotations.items()},
+                },
+            },
+            "spec": {
+                "quotaName": quota,
+                "quotaLabels": {f"{PREFIX}is-parent": "true"},
+                "nodeSelector": {"matchExpressions": [wanted]},
+            },
+        }
+        self._client.create(self._path, body)
+
+    def pools(self, *names: str) -> list[str]:
+        return [f"{self._cluster.namespace}-{name}" for name in names]
+
+    def put(self, node: str, pool: str) -> None:
+        labels = {"pool": self.pools(pool)[0]}
+        self._client.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
+
+    def delete(self, name: str) -> None:
+        self._client.delete(f"{self._path}/{name}")
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self._client.get(f"{self._path}/{name}")
+
+    def condition(self, name: str, kind: str) -> tuple[str, str, str]:
+        return self._cluster.condition(self.get(name), kind)
+
+    def wait(self, name: str, kind: str, *expected: str) -> None:
+        self._cluster.wait_for(
+            lambda: self.condition(name, kind)[: len(expected)] == expected,
+            f"{kind} of {name} is {expected}",
+        )
+
+
+def total_of(quota: dict[str, Any]) -> str:
+    return quota["metadata"]["annotations"].get(f"{PREFIX}total-resource", "")
+
+
+def test_capacity_follows_the_labels_of_nodes(cluster: Cluster) -> None:
+    profiles, quotas = Profiles(cluster), Quotas(cluster)
+    first, second = cluster.add_nodes(2)
+    profiles.put(first, "a")
+    profiles.create("a", quotas.name("root"), "a")
+    profiles.wait("a", "Ready", "True", "Made")
+    made = quotas.get("root")
+    assert f'"{GPU}":"8"' in total_of(made)
+    assert made["metadata"]["labels"][f"{PREFIX}tree-id"] == profiles.get("a")["status"]["tree"]
+    assert made["spec"]["min"] == {"cpu": "64", GPU: "8"}
+    quotas.create("team", 0, 100, {"parent": quotas.name("root")})
+    cluster.gang("job", 2, labels=quotas.label("team"))
+    cluster.wait_for(lambda: "Insufficient" in cluster.group_reason("job"), "8 are too few")
+    assert not cluster.bound()
+    profiles.put(second, "a")
+    cluster.wait_bound("job-0", "job-1")
+    profiles.put(second, "b")
+    cluster.wait_for(lambda: f'"{GPU}":"8"' in total_of(quotas.get("root")), "it left the tree")
+    cluster.wait_for(lambda: profiles.get("a")["status"]["nodes"] == 1, "the profile says so")
+
+
+def test_what_is_not_the_profiles_own_stays_and_is_told(cluster: Cluster) -> None:
+    profiles, quotas = Profiles(cluster), Quotas(cluster)
+    (node,) = cluster.add_nodes(1)
+    profiles.put(node, "a")
+    quotas.create("mine", 0, 8)
+    before = quotas.get("mine")["spec"]
+    profiles.create("a", quotas.name("mine"), "a")
+    profiles.wait("a", "Ready", "False", "QuotaNotOurs")
+    assert quotas.get("mine")["spec"] == before
+    profiles.create("b", quotas.name("root"), "a", **{"deletion-policy": "Delete"})
+    for name in "ab":
+        profiles.wait(name, "NodeOverlap", "True", "NodesShared")
+    profiles.wait("b", "Ready", "True", "Made")
+    (owner,) = quotas.get("root")["metadata"]["ownerReferences"]
+    assert owner["uid"] == profiles.get("b")["metadata"]["uid"], "it goes with its profile"
+    profiles.delete("b")
+    profiles.wait("a", "NodeOverlap", "False")
+
+
+def test_what_somebody_changes_by_hand_is_put_right(cluster: Cluster) -> None:
+    profiles, quotas = Profiles(cluster), Quotas(cluster)
+    profiles.put(cluster.add_nodes(1)[0], "a")
+    profiles.create("a", quotas.name("root"), "a")
+    profiles.wait("a", "Ready", "True", "Made")
+    most = quotas.get("root")["spec"]["max"]
+    quotas.set_max("root", 100)
+    cluster.wait_for(lambda: quotas.get("root")["spec"]["max"] == most, "max is as it was")

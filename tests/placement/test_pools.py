@@ -1,0 +1,104 @@
+"""Pods of a tree of quotas go to the nodes of the tree, whatever room there is elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import GPU, make_node, make_pod
+
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.queue import find_pending
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import confine
+from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
+from koord.core.state import ClusterState
+
+
+def requires(key: str, *values: str) -> Requirement:
+    return Requirement(key, Operator.IN, values)
+
+
+A, B = (requires("pool", "a"),), (requires("pool", "b"),)
+ZONE = requires("zone", "z")
+
+
+@pytest.mark.parametrize(
+    ("terms", "selectors", "confined"),
+    [
+        (None, (A,), (SelectorTerm(A),)),
+        (None, (A, B), (SelectorTerm(A), SelectorTerm(B))),
+        ((SelectorTerm((ZONE,)),), (A,), (SelectorTerm((ZONE, *A)),)),
+        ((SelectorTerm((), (ZONE,)),), (A,), (SelectorTerm(A, (ZONE,)),)),
+        (None, (None,), None),
+        (None, (A, ()), None),
+        ((SelectorTerm(),), (A,), ()),
+        ((), (A,), ()),
+    ],
+)
+def test_terms_hold_in_the_tree_only_and_what_selects_no_node_still_does_not(
+    terms, selectors, confined
+) -> None:
+    assert confine(terms, *selectors) == confined
+
+
+class Scene:
+    """Two pools of one node each; the tree is that of pool a."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        for pool in "ab":
+            self.state.upsert_node(make_node(f"node-{pool}").gpu(8).label("pool", pool).build())
+        self.set_root(A)
+        team = QuotaSpec("team", "q", parent="root", tree_id="t", max={GPU: 99})
+        self.state.upsert_quota(team)
+
+    def set_root(self, selector: LabelSelector) -> None:
+        root = QuotaSpec(
+            "root",
+            "q",
+            is_parent=True,
+            tree_id="t",
+            is_tree_root=True,
+            max={GPU: 99},
+            total={GPU: 16},
+            selector=selector,
+        )
+        self.state.upsert_quota(root)
+
+    def add(self, name: str, quota: str, **selector: str) -> None:
+        pod = make_pod(name).gpu(8).quota(quota).selector(**selector)
+        self.state.upsert_pod(pod.build())
+
+    def places(self) -> dict[str, str]:
+        units = find_pending(self.state)
+        made = plan(self.state.snapshot(lambda: units), units, Scoring())
+        assignments = [one for placement in made.placements for one in placement.assignments]
+        return {one.pod.name: one.node for one in assignments}
+
+
+def test_pods_go_to_the_nodes_of_their_tree() -> None:
+    scene = Scene()
+    scene.add("1", "team")
+    scene.add("2", "team")
+    scene.add("3", "")
+    places = scene.places()
+    assert places.keys() == {"1", "3"}
+    assert (places["1"], places["3"]) == ("node-a", "node-b")
+
+
+def test_what_a_pod_asks_itself_counts_as_well() -> None:
+    scene = Scene()
+    scene.add("1", "team", pool="b")
+    assert scene.places() == {}
+
+
+def test_a_tree_that_is_confined_no_more_may_go_anywhere_and_waiting_pods_are_looked_at() -> None:
+    scene = Scene()
+    scene.add("1", "team", pool="b")
+    feed = scene.state.feed()
+    feed.drain()
+    scene.set_root(A)
+    assert not feed.drain().is_regrouped
+    scene.set_root(None)
+    assert feed.drain().is_regrouped
+    assert scene.places() == {"1": "node-b"}

@@ -1,0 +1,127 @@
+"""Hooks: what they are asked and told, and that what they do wrong is theirs alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import GPU, make_node, make_pod
+from tests.quota.scene import charge, make_ledger, quota, wants
+
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.queue import find_pending
+from koord.core.quota.admission import try_charge
+from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.pack import PendingUnit, pack
+from koord.core.quota.status import Summary
+from koord.core.quotatexts import write_failed_hooks
+from koord.core.reasons import QuotaCheckFailed
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Limit(QuotaHook):
+    """Lets a quota use 4 of cpu."""
+
+    def check_unit(self, quota, used, request) -> str:
+        return "too much" if used.get("cpu", 0) + request.get("cpu", 0) > 4 else ""
+
+
+class Broken(QuotaHook):
+    """Raises whatever it is asked."""
+
+    def check_unit(self, quota, used, request) -> str:
+        raise ZeroDivisionError("by design")
+
+    on_quota_change = on_pod_change = augment_status = check_unit
+
+
+class Diary(QuotaHook):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object, object]] = []
+
+    def on_quota_change(self, before, after) -> None:
+        self.told.append(("quota", before and before.max, after and after.max))
+
+    def on_pod_change(self, before, after) -> None:
+        self.told.append(("pod", before and before.is_used, after and after.is_used))
+
+    def augment_status(self, summary) -> Iterator[HookCondition]:
+        yield HookCondition("example.com/Diary", True, "Kept", summary.name)
+
+
+def test_a_check_sees_what_was_charged_in_the_same_moment() -> None:
+    ledger = Hooks({"limit": Limit()}).bind(make_ledger([quota("a", max=9)], 9, {"a": 9}))
+    assert try_charge(ledger, [charge("a", 3)]) is None
+    refusal = try_charge(ledger, [charge("a", 2)])
+    assert refusal == QuotaCheckFailed("limit", "too much")
+    assert try_charge(ledger, [charge("a", 1)]) is None
+
+
+def test_a_hook_that_fails_stops_nobody_and_is_named() -> None:
+    hooks = Hooks({"broken": Broken(), "limit": Limit()})
+    ledger = hooks.bind(make_ledger([quota("a", max=9)], 9, {"a": 9}))
+    assert try_charge(ledger, [charge("a", 3)]) is None
+    assert isinstance(try_charge(ledger, [charge("a", 2)]), QuotaCheckFailed), "others still hold"
+    hooks.tell_pod(None, None)
+    hooks.tell_quotas({}, {"a": QuotaSpec("a")})
+    assert hooks.augment(Summary("a")) == ()
+    counts = {key: failure.count for key, failure in hooks.failures.items()}
+    assert counts == {
+        ("broken", "check_unit"): 2,
+        ("broken", "on_pod_change"): 1,
+        ("broken", "on_quota_change"): 1,
+        ("broken", "augment_status"): 1,
+    }
+    text = write_failed_hooks(hooks)
+    assert "hook broken failed in check_unit (ZeroDivisionError: by design)" in text
+
+
+@pytest.mark.parametrize(("name", "count"), [("example.com/Diary", 1), ("Ready", 0)])
+def test_a_hook_adds_conditions_of_its_own_only(name: str, count: int) -> None:
+    class Says(QuotaHook):
+        def augment_status(self, summary) -> Iterator[HookCondition]:
+            yield HookCondition(name, True, "X", "")
+
+    hooks = Hooks({"says": Says()})
+    assert len(hooks.augment(Summary("a"))) == count
+    assert len(hooks.failures) == 1 - count
+
+
+def test_leftovers_are_not_given_against_a_check() -> None:
+    # Shares are 5 and 5; leftovers would be enough for one unit of 8.
+    specs = [quota("a", max=10), quota("b", max=10)]
+    units = [PendingUnit("u", (charge("a", 8),), 0.0)]
+    for hooks, granted in ((Hooks(), ("u",)), (Hooks({"limit": Limit()}), ())):
+        ledger = make_ledger(specs, 10, {"a": wants(8), "b": wants(8)})
+        assert pack(hooks.bind(ledger), units, {}).granted == granted
+
+
+def test_hooks_are_told_of_quotas_and_pods_and_refuse_units_of_the_planner() -> None:
+    diary = Diary()
+    state = ClusterState(hooks=Hooks({"diary": diary, "limit": Limit()}))
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").build())
+    state.open_ledger()
+    assert diary.told == [("quota", None, {GPU: 8}), ("pod", None, False)]
+    diary.told.clear()
+    state.open_ledger()
+    assert not diary.told, "nothing has changed"
+    state.remove_pod("uid-default-a")
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8, "cpu": 9}))
+    state.open_ledger()
+    assert sorted(diary.told, key=str) == [
+        ("pod", False, None),
+        ("quota", {GPU: 8}, {GPU: 8, "cpu": 9}),
+    ]
+    state.upsert_pod(make_pod("b").requests(cpu=9).quota("t").build())
+    units = find_pending(state)
+    made = plan(state.snapshot(lambda: units), units, Scoring())
+    assert [refusal.reason for refusal in made.refusals] == [QuotaCheckFailed("limit", "too much")]

@@ -1,0 +1,161 @@
+"""Profiles: which nodes they select, what their quotas are, and when they may not make one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from koord.core.nodes import Node, Taint
+from koord.core.profiletexts import write_overlap, write_verdict
+from koord.core.quota.capacity import tree_totals
+from koord.core.quota.model import KOORDINATOR, QuotaSpec
+from koord.core.quota.profile import (
+    GENERATED_MAX,
+    Profile,
+    ProfileVerdict,
+    find_obstacle,
+    make_tree_id,
+)
+from koord.core.quota.profilebook import Overlap, ProfileBook
+from koord.core.selectors import Operator, Requirement
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def make_node(name: str, zone: str, gpus: int = 8, *, closed: bool = False) -> Node:
+    return Node(
+        name,
+        labels={ZONE: zone},
+        allocatable={"cpu": 64000, "nvidia.com/gpu": gpus},
+        is_unschedulable=closed,
+    )
+
+
+def make_profile(name: str, *zones: str, quota: str = "", **settings: object) -> Profile:
+    selector = (Requirement(ZONE, Operator.IN, zones),) if zones else ()
+    made = Profile("ns", name, quota or f"{name}-root", selector, keys=("cpu", "nvidia.com/gpu"))
+    return replace(made, **settings)  # type: ignore[arg-type]
+
+
+def make_book(*profiles: Profile, nodes: tuple[Node, ...] = ()) -> ProfileBook:
+    book = ProfileBook()
+    for profile in profiles:
+        book.upsert(profile)
+    for node in nodes:
+        book.upsert_node(node)
+    return book
+
+
+def test_the_id_of_a_tree_is_the_hash_that_koordinator_writes() -> None:
+    assert make_tree_id("kube-system", "cn-hangzhou-k-nodepool") == "18340441938858026940"
+
+
+def test_a_quota_is_made_of_the_nodes_in_whatever_order_they_come() -> None:
+    profile = make_profile("a", "a", ratio=Fraction("0.9"), labels={"x": "y"})
+    nodes = (make_node("1", "a"), make_node("2", "a", closed=True), make_node("3", "b"))
+    late = make_book(nodes=nodes)
+    late.upsert(profile)
+    made = late.make("ns/a")
+    assert made == make_book(profile, nodes=nodes).make("ns/a")
+    assert made.total == {"cpu": 115200, "nvidia.com/gpu": 14}
+    assert made.unschedulable == {"cpu": 57600, "nvidia.com/gpu": 7}
+    assert (made.min, made.max) == (made.total, dict.fromkeys(made.total, GENERATED_MAX))
+    assert (made.namespace, made.name, made.labels) == ("ns", "a-root", {"x": "y"})
+
+
+@pytest.mark.parametrize(
+    ("change", "total"),
+    [
+        (lambda book: book.upsert_node(make_node("1", "b")), 8),
+        (lambda book: book.upsert_node(make_node("3", "a")), 24),
+        (lambda book: book.upsert_node(make_node("1", "a", gpus=4)), 12),
+        (lambda book: book.remove_node("2"), 8),
+        (lambda book: book.upsert_node(replace(make_node("2", "a"), is_terminating=True)), 8),
+        (lambda book: book.upsert(make_profile("a", "a", "b")), 24),
+        (lambda book: book.upsert(make_profile("a")), 24),
+        (lambda book: book.remove("ns/other"), 16),
+    ],
+)
+def test_the_quota_follows_nodes_and_profile(change, total: int) -> None:
+    nodes = (make_node("1", "a"), make_node("2", "a"), make_node("3", "b"))
+    book = make_book(make_profile("a", "a"), nodes=nodes)
+    assert book.make("ns/a").total["nvidia.com/gpu"] == 16
+    change(book)
+    assert book.make("ns/a").total.get("nvidia.com/gpu", 0) == total
+
+
+def test_a_node_that_changes_in_nothing_that_counts_moves_no_version() -> None:
+    book = make_book(make_profile("a", "a"), nodes=(make_node("1", "a"),))
+    version = book.version("ns/a")
+    book.upsert_node(replace(make_node("1", "a"), resource_version="2"))
+    book.upsert_node(make_node("9", "b"))
+    book.remove_node("9")
+    assert book.version("ns/a") == version
+    book.upsert_node(replace(make_node("1", "a"), taints=(Taint("x"),)))
+    assert book.version("ns/a") > version
+
+
+def test_nodes_of_two_profiles_are_told_of_both_until_one_is_narrowed() -> None:
+    nodes = (make_node("1", "a"), make_node("2", "b"))
+    book = make_book(make_profile("a", "a"), make_profile("all"), nodes=nodes)
+    assert book.overlap("ns/a") == Overlap(("1",), ("ns/all",))
+    assert book.overlap("ns/all") == Overlap(("1",), ("ns/a",))
+    version = book.version("ns/a")
+    book.upsert(make_profile("all", "b"))
+    assert book.overlap("ns/a") == book.overlap("ns/all") == Overlap()
+    assert book.version("ns/a") > version, "it has to be looked at, too"
+    book.upsert(make_profile("all"))
+    book.remove("ns/all")
+    assert book.overlap("ns/a") == Overlap()
+
+
+OURS = QuotaSpec("root", "ns", profile="a")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "rivals", "expected"),
+    [
+        ((), (), (ProfileVerdict.MADE, "")),
+        ((OURS,), (), (ProfileVerdict.MADE, "")),
+        ((replace(OURS, profile=""),), (), (ProfileVerdict.NOT_OURS, "")),
+        ((replace(OURS, profile="b"),), (), (ProfileVerdict.NOT_OURS, "b")),
+        ((replace(OURS, namespace="x"),), (), (ProfileVerdict.NAME_TAKEN, "x")),
+        ((OURS, replace(OURS, namespace="x")), (), (ProfileVerdict.MADE, "")),
+        ((), (1.0,), (ProfileVerdict.CONTESTED, "ns/b")),
+        ((), (3.0,), (ProfileVerdict.MADE, "")),
+        ((OURS,), (1.0,), (ProfileVerdict.MADE, "")),
+    ],
+)
+def test_nobody_elses_quota_is_touched(quotas, rivals, expected) -> None:
+    profile = make_profile("a", quota="root", created=2.0)
+    others = [make_profile("b", quota="root", created=created) for created in rivals]
+    assert find_obstacle(profile, others, quotas) == expected
+
+
+def test_what_cannot_be_read_makes_nothing_and_is_told_with_field_and_value() -> None:
+    profile = make_profile("a", problems=('spec.resourceRatio: "2": must be less',))
+    verdict, other = find_obstacle(profile, (), (OURS,))
+    assert verdict is ProfileVerdict.INVALID
+    text = write_verdict(profile, verdict, other, 0)
+    assert text.startswith('spec.resourceRatio: "2": must be less; ')
+
+
+def test_texts_name_the_object_in_the_way_and_the_way_out() -> None:
+    profile = make_profile("a", quota="root")
+    text = write_verdict(profile, ProfileVerdict.NOT_OURS, "b", 3)
+    assert "spec.quotaName: root: ElasticQuota ns/root is there and was made by profile b" in text
+    assert "quota.scheduling.koordinator.sh/profile=a" in text
+    assert "selects no node" in write_verdict(profile, ProfileVerdict.MADE, "", 0)
+    told = write_overlap(Overlap(tuple("12345"), ("ns/b",)))
+    assert told.startswith("5 of its nodes (1, 2, 3 and 2 more) are selected by ns/b, too")
+
+
+def test_nodes_of_a_tree_that_take_no_pods_are_not_taken_from_the_default_tree() -> None:
+    # Of 4 nodes with 8 each one of the tree's two is cordoned: it is in nobody's sum of open ones.
+    root = QuotaSpec(
+        "root", tree_id="t", is_tree_root=True, total={"gpu": 16}, unschedulable={"gpu": 8}
+    )
+    assert tree_totals({"gpu": 24}, [root])[""] == {"gpu": 16}
+    assert tree_totals({"gpu": 32}, [root], KOORDINATOR)[""] == {"gpu": 16}
