@@ -160,8 +160,9 @@ class Ledger:
         """
         sent = life.releases.get(plan["plan"], set())
         failed = {uid for uid in sent if self._is_held_back(uid)}
-        meant = {key.rpartition("/")[2] for key in plan.get("group", "").split(",")}
-        for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
+        for gang_name in (
+            gangs_meant(plan) & {self.pods[uid].gang for uid in failed} & self.minima.keys()
+        ):
             if self._has_started(gang_name):
                 continue
             rest = [
@@ -276,7 +277,7 @@ class Ledger:
             history.released = True
             if (plan := plan_of(pod)) is not None:
                 seen = self.serving.decided[plan["plan"]]
-                self._begin(history.gang, seen)
+                self._begin(history.gang, plan, seen)
                 history.pin_seen = seen if pinned_to(pod) else None
         if node_of(pod) and not (before and node_of(before)):
             self._note_binding(event, history)
@@ -303,7 +304,7 @@ class Ledger:
             self.blame(f"{name_of(pod)} is bound to {node}, its plan says {plan}")
             return
         seen = self.serving.decided[plan["plan"]]
-        self._begin(history.gang, seen)
+        self._begin(history.gang, plan, seen)
         history.bound_by_us = True
         self._judge_place(pod, history.pin_seen or seen)
 
@@ -329,8 +330,9 @@ class Ledger:
         if before is not None:
             self.disturbances.append(Disturbance(event.revision, NODES, name))
 
-    def _begin(self, gang_name: str, seen: dict[str, int]) -> None:
-        if gang_name and not self._has_started(gang_name):
+    def _begin(self, gang_name: str, plan: Obj, seen: dict[str, int]) -> None:
+        """Note when a gang was decided to start; a plan for a pod that has joined since is none."""
+        if gang_name in gangs_meant(plan) and not self._has_started(gang_name):
             self.decided_at[gang_name] = min(seen.get(PODS, 0), seen.get(NODES, 0))
             self.knew_group[gang_name] = seen.get(POD_GROUPS, 0)
 
@@ -375,6 +377,11 @@ class Ledger:
             and not node_of(pod)
             and is_alive(pod)
         )
+
+
+def gangs_meant(plan: Obj) -> set[str]:
+    """Return the gangs that a plan was made for."""
+    return {key.rpartition("/")[2] for key in plan.get("group", "").split(",")} - {""}
 
 
 def changed_annotations(before: Obj, after: Obj) -> set[str]:
