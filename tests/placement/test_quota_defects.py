@@ -104,18 +104,19 @@ class Sink:
         self.told: list[str] = []
 
     def write_status(self, quota: Any, *_: Any) -> None:
-        if quota.name == "bad":
-            raise ZeroDivisionError
         self.told.append(quota.name)
 
     def write_annotations(self, *_: Any) -> None: ...
 
 
 def test_a_status_that_cannot_be_told_keeps_no_other_from_it(
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster, sink = Cluster(1, team("a"), team("bad"), team("z")), Sink()
     controller = QuotaStatusController(cluster.state, sink, lambda: True)
+    make = QuotaStatusController._make
+    broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)
+    monkeypatch.setattr(QuotaStatusController, "_make", broken)
     controller.look()
     controller.look()
     assert sink.told == ["a", "z"]

@@ -65,7 +65,8 @@ class QuotaStatusController:
     summaries: tuple[Summary, ...] = ()
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
-    _failures: OneByOne = field(default_factory=OneByOne)
+    _summarised: OneByOne = field(default_factory=OneByOne)
+    _told: OneByOne = field(default_factory=OneByOne)
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -89,10 +90,11 @@ class QuotaStatusController:
         over: dict[QuotaName, dict[str, int]] = {}
         for one in find_overuse(ledger):
             over.setdefault(one.quota, {})[one.resource] = one.over
-        self.summaries = tuple(self._failures.keep(ledger.names(), lambda n: summarise(ledger, n)))
+        found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
+        self.summaries = tuple(found)
         summaries = {summary.name: summary for summary in self.summaries}
         written = self.state.quotas.book.written
-        self._failures.keep(written, lambda key: self._say(key, summaries, over))
+        self._told.keep(written, lambda key: self._say(key, summaries, over))
         for key in self._said.keys() - written.keys():
             del self._said[key]
             self._recorded.pop(key, None)

@@ -232,22 +232,38 @@ def _find_claimant(
 ) -> UnitKey:
     """Return the first unit that would start if what is over was taken back; empty if none."""
     name, keys = cut.quota, {one.resource for one in cut.over}
+    waiting = [one.unit for one in blocked if isinstance(one.reason, _WAITS_FOR_ROOM)]
+    legal = {unit.key for unit in waiting if _may_take(state, ledger, unit, cut)}
     room = _Room(ledger, name, keys)
     nodes = _Nodes(state, ledger, cut)
     mark = ledger.checkpoint()
     ledger.charge(Charge(name, {key: -amount for key, amount in cut.freed.items()}))
     after = ledger.checkpoint()
-    waiting = (one.unit for one in blocked if isinstance(one.reason, _WAITS_FOR_ROOM))
     found = ""
     for unit in waiting:
         charges = _charges_of(state, unit)
-        is_entitled = _is_claim(charges, name, keys, ledger) and not try_charge(ledger, charges)
+        may_claim = unit.key in legal and _is_claim(charges, name, keys, ledger)
+        is_entitled = may_claim and try_charge(ledger, charges) is None
         if is_entitled and room.is_enough() and nodes.can_take(unit):
             found = unit.key
             break
         ledger.rollback(after)
     ledger.rollback(mark)
     return found
+
+
+def _may_take(state: ClusterState, ledger: Ledger, unit: Unit, cut: _Cut) -> bool:
+    """Whether a quota may lose something for a unit: with all above it that the unit is not under.
+
+    Children of one parent take back from each other; what their parent is entitled to stays there.
+    """
+    names = {state.quotas.quota_of(pod) for pod in unit.pods[:1]}
+    around = {above for name in names if ledger.find(name) for above in ledger.account(name).path}
+    apart = [name for name in ledger.account(cut.quota).path if name not in around]
+    if not apart:
+        return False
+    used, entitled = ledger.account(apart[-1]).used, find_entitlement(ledger, apart[-1])
+    return any(used.get(one.resource, 0) > entitled.get(one.resource, 0) for one in cut.over)
 
 
 class _Nodes:

@@ -246,7 +246,11 @@ def _bound(view: _View) -> Condition:
 def _degraded(view: _View) -> Condition:
     needed = needed_strength(view.book, view.key)
     if view.has_started and view.strength + view.tally.planned < needed:
-        return ConditionType.DEGRADED, True, BelowMin(view.strength, needed)
+        return (
+            ConditionType.DEGRADED,
+            True,
+            BelowMin(view.strength, needed, view.spec.on_member_failure),
+        )
     return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 
