@@ -109,6 +109,8 @@ class Ledger:
         """The same, for PodGroups."""
         self.invalid: dict[tuple[str, str], bool] = {}
         """(PodGroup, field manager) -> whether its last word was refused as invalid."""
+        self.restarts_gangs = False
+        """Whether there was a gang that is to start anew when it loses members."""
         self.minima: dict[str, list[tuple[int, int]]] = {}
         """Gang -> its minimum, after the revision from which on it was that."""
         self._network = network
@@ -215,6 +217,8 @@ class Ledger:
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
             self._judge_mark(before, decode(answer.body))
+        elif name == "removal":
+            self._judge_removal(before)
         elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
 
@@ -230,6 +234,11 @@ class Ledger:
         """A new leader writes on a pod to see when its copy of the cluster is fresh."""
         if changed_annotations(before, after) - {own.TAKEN_OVER_BY}:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
+
+    def _judge_removal(self, before: Obj) -> None:
+        """Only what started with a gang is taken away, and only where gangs are to start anew."""
+        if plan_of(before) is None or not self.restarts_gangs:
+            self.blame(f"{name_of(before)} was deleted")
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
         name = name_of(before)
@@ -257,6 +266,8 @@ class Ledger:
         elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
+            policy = event.obj["metadata"].get("annotations", {}).get(gang.MATCH_POLICY)
+            self.restarts_gangs |= policy == "only-waiting"
 
     def _note_pod(self, event: Event) -> None:
         pod, uid = event.obj, uid_of(event.obj)
@@ -390,13 +401,15 @@ def changed_annotations(before: Obj, after: Obj) -> set[str]:
     return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
-_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding")}
+_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding"), ("DELETE", "")}
 
 
 PLACING = ("release", "binding")
 
 
 def _name_of_write(request: Request, subresource: str) -> str:
+    if request.method == "DELETE":
+        return "removal"
     if not subresource:
         return "release" if request.media == Media.JSON_PATCH else "mark"
     return subresource
@@ -405,6 +418,8 @@ def _name_of_write(request: Request, subresource: str) -> str:
 def _uid_in(request: Request, subresource: str) -> str:
     """Return the uid of the pod that a write is meant for."""
     body: Any = request.body
+    if request.method == "DELETE":
+        return body["preconditions"]["uid"]
     if not subresource and request.media == Media.JSON_PATCH:
         return body[0]["value"]
     return body["metadata"].get("uid", "")
