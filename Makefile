@@ -28,8 +28,9 @@ check: .venv/ready ## what is known without a cluster: style, types, layers, gen
 	@$(BIN)/koord crds --check
 	@$(BIN)/coverage run -m pytest -m "not sandbox and not slow" && $(BIN)/coverage report --include="$(PURE)"
 
-soak: .venv/ready ## thousands of crashes and a million random operations in a model of a cluster (ARGS="--seed 7")
+soak: .venv/ready ## thousands of crashes, a million random operations in a model of a cluster, random trees of quotas (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)
+	@$(BIN)/python -m tests.quota.soak
 
 bench: .venv/ready ## how fast pods are placed, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

@@ -21,9 +21,11 @@ from benchmarks.objects import (
     NAMESPACE,
     QUOTAS_PATH,
     RESIDENTS,
+    TOPOLOGIES_PATH,
     groups_path,
     make_namespace,
     make_quotas,
+    make_topology,
     pods_path,
 )
 from benchmarks.processes import ROOT, run_module
@@ -136,6 +138,16 @@ class Cluster:
         finally:
             process.terminate()
             process.wait()
+
+    @contextmanager
+    def topology(self) -> Iterator[None]:
+        """Have the network of the nodes described, for as long as the context lasts."""
+        body = make_topology()
+        self.box.client.create(TOPOLOGIES_PATH, body)
+        try:
+            yield
+        finally:
+            self.box.client.delete(f"{TOPOLOGIES_PATH}/{body['metadata']['name']}")
 
     def _is_empty(self, path: str) -> bool:
         items: list[Any] = self.box.client.get(f"{path}?limit=1")["items"]

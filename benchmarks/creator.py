@@ -34,6 +34,7 @@ class Order(msgspec.Struct, frozen=True):
     scheduler: str
     gated: bool = False
     nodes: tuple[str, ...] = ()
+    must_gather: str = ""
     quotas: tuple[str, ...] = ()
 
 
@@ -53,7 +54,7 @@ async def create(order: Order, access: Access) -> None:
 
 def _make_groups(order: Order, caller: Caller) -> Iterator[bytes]:
     for group in range(order.groups):
-        body = make_group(f"gang-{group}", order.size)
+        body = make_group(f"gang-{group}", order.size, order.must_gather)
         yield caller.make_request("POST", groups_path(order.namespace), body)
 
 

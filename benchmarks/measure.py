@@ -155,6 +155,7 @@ def _make_order(cluster: Cluster, cell: Cell, scheduler: str) -> Order:
         requests=dict(cell.load.requests),
         scheduler=scheduler,
         gated=cell.gated,
+        must_gather=cell.load.must_gather,
         quotas=tuple(list_teams()) if cell.load.has_quotas else (),
     )
 

@@ -4,8 +4,10 @@ The writes of the ceiling are those of the operators, byte for byte but for the 
 compares them.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from koord.api.gang import encode_bind_record
@@ -26,6 +28,8 @@ DIVISIONS: Final = 4
 TEAMS: Final = 4
 """Quotas of each division."""
 GROUPS_PATH: Final = f"/apis/{_GROUPS}/podgroups"
+WISH: Final = "gang.scheduling.koordinator.sh/network-topology-spec"
+TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
 
 
 def pods_path(namespace: str) -> str:
@@ -43,13 +47,35 @@ def make_namespace(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def make_group(name: str, members: int) -> dict[str, Any]:
-    """Make a PodGroup that wants all of its members."""
+def make_group(name: str, members: int, must_gather: str = "") -> dict[str, Any]:
+    """Make a PodGroup that wants all of its members, in one domain of a layer if there is one."""
+    metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
+    if must_gather:
+        wish = {"gatherStrategy": [{"layer": must_gather, "strategy": "MustGather"}]}
+        metadata["annotations"] = {WISH: json.dumps(wish)}
     return {
         "apiVersion": _GROUPS,
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": metadata,
         "spec": {"minMember": members},
+    }
+
+
+def make_topology() -> dict[str, Any]:
+    """Make the topology that the labels of the nodes tell of."""
+    names = ("DatacenterLayer", "SpineLayer", "BlockLayer")
+    layers = [
+        {"topologyLayer": name, "labelKey": [f"network.topology.nvidia.com/{label}"]}
+        for name, label in zip(names, ("datacenter", "spine", "block"), strict=True)
+    ]
+    layers.append({"topologyLayer": "NodeTopologyLayer"})
+    for above, below in pairwise(layers):
+        below["parentTopologyLayer"] = above["topologyLayer"]
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "ClusterNetworkTopology",
+        "metadata": {"name": "default"},
+        "spec": {"networkTopologySpec": layers},
     }
 
 

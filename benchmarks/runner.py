@@ -65,7 +65,10 @@ def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> 
     for cell in cells:
         cluster.furnish(cell.load.nodes, cell.load.residents)
         cluster.have_quotas(are_there=cell.load.has_quotas)
-        with cluster.kubelets() if cell.load.has_kubelets else nullcontext():
+        with (
+            cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
+            cluster.topology() if cell.load.must_gather else nullcontext(),
+        ):
             yield from _measure_cell(laboratory, cell, choice.repeat, tell)
     cold = QUICK_COLD_START if choice.quick else FULL_COLD_START
     for who in choice.starters():

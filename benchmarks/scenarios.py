@@ -34,6 +34,8 @@ class Load:
     residents: int = 0
     has_kubelets: bool = False
     """Whether pods run once they are bound; that costs the API server as much again."""
+    must_gather: str = ""
+    """The layer of the network that each gang has to share; empty: it asks nothing."""
     has_quotas: bool = False
     """Whether every pod belongs to a quota, on the third level of a tree."""
     is_gated_only: bool = False
@@ -74,6 +76,7 @@ FULL: Final = (
     Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True),
     Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE),
+    Load("one-gang-gathered", 1, 512, 512, WHOLE_NODE, must_gather="DatacenterLayer"),
     Load("large-alone", 5000, 1, 1000, CPU),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )
@@ -110,7 +113,10 @@ def make_cells(*, quick: bool) -> Iterator[Cell]:
                     continue
                 if load.is_gated_only and not gated:
                     continue
+                if load.must_gather and mode is Mode.DRAINED:
+                    continue
                 if quick and gated is not (load.size > 1):
                     continue
-                both = not gated and not (quick and mode is Mode.DRAINED)
+                both = not gated and not load.must_gather
+                both = both and not (quick and mode is Mode.DRAINED)
                 yield Cell(load, mode, gated, tuple(Who) if both else (Who.OPERATORS,))

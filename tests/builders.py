@@ -26,6 +26,8 @@ from koord.core.gang.model import (
     GangSource,
     GangSpec,
     MatchPolicy,
+    OnBindFailure,
+    OnMemberFailure,
     Phase,
     PodGroup,
 )
@@ -389,6 +391,12 @@ class PodGroupBuilder:
     def topology(self, wish: TopologyWish | None) -> Self:
         """Ask something of the network."""
         return self._set_spec(topology=wish)
+
+    def on_member_failure(self, policy: OnMemberFailure) -> Self:
+        return self._set_spec(on_member_failure=policy)
+
+    def on_bind_failure(self, policy: OnBindFailure) -> Self:
+        return self._set_spec(on_bind_failure=policy)
 
     def total(self, total: int) -> Self:
         return self._set_spec(total=total)

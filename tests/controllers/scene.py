@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
+from koord.controllers.restart import GangRestarts
 from koord.core.gang.model import GangKey
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.state import ClusterState
+from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Done, Outcome
 
 
@@ -28,6 +30,7 @@ class Writer:
         self.answers: dict[str, Outcome] = {}
         self.is_late = False
         self.bound: dict[str, str] = {}
+        self.evicted: dict[str, str] = {}
         self.writes: Counter[str] = Counter()
         self._state = state
 
@@ -39,6 +42,14 @@ class Writer:
             plan = RecordedPlan(assignment.node, placement.plan_id, placement.group, 1)
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
         return answer
+
+    async def remove(self, pod: Pod, reason: str, _: str) -> Eviction:
+        self.writes[pod.name] += 1
+        if pod.name in self.answers:
+            return Eviction.REFUSED
+        self.evicted[pod.name] = reason
+        self._state.remove_pod(pod.uid)
+        return Eviction.EVICTED
 
     async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
@@ -85,6 +96,7 @@ class Scene:
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),
+            restarts=GangRestarts(self.state, self.writer, Observer(), time.monotonic),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,

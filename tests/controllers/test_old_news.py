@@ -7,6 +7,7 @@ import pytest
 from tests.builders import make_node, make_pod
 
 from koord.controllers.placement import PlacementController
+from koord.controllers.restart import GangRestarts
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Assignment, Placement
 from koord.core.state import ClusterState
@@ -50,6 +51,7 @@ async def test_a_pod_that_is_lost_is_left_alone_until_there_is_news(answer: Outc
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),
+        restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
         wall_clock=lambda: 100.0,

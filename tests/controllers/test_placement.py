@@ -7,6 +7,7 @@ from tests.builders import make_node, make_pod
 
 from koord.controllers import placement
 from koord.controllers.placement import PlacementController
+from koord.controllers.restart import GangRestarts
 from koord.core.placement.scoring import Scoring
 from koord.core.state import ClusterState
 from koord.kube.outcomes import Done
@@ -51,6 +52,7 @@ async def test_nothing_more_is_decided_while_enough_is_in_flight(
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),
+        restarts=GangRestarts(state, Nobody(), Nobody(), asyncio.get_running_loop().time),
         is_synced=lambda: True,
         clock=asyncio.get_running_loop().time,
         wall_clock=lambda: 100.0,

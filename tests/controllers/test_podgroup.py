@@ -1,14 +1,17 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests.builders import make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import PodGroup
-from koord.core.state import ClusterState, Feed
+from koord.core.state import ClusterState
 from koord.kube.statement import Condition
+
+if TYPE_CHECKING:
+    from koord.core.changes import Feed
 
 A, B = "default/a", "default/b"
 
@@ -77,3 +80,36 @@ def test_wait_times_of_gangs_are_kept_once_and_not_for_good() -> None:
     scene.pass_time(LONGEST_SECONDS)
     assert not scene.controller._timeouts
     assert not scene.controller._said
+
+
+def test_members_on_nodes_that_are_not_well_are_told() -> None:
+    said: list[Condition] = []
+
+    class Sink:
+        def write_status(
+            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        ) -> None:
+            assert fields
+            said[:] = [one for one in conditions if one.type == "Degraded"]
+
+    state, now = ClusterState(), [0.0]
+    feed = state.feed()
+    controller = PodGroupController(state, Sink(), lambda: now[0], lambda: now[0])
+    state.upsert_pod_group(make_pod_group(A, 1).build())
+    state.upsert_node(make_node("n").build())
+    state.upsert_pod(make_pod("a-0").gang(A).running("n").build())
+
+    def look() -> Condition:
+        changes = feed.drain()
+        controller._touch(changes.gangs | controller._on_changed_nodes(changes.freed))
+        now[0] += LONGEST_SECONDS
+        controller._flush()
+        (degraded,) = said
+        return degraded
+
+    assert (look().status, look().reason) == (False, "AtStrength")
+    state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
+    assert (look().status, look().reason) == (True, "MemberOnFailedNode")
+    assert "(n)" in look().message
+    state.upsert_node(make_node("n").build())
+    assert look().reason == "AtStrength"

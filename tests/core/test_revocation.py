@@ -75,6 +75,8 @@ def test_nobody_goes_for_nobody() -> None:
 
 def test_several_quotas_give_what_one_has_not() -> None:
     scene = Scene(a=0, b=16)
+    scene.state.remove_node("n2")
+    scene.state.upsert_node(make_node("n1").gpu(16).build())
     scene.state.upsert_quota(QuotaSpec("c", max={GPU: 16}))
     for name in ("a", "c"):
         for at in range(2):
@@ -83,6 +85,36 @@ def test_several_quotas_give_what_one_has_not() -> None:
     scene.want(16)
     assert scene.chosen("a") == [["a1"], ["a0"]]
     assert scene.chosen("c") == [["c1"], ["c0"]]
+
+
+def test_nobody_goes_for_whom_no_node_would_take() -> None:
+    scene = Scene()
+    for at in range(4):
+        scene.single(f"p{at}", priority=at)
+    for at in range(2):
+        scene.state.upsert_node(make_node(f"n{at + 1}").gpu(4).build())
+    scene.state.upsert_node(make_node("n3").gpu(4).build())
+    scene.state.upsert_node(make_node("n4").gpu(4).build())
+    scene.want(8)
+    assert scene.chosen() == []
+    scene.want(4, name="small")
+    assert scene.chosen() == [["p1"], ["p0"]]
+
+
+def test_what_a_parent_is_entitled_to_is_taken_by_its_own_children_only() -> None:
+    scene = Scene(a=0, b=0)
+    scene.state.upsert_quota(QuotaSpec("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
+    for name in ("a", "c"):
+        scene.state.upsert_quota(QuotaSpec(name, parent="org", max={GPU: 16}))
+    scene.state.upsert_quota(QuotaSpec("b", min={GPU: 8}, max={GPU: 16}))
+    for at in range(2):
+        scene.single(f"p{at}")
+    scene.want(8, quota="b")
+    scene.put(make_pod("sibling").gpu(4).quota("c").build())
+    assert scene.state.open_ledger().account("a").share == {GPU: 4}
+    assert scene.chosen() == []
+    scene.want(4, quota="c", name="wants")
+    assert scene.chosen() == [["p0"]]
 
 
 def test_nobody_goes_for_its_own_quota() -> None:

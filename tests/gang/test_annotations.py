@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from koord.api import gang
 from koord.api.gang import BadSetting, GangDefaults, NameSource
 from koord.api.keys import gang as keys
+from koord.api.keys import own
 
 NAMED = {keys.NAME: "a"}
 HUGE = "x" * (1 << 20)
@@ -117,7 +118,8 @@ def test_settings_of_a_pod() -> None:
     read = gang.parse_pod_gang("ns", {}, annotations)
     assert read is not None
     assert read.settings == gang.GangSettings(
-        2, 5, 90, "NonStrict", "only-waiting", ("ns/a", "ns/b")
+        *(2, 5, 90, "NonStrict", "only-waiting", ("ns/a", "ns/b")),
+        on_member_failure="RestartGang",
     )
     assert read.bad == ()
 
@@ -233,3 +235,56 @@ def test_deprecated_labels_are_named_with_what_to_use_instead() -> None:
     named = gang.parse_pod_gang("default", {**labels, keys.POD_GROUP: "a"}, {})
     assert named is not None
     assert named.deprecated == ()
+
+
+def read_sub_groups(*groups: dict[str, object]) -> gang.PodGang:
+    text = json.dumps({"groups": groups})
+    found = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", own.SUB_GROUPS: text})
+    assert found is not None
+    return found
+
+
+def test_sub_groups_are_read() -> None:
+    found = read_sub_groups(
+        {"name": "a", "minSubGroups": 1}, {"name": "b", "parent": "a", "minMember": 2}
+    )
+    assert found.bad == ()
+    assert found.settings is not None
+    assert found.settings.sub_groups is not None
+    assert [one.parent for one in found.settings.sub_groups.groups] == ["", "a"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        ([{"name": "a"}, {"name": "a"}], 'names "a" twice'),
+        ([{"name": "a", "parent": "b"}], 'names "b" as a parent'),
+        ([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}], "in a circle"),
+        ([{"name": f"g{n}", "parent": f"g{n - 1}" if n else ""} for n in range(9)], "more than 8"),
+        ([], "groups"),
+        ([{"name": ""}], "name"),
+        ([{"name": "a", "minMember": -1}], "minMember"),
+    ],
+)
+def test_sub_groups_that_make_no_tree_are_named_and_left_out(
+    groups: list[dict[str, object]], problem: str
+) -> None:
+    found = read_sub_groups(*groups)
+    assert [(one.key, one.in_force) for one in found.bad] == [(own.SUB_GROUPS, "none")]
+    assert problem in found.bad[0].problem
+    assert found.settings is not None
+    assert found.settings.sub_groups is None
+
+
+@pytest.mark.parametrize("policy", ["once-satisfied", "only-waiting", "waiting-and-running"])
+def test_what_becomes_of_a_gang_depends_on_its_match_policy_if_nothing_is_written(
+    policy: str,
+) -> None:
+    annotations = NAMED | {keys.MIN_AVAILABLE: "2", keys.MATCH_POLICY: policy}
+    expected = "RestartGang" if policy == "only-waiting" else "Replace"
+    for written, in_force in (("", expected), ("Ignore", "Ignore"), ("ignore", expected)):
+        found = gang.parse_pod_gang("ns", {}, annotations | {own.ON_MEMBER_FAILURE: written})
+        assert found is not None
+        assert found.settings is not None
+        assert found.settings.on_member_failure == in_force
+        assert bool(found.bad) is (written == "ignore")

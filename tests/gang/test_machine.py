@@ -7,6 +7,7 @@ The rules are stated here anew, from the pods alone, and not asked of the code u
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 
+from koord.core.changes import Changes
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
 from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
-from koord.core.state import Changes, ClusterState
+from koord.core.reasons import ReasonCode
+from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
+    from koord.core.nodes import Node
     from koord.core.plan import Placement, Plan, Unit
 
 GANGS = ("default/a", "default/b", "default/c")
@@ -32,6 +36,14 @@ GPUS = 4
 SCORING = Scoring()
 STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
+
+NO_ROOM = {
+    ReasonCode.INSUFFICIENT_NODES,
+    ReasonCode.KEPT_FOR_REPLACEMENTS,
+    ReasonCode.MULTIPLE_NOT_MET,
+    ReasonCode.NO_DOMAIN_FITS,
+}
+"""Which of them it is may change with less room, which wakes nobody up."""
 
 gangs = st.sampled_from(GANGS)
 
@@ -42,6 +54,7 @@ class Gangs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = ClusterState()
+        self.furnish(self.state)
         self.feed = self.state.feed()
         self.queue, self.holds = Queue(), HoldBook()
         self.now = 0.0
@@ -61,12 +74,23 @@ class Gangs(RuleBasedStateMachine):
             self.groups[key] = make_pod_group(key, minimum).group(*together).wait(3).build()
             self.state.upsert_pod_group(self.groups[key])
 
+    # What other machines do otherwise
+
+    def furnish(self, state: ClusterState) -> None:
+        """Put in what is there before anything happens."""
+
+    def build_node(self, name: str, gpus: int) -> Node:
+        return make_node(name).gpu(gpus).build()
+
+    def check_network(self, placement: Placement) -> None:
+        """Look at a placement once it is bound."""
+
     # What users and machines do
 
     @rule(gpus=st.integers(1, GPUS))
     def node_comes(self, gpus: int) -> None:
         self.nodes += 1
-        self.state.upsert_node(make_node(f"n{self.nodes}").gpu(gpus).build())
+        self.state.upsert_node(self.build_node(f"n{self.nodes}", gpus))
 
     @rule(data=st.data())
     @precondition(lambda self: len(self.state.table) > 0)
@@ -95,7 +119,10 @@ class Gangs(RuleBasedStateMachine):
         made = make_pod_group(key, minimum).match_policy(policy).mode(mode).wait(wait)
         before = self.groups.get(key)
         listed = before.spec.group if before is not None else (key,)
-        self.groups[key] = made.group(*listed).build()
+        wish = before.spec.topology if before is not None else None
+        nest = before.spec.nest if before is not None else None
+        group = made.group(*listed).topology(wish).build()
+        self.groups[key] = replace(group, spec=replace(group.spec, nest=nest))
         self.state.upsert_pod_group(self.groups[key])
 
     @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))
@@ -164,6 +191,7 @@ class Gangs(RuleBasedStateMachine):
         self.queue.absorb(changes, self.state)
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         self.queue.absorb(Changes(freed=freed), self.state)
+        self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
         units = self.queue.take(0.0, 1 << 20)
         if not units:
             return False
@@ -177,6 +205,8 @@ class Gangs(RuleBasedStateMachine):
             self.check_minimum(placement)
         for placement in outcome.placements:
             self.bind(placement)
+        for placement in outcome.placements:
+            self.check_network(placement)
         return bool(outcome.placements)
 
     def plan_with(self, holds: HoldBook, state: ClusterState, units: list[Unit]) -> Plan:
@@ -238,6 +268,7 @@ class Gangs(RuleBasedStateMachine):
         if any(unit.lease_seconds for unit in units) or len(self.holds):
             return
         rebuilt = ClusterState()
+        self.furnish(rebuilt)
         for pod in reversed(list(self.state.pods.values())):
             rebuilt.upsert_pod(pod)
         for row in sorted(self.state.table.row_of.values(), reverse=True):
@@ -258,7 +289,7 @@ class Gangs(RuleBasedStateMachine):
                 continue
             if not plan(self.state.snapshot(), [unit], SCORING).placements:
                 continue
-            self.state.upsert_node(make_node("one-more").gpu(GPUS).build())
+            self.state.upsert_node(self.build_node("one-more", GPUS))
             assert plan(self.state.snapshot(), [unit], SCORING).placements
             self.state.remove_node("one-more")
 
@@ -273,6 +304,19 @@ class Gangs(RuleBasedStateMachine):
             keys = (pod.uid, *self.queue.units_of(key))
             blocked = [self.queue.blocked[one] for one in keys if one in self.queue.blocked]
             assert any(pod.uid in {one.uid for one in b.pods} for b in blocked), pod.key
+        self.check_causes()
+
+    def check_causes(self) -> None:
+        """What is said of those who sleep is still so: nobody sleeps on when the cause is gone."""
+        asleep = dict(self.queue.blocked.items())
+        units = [one.unit for one in asleep.values()]
+        outcome = self.plan_with(deepcopy(self.holds), self.state, units)
+        surplus = {key for key, one in asleep.items() if len(one.pods) < len(one.unit.pods)}
+        assert {placement.unit for placement in outcome.placements} <= surplus
+        for refusal in outcome.refusals:
+            said = asleep[refusal.unit].reason
+            if not {said.code, refusal.reason.code} <= NO_ROOM:
+                assert refusal.reason.code is said.code, (refusal, said)
 
     @invariant()
     def no_node_is_over_capacity(self) -> None:

@@ -85,6 +85,18 @@ def test_a_gang_on_its_way_to_nodes() -> None:
     assert (status.incarnation, status.nodes) == ("plan-1", ("n1", "n2"))
 
 
+def test_who_plans_knows_better_whether_those_on_their_way_have_a_place() -> None:
+    group = make_pod_group(A, 2)._set(attempts=1).build()
+    released = [make_member("a-0").build(), make_member("a-1").build()]
+    assert (
+        condition(observe(make_book(released, [group]), A, now=9.0), ConditionType.PLACED) is None
+    )
+    bound = [make_member("a-0").running("n1").build(), make_member("a-1").running("n1").build()]
+    said = condition(observe(make_book(bound, [group]), A, now=9.0), ConditionType.PLACED)
+    assert said is not None
+    assert said[0]
+
+
 def test_members_that_others_placed_are_told_apart() -> None:
     pods = [
         make_member("a-0").running("n1").build(),

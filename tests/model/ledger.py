@@ -41,6 +41,12 @@ _ANNOTATIONS = {
 }
 
 
+PASSING = ("(429)", "(503)", "lost on the way")
+"""In a message: what no user needs to hear of, because the next attempt may well succeed."""
+DECIDED_WITHIN = 0.01
+"""Seconds from a decision to its first write."""
+
+
 @dataclass(slots=True)
 class PodHistory:
     """What is remembered of one pod, by uid."""
@@ -123,17 +129,58 @@ class Ledger:
         if target.kind != PODS:
             return
         plan = _plan_in(request, target.subresource)
-        if plan is not None:
-            life.decided.setdefault(plan["plan"], dict(life.seen))
+        if plan is not None and plan["plan"] not in life.decided:
+            life.decided[plan["plan"]] = dict(life.seen)
+            known = self._network.clock() - DECIDED_WITHIN
+            for kind in [kind for kind, since in life.outdated.items() if since < known]:
+                self.blame(f"planned when {kind} were known to be out of date")
 
     def send(self, life: Life, request: Request) -> None:
         """Count a write that sets out."""
         target = parse_path(request.path)
         if target.kind != PODS:
             return
-        uid = _uid_in(request, target.subresource)
+        uid, name = (
+            _uid_in(request, target.subresource),
+            _name_of_write(request, target.subresource),
+        )
         if uid in self.pods:
-            self.pods[uid].writes[_name_of_write(request, target.subresource)] += 1
+            self.pods[uid].writes[name] += 1
+        plan = _plan_in(request, target.subresource)
+        if plan is not None and name == "release":
+            life.releases.setdefault(plan["plan"], set()).add(uid)
+        elif plan is not None:
+            self._judge_start(life, plan)
+
+    def _judge_start(self, life: Life, plan: Obj) -> None:
+        """Nobody is bound when it is known already that the minimum cannot start.
+
+        That is known when releases have failed, and the rest would not do even if every other pod
+        that may have been meant to start is there.
+        """
+        sent = life.releases.get(plan["plan"], set())
+        failed = {uid for uid in sent if self._is_held_back(uid)}
+        meant = {key.rpartition("/")[2] for key in plan.get("group", "").split(",")}
+        for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
+            if self._has_started(gang_name):
+                continue
+            rest = [
+                uid
+                for uid, one in self.pods.items()
+                if one.gang == gang_name
+                and uid not in failed
+                and (one.bound_at or not one.had_gate or uid in sent)
+            ]
+            needed = self._lowest_since(gang_name, life.decided[plan["plan"]].get(POD_GROUPS, 0))
+            if len(rest) < needed:
+                self.blame(f"{gang_name} starts with {len(rest)} of {needed}: {failed} are gone")
+
+    def _is_held_back(self, uid: str) -> bool:
+        """Whether a pod was not released, by nobody, or went before that."""
+        pod = self._pods.get(uid)
+        return not self.pods[uid].released and (
+            pod is None or not is_alive(pod) or bool(gates_of(pod))
+        )
 
     def serve(self, life: Life, request: Request, answer: Answer, before: Obj | None) -> None:
         """Judge a write that has been answered."""
@@ -162,15 +209,21 @@ class Ledger:
         if not history.is_ours:
             self.blame(f"write to a pod that is not ours: {what}")
         elif name == "status":
-            said = {one["type"] for one in request.body["status"]["conditions"]}
-            if "PodScheduled" in said and gates_of(before):
-                self.blame(f"PodScheduled written on a gated pod: {what}")
+            self._judge_words(before, request.body["status"]["conditions"])
         elif is_done and name == "release":
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
             self._judge_mark(before, decode(answer.body))
         elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
+
+    def _judge_words(self, before: Obj, conditions: list[Obj]) -> None:
+        name = name_of(before)
+        if gates_of(before) and any(one["type"] == "PodScheduled" for one in conditions):
+            self.blame(f"PodScheduled written on gated {name}")
+        for one in conditions:
+            if one["reason"] == "BindFailed" and any(map(one["message"].__contains__, PASSING)):
+                self.blame(f"{name} is said to be refused: {one['message']}")
 
     def _judge_mark(self, before: Obj, after: Obj) -> None:
         """A new leader writes on a pod to see when its copy of the cluster is fresh."""
@@ -200,7 +253,7 @@ class Ledger:
             self._note_pod(event)
         elif event.kind == NODES:
             self._note_node(event)
-        else:
+        elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
 
@@ -257,7 +310,7 @@ class Ledger:
     def _judge_place(self, pod: Obj, seen: dict[str, int]) -> None:
         node = node_of(pod)
         found = self._nodes.get(node)
-        used = self.used_on(node)
+        used = self.used_on(node) + self._promised_on(node)
         if found is not None and is_open(found, zone_of(pod)) and used <= allocatable_of(found):
             return
         taken = (one for one in self.disturbances if one.node == node)
@@ -297,7 +350,10 @@ class Ledger:
 
     def lowest_min(self, gang_name: str) -> int:
         """Return the lowest minimum that a gang had since the decision to start it."""
-        knew, changes = self.knew_group[gang_name], self.minima[gang_name]
+        return self._lowest_since(gang_name, self.knew_group[gang_name])
+
+    def _lowest_since(self, gang_name: str, knew: int) -> int:
+        changes = self.minima[gang_name]
         before = [minimum for revision, minimum in changes if revision <= knew][-1:]
         return min(before + [minimum for revision, minimum in changes if revision > knew])
 
@@ -307,6 +363,17 @@ class Ledger:
             gpus_of(pod)
             for pod in self._pods.values()
             if node_of(pod) == node and not has_ended(pod)
+        )
+
+    def _promised_on(self, node: str) -> int:
+        """GPUs that are kept on a node for released pods that can go nowhere else."""
+        return sum(
+            gpus_of(pod)
+            for uid, pod in self._pods.items()
+            if self.pods[uid].released
+            and pinned_to(pod) == node
+            and not node_of(pod)
+            and is_alive(pod)
         )
 
 

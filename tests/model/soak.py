@@ -1,6 +1,7 @@
 """Many crashes, and the state machine for as many operations as one asks for: ``make soak``.
 
-Prints how far it is; a failure is printed as a short story that ``play`` takes.
+Prints how far it is, how fast, and how long it will take yet; a failure is printed as a short story
+that ``play`` takes, and ends with exit code 1.
 """
 
 import argparse
@@ -50,13 +51,15 @@ def tell(failure: Broken) -> str:
     return f"{story}\n{rules}"
 
 
-def crash_everywhere(scenarios: int) -> int:
+def crash_everywhere(first: int, scenarios: int) -> int:
     """Play scenarios with every crash; return how many came out badly."""
-    tally = Tally()
-    for number in range(scenarios):
+    tally, began = Tally(), time.monotonic()
+    for number in range(first, first + scenarios):
         try_all(make_scenario(number), tally)
-        if (number + 1) % 20 == 0:
-            write(f"{tally.scenarios} scenarios, {tally.points:,} crash points")
+        if tally.scenarios % 20 == 0:
+            so_far = f"{tally.points:,} crash points, {len(tally.broken)} broken"
+            write(f"scenario {number}: {so_far}, {tell_rest(began, tally.scenarios, scenarios)}")
+    write(f"{tally.scenarios} scenarios, {tally.points:,} crash points, {len(tally.broken)} broken")
     write(f"at {dict(tally.writes)}; slowest to converge: {tally.slowest:.1f} s")
     for story, violations in tally.broken:
         write(f"{story}\n{violations}")
@@ -74,10 +77,17 @@ def run_rounds(first: int, operations: int) -> int:
             return 1
         done = Machine.operations
         rate = done / (time.monotonic() - began)
-        write(f"seed {number}: {done:,} operations, {rate:,.0f} a second")
+        rest = tell_rest(began, done, operations)
+        write(f"seed {number}: {done:,} operations, {rate:,.0f} a second, {rest}")
         if done >= operations:
             break
     return 0
+
+
+def tell_rest(began: float, done: int, wanted: int) -> str:
+    """Say how long it will take to the end at the rate so far."""
+    seconds = (time.monotonic() - began) * max(0, wanted - done) / done
+    return f"{seconds / 60:.0f} min to go"
 
 
 def write(line: str) -> None:
@@ -90,9 +100,12 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=1_000_000, help="of the state machine")
     parser.add_argument("--seed", type=int, default=1000, help="of its first round")
     parser.add_argument("--scenarios", type=int, default=400, help="with a crash at every write")
+    parser.add_argument("--first-scenario", type=int, default=0, help="its seed")
     options = parser.parse_args()
-    broken = crash_everywhere(options.scenarios)
-    return min(1, broken + run_rounds(options.seed, options.operations))
+    broken = crash_everywhere(options.first_scenario, options.scenarios)
+    if options.operations:
+        broken += run_rounds(options.seed, options.operations)
+    return min(1, broken)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.model.network import Fault
+from tests.model.network import CrashPoint, Fault
 from tests.model.objects import OTHER_SCHEDULER, PodPlan, make_pod_group
 from tests.model.steps import Step, Story, play
 
@@ -91,6 +91,33 @@ STORIES = {
             Step(0.3, "delete_pod", ("a-0",)),
             pod("a-0", 8, gated=False),
             Step(0.0, "delete_pod", ("a-1",)),
+        ),
+    ),
+    "two operators talk about a gang whose node went after its release": Story(
+        0,
+        (
+            Step(0.0, "add_node", ("n0",)),
+            group("c", 3),
+            pod("c-0", 2),
+            pod("c-1", 2),
+            pod("c-2", 2),
+            Step(0.0, "crash_at", (CrashPoint(4, is_before=False),)),
+            Step(0.0, "start"),
+            Step(0.3, "remove_node", ("n0",)),
+        ),
+    ),
+    "two operators talk about a started gang whose group is one-sided": Story(
+        0,
+        (
+            Step(0.0, "add_node", ("n0",)),
+            group("a", 2, BOTH),
+            group("b", 2, BOTH),
+            *(pod(name, 2) for name in ("a-0", "a-1", "b-0", "b-1")),
+            Step(0.0, "start"),
+            Step(0.3, "delete_pod_group", ("b",)),
+            group("b", 3),
+            group("a", 4),
+            pod("a-2", 8),
         ),
     ),
     "rights went after the answer to a binding was lost": Story(

@@ -249,8 +249,12 @@ class World:
     # Kubelets, kube-scheduler, garbage collection
 
     async def _live(self) -> None:
+        tended = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            if tended == self.server.store.revision:
+                continue  # nothing has changed since they looked in vain
+            tended = self.server.store.revision
             for pod in list(self.server.store.all(PODS)):
                 self._tend(pod)
 

@@ -84,3 +84,31 @@ def test_a_gang_that_joins_a_running_group_gathers_first(cluster: Cluster) -> No
     cluster.pod("a-1", group="a")
     cluster.pod("b-1", group="b")
     cluster.wait_bound("a-1", "b-0", "b-1")
+
+
+def test_a_gang_that_asks_for_it_is_evicted_whole_and_starts_anew(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    policy = {"operators.koordinator.sh/on-member-failure": "RestartGang"}
+    cluster.pod_group("a", 2, **policy)
+    for at in range(2):
+        cluster.pod(f"a-{at}", group="a")
+    cluster.wait_bound("a-0", "a-1")
+    cluster.delete_pod("a-1")
+    cluster.wait_for(lambda: not cluster.pods(), "the survivor goes too")
+    assert ("delete", "pods", "", "a-0") in cluster.writes()
+    cluster.pod("a-2", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-2") == "MissingMembers", "it gathers anew")
+    cluster.pod("a-3", group="a")
+    cluster.wait_bound("a-2", "a-3")
+
+
+def test_losses_that_are_ignored_keep_no_room(cluster: Cluster) -> None:
+    cluster.add_nodes(2)
+    cluster.pod_group("a", 2, **{"operators.koordinator.sh/on-member-failure": "Ignore"})
+    for at in range(2):
+        cluster.pod(f"a-{at}", group="a")
+    cluster.wait_bound("a-0", "a-1")
+    cluster.delete_pod("a-1")
+    cluster.pod("alone")
+    cluster.wait_bound("alone")
+    assert "a-0" in cluster.bound()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.operators.conftest import make_node
 
 from koord.sandbox.errors import ApiError
 
@@ -116,3 +118,156 @@ def test_a_topology_that_does_not_exist_is_waited_for(cluster: Cluster, topology
     ask(cluster, "a", 2, rack(), topology)
     cluster.wait_for(lambda: cluster.group_reason("a") == "MissingTopology", "it is missed")
     assert topology in cluster.group_message("a", "Placed")
+
+
+HEALED_WITHIN_SECONDS = 5.0
+
+
+def add_node(cluster: Cluster, name: str, rack: str) -> str:
+    """Add a node that is in its rack from the start."""
+    node = make_node(f"{cluster.namespace}-{name}", cluster.namespace, 8)
+    node["metadata"]["labels"][f"{cluster.namespace}/rack"] = rack
+    cluster.box.client.create("/api/v1/nodes", node)
+    made: str = node["metadata"]["name"]
+    return made
+
+
+def rack_of(cluster: Cluster, node: str) -> str:
+    labels = cluster.box.client.get(f"/api/v1/nodes/{node}")["metadata"]["labels"]
+    found: str = labels[f"{cluster.namespace}/rack"]
+    return found
+
+
+def test_a_lost_member_is_replaced_in_its_rack_and_nobody_takes_the_room(
+    cluster: Cluster, topology: str
+) -> None:
+    ask(cluster, "a", 2, rack(), topology)
+    cluster.wait_bound("a-0", "a-1")
+    home = rack_of(cluster, cluster.bound()["a-0"])
+    away = "r1" if home == "r0" else "r0"
+    for name in ("filler-0", "filler-1"):
+        cluster.pod(name)
+    cluster.wait_bound("filler-0", "filler-1")
+    cluster.gang("b", 1)
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "InsufficientNodes", "b waits")
+    cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['a-1']}")
+    cluster.delete_pod("a-1")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "a is degraded")
+    cluster.pod("a-2", group="a")
+    cluster.wait_for(lambda: cluster.pod_reason("a-2") == "NoDomainFits", "its rack is full")
+
+    # Room elsewhere is of no use to it, and so it is not kept from others.
+    elsewhere = add_node(cluster, "elsewhere", away)
+    cluster.wait_bound("b-0")
+    assert cluster.bound()["b-0"] == elsewhere
+    cluster.gang("c", 1)
+    cluster.wait_for(lambda: cluster.pod_reason("c-0") == "InsufficientNodes", "c waits")
+    spare = add_node(cluster, "spare", home)
+    began = time.monotonic()
+    cluster.wait_bound("a-2")
+    assert time.monotonic() - began < HEALED_WITHIN_SECONDS
+    assert cluster.bound()["a-2"] == spare
+    assert "c-0" not in cluster.bound()
+    cluster.delete_pod("filler-0")
+    cluster.wait_bound("c-0")
+
+
+def test_room_in_the_rack_is_kept_for_the_replacement_before_it_comes(
+    cluster: Cluster, topology: str
+) -> None:
+    ask(cluster, "a", 2, rack(), topology)
+    cluster.wait_bound("a-0", "a-1")
+    home = rack_of(cluster, cluster.bound()["a-0"])
+    for name in ("filler-0", "filler-1"):
+        cluster.pod(name)
+    cluster.wait_bound("filler-0", "filler-1")
+    cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['a-1']}")
+    cluster.delete_pod("a-1")
+    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "a is degraded")
+    cluster.gang("b", 1)
+    spare = add_node(cluster, "spare", home)
+    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "KeptForReplacements", "it is kept")
+    cluster.pod("a-2", group="a")
+    began = time.monotonic()
+    cluster.wait_bound("a-2")
+    assert time.monotonic() - began < HEALED_WITHIN_SECONDS
+    assert cluster.bound()["a-2"] == spare
+    assert "b-0" not in cluster.bound()
+
+
+def make_layers(cluster: Cluster, *layers: tuple[str, str]) -> list[dict[str, Any]]:
+    key = f"{cluster.namespace}/rack"
+    return [
+        {"topologyLayer": name, "labelKey": [key], **({"parentTopologyLayer": up} if up else {})}
+        for name, up in layers
+    ]
+
+
+def write_layers(cluster: Cluster, topology: str, *layers: tuple[str, str]) -> None:
+    body = {"spec": {"networkTopologySpec": make_layers(cluster, *layers)}}
+    cluster.box.client.patch(f"{TOPOLOGIES}/{topology}", body)
+
+
+NODES, RACKS = ("NodeTopologyLayer", "RackLayer"), ("RackLayer", "")
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ((NODES, ("RackLayer", ""), ("HallLayer", "")), "one chain"),
+        ((NODES, ("RackLayer", "NodeTopologyLayer")), "one chain"),
+        ((NODES, RACKS, RACKS), "Duplicate"),
+        ((NODES, ("RackLayer", "HallLayer")), "must be listed"),
+    ],
+    ids=["two roots", "circle", "twice", "unknown parent"],
+)
+def test_layers_that_make_no_chain_are_refused_by_the_server(
+    cluster: Cluster, topology: str, layers: tuple[tuple[str, str], ...], words: str
+) -> None:
+    with pytest.raises(ApiError, match=words) as refused:
+        write_layers(cluster, topology, *layers)
+    assert refused.value.status == 422
+    ask(cluster, "a", 2, rack(), topology)
+    cluster.wait_bound("a-0", "a-1")
+
+
+def test_a_circle_that_the_server_lets_through_is_named_and_the_last_layers_stay(
+    cluster: Cluster, topology: str
+) -> None:
+    def ready() -> tuple[str, str, str]:
+        return cluster.condition(cluster.box.client.get(f"{TOPOLOGIES}/{topology}"), "Ready")
+
+    cluster.wait_for(lambda: ready()[1] == "Built", "there is a tree")
+    write_layers(cluster, topology, NODES, RACKS, ("A", "B"), ("B", "A"))
+    cluster.wait_for(lambda: ready()[:2] == ("False", "InvalidLayers"), "the circle is named")
+    assert "circle" in ready()[2]
+    ask(cluster, "a", 2, rack(), topology)
+    cluster.gang("plain", 2)
+    cluster.wait_bound("a-0", "a-1", "plain-0", "plain-1")
+
+
+def test_sub_groups_are_each_in_a_rack_and_start_together(cluster: Cluster, topology: str) -> None:
+    groups = [{"name": f"g{at}", "minMember": 2, "layer": "RackLayer"} for at in range(2)]
+    key = "operators.koordinator.sh/sub-group"
+    cluster.pod_group("a", 4, **{f"{key}s": json.dumps({"groups": groups}), CHOICE: topology})
+    for at in range(3):
+        cluster.pod(f"a-{at}", group="a", annotations={key: f"g{at % 2}"})
+    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "it gathers")
+    cluster.pod("a-3", group="a", annotations={key: "g1"})
+    cluster.wait_bound("a-0", "a-1", "a-2", "a-3")
+    racks = {name: rack_of(cluster, node) for name, node in cluster.bound().items()}
+    assert racks["a-0"] == racks["a-2"]
+    assert racks["a-1"] == racks["a-3"]
+    assert racks["a-0"] != racks["a-1"]
+
+
+def test_sub_groups_that_make_no_tree_are_named_and_ignored(
+    cluster: Cluster, topology: str
+) -> None:
+    groups = [{"name": "g", "parent": "nobody"}]
+    key = "operators.koordinator.sh/sub-groups"
+    cluster.pod_group("a", 1, **{key: json.dumps({"groups": groups}), CHOICE: topology})
+    cluster.pod("a-0", group="a")
+    cluster.wait_bound("a-0")
+    cluster.wait_for(lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "so")
+    assert "nobody" in cluster.group_message("a", "SpecValid")

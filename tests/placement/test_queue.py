@@ -1,5 +1,7 @@
 """The queue: order, sleep and wake-up, back-off, and holding a group while it is committed."""
 
+from typing import TYPE_CHECKING
+
 from tests.builders import (
     PodBuilder,
     make_node,
@@ -23,9 +25,12 @@ from koord.core.reasons import (
     Reason,
     ReasonCode,
 )
-from koord.core.state import ClusterState, Feed
+from koord.core.state import ClusterState
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.changes import Feed
 
 
 class Cluster:

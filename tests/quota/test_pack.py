@@ -126,3 +126,20 @@ def test_what_was_taken_meanwhile_is_no_leftover() -> None:
     packing = pack(ledger, [gang, unit("b/1", "b", 16, since=2)], {})
     ledger.charge(Charge("b", {GPU: 1}))
     assert not packing.try_charge(ledger, "a/1", gang.charges)
+
+
+def test_what_one_was_given_at_the_top_another_cannot_be_given_below() -> None:
+    """A gang takes what a sibling of the root does not use yet; a cousin's cannot have it, too."""
+    specs = [
+        team("org", min=14, max=39, weight=39),
+        team("other", max=28, weight=28),
+        *(team(name, "org", max=21, weight=21) for name in ("a", "b")),
+    ]
+    usage = {"other": gpus(12), "a": gpus(12), "b": gpus(12)}
+    ledger = make_ledger(specs, {GPU: 22}, usage)
+    pending = [unit(name, name, 12, since=at) for at, name in enumerate(("other", "a", "b"))]
+    packing = pack(ledger, pending, {})
+    for one in pending:
+        if try_charge(ledger, one.charges) is not None:
+            packing.try_charge(ledger, one.key, one.charges)
+    assert ledger.used_by(("org", "other"), GPU) <= 22

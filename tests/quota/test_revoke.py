@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.quota.scene import KOORDINATOR, OURS, make_ledger, quota, wants
 
-from koord.core.quota.overuse import Overuse, find_overuse
+from koord.core.quota.overuse import Overuse, Patience, find_overuse
 from koord.core.quota.revoke import RunningUnit, choose_revoked
 
 
@@ -66,3 +66,53 @@ def test_within_its_guarantee_nobody_is_over_though_it_asks_for_less() -> None:
     ledger = make_ledger(specs, 10, {"c": wants(4, 4)})
     assert ledger.account("p").share == {"cpu": 2}
     assert find_overuse(ledger) == (Overuse("c", "cpu", used=4, entitled=2),)
+
+
+def test_only_who_is_over_for_longer_than_that_is_due() -> None:
+    patience = Patience(120)
+    assert patience.note({"a"}, 0) == []
+    assert patience.note({"a", "b"}, 120) == []
+    assert patience.note({"a", "b"}, 121) == ["a"]
+    assert patience.note({"a", "b"}, 240) == [], "the clock of a started anew"
+    assert patience.note({"a", "b"}, 241) == ["b"]
+    assert patience.note({"a"}, 242) == ["a"]
+
+
+def test_who_is_within_its_share_once_starts_anew() -> None:
+    patience = Patience(10)
+    patience.note({"a"}, 0)
+    patience.note(set(), 9)
+    assert patience.note({"a"}, 11) == []
+    assert patience.note({"a"}, 22) == ["a"]
+
+
+def part(gang: str, at: int, cpu: int, **more) -> RunningUnit:
+    return RunningUnit(f"{gang}/{at}", {"cpu": cpu}, gang=gang, part=at, **more)
+
+
+class TestGang:
+    """Surplus 2 and 1, then the core."""
+
+    GANG = (part("g", 0, 8), part("g", 1, 2), part("g", 2, 2))
+
+    def revoked(self, limit: int, *others: RunningUnit) -> list[str]:
+        units = (*self.GANG, *others)
+        used = {"cpu": sum(one.request["cpu"] for one in units)}
+        return [one.key for one in choose_revoked(units, used, {"cpu": limit}, OURS)]
+
+    def test_surplus_goes_first_and_from_the_end(self) -> None:
+        assert self.revoked(12) == []
+        assert self.revoked(11) == ["g/2"]
+        assert self.revoked(9) == ["g/1", "g/2"]
+
+    def test_nothing_of_it_stays_without_its_core(self) -> None:
+        assert self.revoked(7) == ["g/0", "g/1", "g/2"]
+
+    def test_surplus_comes_back_if_the_core_does(self) -> None:
+        young = RunningUnit("young", {"cpu": 8}, priority=-1)
+        assert self.revoked(12, young) == ["young"]
+        assert self.revoked(10, young) == ["g/2", "young"]
+
+    def test_surplus_that_does_not_help_goes_with_its_core(self) -> None:
+        idle = RunningUnit("g/3", {"cpu": 0}, gang="g", part=3)
+        assert self.revoked(7, idle) == ["g/0", "g/1", "g/2", "g/3"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from tests.builders import make_node, make_pod
 
 from koord.controllers.quotastatus import QuotaStatusController
@@ -88,7 +89,9 @@ def test_series_go_when_their_quota_does_or_a_label_changes() -> None:
 def test_the_debug_page_tells_all_numbers_of_a_quota() -> None:
     scene = Scene()
     scene.state.upsert_quota(TEAM)
-    (quota,) = describe_quotas(scene.state)["quotas"]
+    page = describe_quotas(scene.state)
+    assert msgspec.json.encode(page)
+    (quota,) = page["quotas"]
     assert quota["name"] == "team"
     assert quota["allowLentResource"] is True
     assert quota["autoScaleMin"] == {"cpu": 1500}

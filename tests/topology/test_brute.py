@@ -119,3 +119,25 @@ def test_the_common_domain_is_never_higher_than_the_lowest_that_has_room(seed: i
     else:
         assert not isinstance(found, NoSplit)
         assert found.layer >= deepest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_where_all_places_are_needed_they_are_taken_as_if_there_were_a_choice(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(seed)
+    needed = max(sum(problem.offers), 1)
+    problem = replace(problem, multiples={}, must=0, least=needed, most=needed)
+    tree = make_tree(problem)
+    at_once = split(tree, make_ask(problem, tree))
+    monkeypatch.setattr("koord.core.topology.solve._Search._is_all_needed", lambda *_: False)
+    assert at_once == split(tree, make_ask(problem, tree))
+
+
+def test_the_only_node_that_holds_all_is_taken_and_no_other() -> None:
+    paths = (("0", "n0"), ("0", "n1"), ("1", "n2"))
+    problem = Problem(paths=paths, offers=(1, 3, 2), least=3, most=3, must=2)
+    tree = make_tree(problem)
+    found = split(tree, make_ask(problem, tree))
+    assert not isinstance(found, NoSplit)
+    assert found.shares == ((1, 3),)

@@ -217,6 +217,30 @@ def test_members_apart_are_a_reason_of_their_own() -> None:
     assert reason.nodes == ("node-0", "node-1")
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_who_is_named_as_apart_does_not_depend_on_the_order_of_arrival(
+    order: tuple[int, ...],
+) -> None:
+    state = make_cluster({"s0": {"a": [16, 16]}, "s1": {"b": [16]}})
+    ask(state, must("Spine"))
+    for at in order:
+        pod = make_pod(f"old-{at}").gang(GANG).requests(cpu=1000).running(f"node-{at}")
+        state.upsert_pod(pod.build())
+    reason = run(state, make_members(1)).refusals[0].reason
+    assert isinstance(reason, MembersApart)
+    assert reason.nodes == ("node-0", "node-2")
+
+
+def test_nobody_can_join_members_on_nodes_that_are_not_in_the_network() -> None:
+    state = make_cluster({"s0": {"a": [16]}})
+    state.upsert_node(make_node("stray").cpu(16000).label("block", "a").build())
+    ask(state, must("Spine"))
+    state.upsert_pod(make_pod("old").gang(GANG).requests(cpu=1000).running("stray").build())
+    outcome = run(state, make_members(1))
+    assert not outcome.placements
+    assert outcome.refusals[0].reason == MembersApart("default", "Spine", ("stray",))
+
+
 def test_surplus_joins_where_no_new_domain_is_needed_then_elsewhere_if_allowed() -> None:
     state = make_cluster({"s0": {"a": [8, 8, 8]}, "s1": {"b": [8, 8]}})
     ask(state, must("Spine"))

@@ -112,3 +112,39 @@ def test_plans_do_not_depend_on_the_order_of_arrival(nodes: Nodes, gangs: Gangs)
 def test_one_more_node_makes_nothing_unplaceable(nodes: Nodes, gangs: Gangs) -> None:
     if plan_for(nodes, gangs).placements:
         assert plan_for([*nodes, ("t", "c", 6)], gangs).placements
+
+
+def lowest_that_holds(nodes: Nodes, cpus: int, count: int, must: str) -> int:
+    """Return the number of the deepest layer with a domain that offers enough, -1 if none does.
+
+    Koordinator's choice: go down from the domains that must be shared for as long as one suffices.
+    """
+    depths = {"": 0, "Spine": 1, "Block": 2, NODE_LAYER: 3}
+    found = -1
+    for depth in range(depths[must], 4):
+        offers: Counter[tuple[object, ...]] = Counter()
+        for at, (spine, block, size) in enumerate(nodes):
+            offers[(spine, block, at)[:depth]] += size // cpus
+        if max(offers.values()) >= count:
+            found = depth
+    return found
+
+
+@given(
+    nodes_of_clusters,
+    st.sampled_from(("", "Spine", "Block", NODE_LAYER)),
+    st.integers(1, 3),
+    st.integers(1, 8),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_common_domain_is_never_higher_than_koordinators(
+    nodes: Nodes, must: str, cpus: int, count: int
+) -> None:
+    # To prefer few domains of a lower layer may be worth an upper one.
+    layers = (LayerWish(must, Gather.MUST),) if must else (LayerWish("Spine", Gather.PREFER),)
+    outcome = plan_for(nodes, [(TopologyWish(layers), cpus, count, 0)])
+    lowest = lowest_that_holds(nodes, cpus, count, must)
+    assert bool(outcome.placements) is (lowest >= 0)
+    for placement in outcome.placements:
+        (where,) = placement.gathered
+        assert len(where.domain) >= lowest

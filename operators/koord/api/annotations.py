@@ -34,6 +34,26 @@ class NetworkTopologySpec(Model):
     gather_strategy: Annotated[list[GatherRule], Field(max_length=16)] = Field(default_factory=list)
 
 
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class SubGroup(Model):
+    """Members of a gang that are of use only together."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    min_member: _Count = 0
+    layer: Annotated[str, Field(max_length=253)] = ""
+    parent: Annotated[str, Field(max_length=63)] = ""
+    min_sub_groups: _Count | None = None
+
+
+class SubGroups(Model):
+    """The sub-groups of a gang, and how many of those right below it must be complete."""
+
+    min_sub_groups: _Count | None = None
+    groups: Annotated[list[SubGroup], Field(min_length=1, max_length=1024)]
+
+
 class DeviceHint(Model):
     """What a pod asks of the devices of one type."""
 
@@ -162,6 +182,7 @@ def _define(key: str, kind: type[T], when_empty: T | None = None) -> JsonAnnotat
 
 
 NETWORK_TOPOLOGY_SPEC: Final = _define(gang.NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec)
+SUB_GROUPS: Final = _define(own.SUB_GROUPS, SubGroups)
 
 DEVICE_ALLOCATE_HINT: Final = _define(device.ALLOCATE_HINT, dict[str, DeviceHint])
 DEVICE_JOINT_ALLOCATE: Final = _define(device.JOINT_ALLOCATE, DeviceJointAllocate)
@@ -192,6 +213,7 @@ MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_
 
 JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
     NETWORK_TOPOLOGY_SPEC,
+    SUB_GROUPS,
     DEVICE_ALLOCATE_HINT,
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,

@@ -10,14 +10,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from koord.api.annotations import NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec
+from koord.api.annotations import (
+    NETWORK_TOPOLOGY_SPEC,
+    SUB_GROUPS,
+    NetworkTopologySpec,
+    SubGroups,
+)
 from koord.api.duration import parse_duration_seconds
+from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
 from koord.api.parse import Invalid
 
+T = TypeVar("T")
 Texts = Mapping[str, str]
 """Labels or annotations."""
 
@@ -28,7 +35,11 @@ DEPRECATED: Final = {
 """Labels of pods, and the annotations to use instead."""
 MODES: Final = ("Strict", "NonStrict")
 MATCH_POLICIES: Final = ("once-satisfied", "only-waiting", "waiting-and-running")
+ON_MEMBER_FAILURE: Final = ("Replace", "RestartGang", "Ignore")
+ON_BIND_FAILURE: Final = ("Retry", "RestartGang")
 MAX_INTEGER: Final = 2**31 - 1
+MAX_LEVELS: Final = 8
+"""How deep sub-groups may be nested."""
 MAX_NAME: Final = 253
 """Longer names fit no object of Kubernetes; their gangs cannot start."""
 MAX_GROUPS_TEXT: Final = 32 * 1024
@@ -83,6 +94,9 @@ class GangSettings:
     groups: tuple[str, ...]
     topology: NetworkTopologySpec | None = None
     topology_name: str = ""
+    on_member_failure: str = "Replace"
+    on_bind_failure: str = "Retry"
+    sub_groups: SubGroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +256,21 @@ class _Reader:
         self.bad: list[BadSetting] = []
 
     def settings(self, min_member: int, wait_seconds: int) -> GangSettings:
+        match_policy = self._match_policy()
         return GangSettings(
             min_member=min_member,
             total=self._total(min_member),
             wait_seconds=wait_seconds,
             mode=self._choice(keys.MODE, MODES, MODES[0]),
-            match_policy=self._match_policy(),
+            match_policy=match_policy,
             groups=self._groups(),
             topology=self._topology(),
             topology_name=self._annotations.get(own.TOPOLOGY, ""),
+            on_member_failure=self._choice(
+                own.ON_MEMBER_FAILURE, ON_MEMBER_FAILURE, _when_a_member_fails(match_policy)
+            ),
+            on_bind_failure=self._choice(own.ON_BIND_FAILURE, ON_BIND_FAILURE, ON_BIND_FAILURE[0]),
+            sub_groups=self._sub_groups(),
         )
 
     def wait_seconds(self) -> int:
@@ -304,15 +324,47 @@ class _Reader:
         return listed
 
     def _topology(self) -> NetworkTopologySpec | None:
-        found = NETWORK_TOPOLOGY_SPEC.read(self._annotations)
+        return self._read(NETWORK_TOPOLOGY_SPEC)
+
+    def _sub_groups(self) -> SubGroups | None:
+        found = self._read(SUB_GROUPS)
+        problem = "" if found is None else _find_fault(found)
+        if problem:
+            self._report(own.SUB_GROUPS, self._annotations[own.SUB_GROUPS], problem, "none")
+        return None if problem else found
+
+    def _read(self, annotation: JsonAnnotation[T]) -> T | None:
+        found = annotation.read(self._annotations)
         if not isinstance(found, Invalid):
             return found
-        key = keys.NETWORK_TOPOLOGY_SPEC
-        self._report(key, self._annotations[key], found.problems[0].message, "none")
+        text, first = self._annotations[annotation.key], found.problems[0]
+        within = first.field.partition("]")[2].removeprefix(".")
+        problem = f"{within}: {first.message}" if within else first.message
+        self._report(annotation.key, text, problem, "none")
         return None
 
     def _report(self, key: str, value: str, problem: str, in_force: str) -> None:
         self.bad.append(BadSetting(key, cut(value), problem, in_force))
+
+
+def _find_fault(found: SubGroups) -> str:
+    """Say why sub-groups form no tree below their gang; nothing if they do."""
+    names = [one.name for one in found.groups]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        return f'names "{twice}" twice'
+    if stray := next((one.parent for one in found.groups if one.parent not in {"", *names}), ""):
+        return f'names "{stray}" as a parent, and has no such sub-group'
+    reached = {""}
+    for _ in range(MAX_LEVELS):
+        reached |= {one.name for one in found.groups if one.parent in reached}
+    stray = next((name for name in names if name not in reached), "")
+    problem = f"has more than {MAX_LEVELS} parents above it, or they lead in a circle"
+    return f'"{stray}" {problem}' if stray else ""
+
+
+def _when_a_member_fails(match_policy: str) -> str:
+    """Return what is in force if nothing is written: who waits for all waits in vain for one."""
+    return "RestartGang" if match_policy == "only-waiting" else "Replace"
 
 
 def cut(text: str) -> str:

@@ -1,8 +1,8 @@
 """PodGroup: pods that start together.
 
 Compatible with the PodGroup of Koordinator and of scheduler-plugins (same group, version and
-fields); what a scheduler of theirs does not know is added to the status only. What a gang means is
-decided elsewhere.
+fields); what a scheduler of theirs does not know is added to the status and to annotations only.
+What a gang means is decided elsewhere.
 """
 
 from typing import Annotated, ClassVar, Final

@@ -6,7 +6,8 @@ is refused instead, and says so.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
@@ -15,6 +16,7 @@ from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.reasons import InternalError
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -57,21 +59,40 @@ def plan_safely(snapshot: Snapshot, units: Sequence[Unit], scoring: Scoring) -> 
 
 
 class FailureLog:
-    """Logs a defect that keeps the shares of a tree of quotas from being computed, once."""
+    """Logs a defect that keeps something of quotas from being computed, once."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
     def note(self, failures: Mapping[str, Exception]) -> None:
-        """Take what fails now, tree -> defect."""
-        for tree, error in failures.items():
-            if self._told.get(tree) != repr(error):
+        """Take what fails now: what it is about -> the defect."""
+        for what, error in failures.items():
+            if self._told.get(what) != repr(error):
                 log.error(
-                    "the shares of a tree of quotas cannot be computed; its pods wait",
+                    "something of quotas cannot be computed; what needs it waits, all else goes on",
                     exc_info=error,
-                    extra={"tree": tree},
+                    extra={"what": what},
                 )
-        self._told = {tree: repr(error) for tree, error in failures.items()}
+        self._told = {what: repr(error) for what, error in failures.items()}
+
+
+class OneByOne:
+    """Asks something about each of many; those that it fails for are logged once, and left out."""
+
+    def __init__(self) -> None:
+        self._log = FailureLog()
+
+    def keep(self, names: Iterable[str], ask: Callable[[str], T]) -> list[T]:
+        """Return the answers that there are, in order."""
+        answers: list[T] = []
+        failures: dict[str, Exception] = {}
+        for name in names:
+            try:
+                answers.append(ask(name))
+            except Exception as error:  # noqa: BLE001 - logged below
+                failures[name] = error
+        self._log.note(failures)
+        return answers
 
 
 def _plan_one(snapshot: Snapshot, unit: Unit, scoring: Scoring) -> Plan:

@@ -16,6 +16,9 @@ from typing import Protocol
 from koord.controllers.attempts import AttemptBook, Attempts
 from koord.controllers.bulkhead import FailureLog, plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
+from koord.controllers.restart import GangRestarts
+from koord.core.changes import Changes
+from koord.core.gang.failure import Restart
 from koord.core.gang.model import GangKey
 from koord.core.holds import HoldBook
 from koord.core.placement.scoring import Scoring
@@ -24,7 +27,7 @@ from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
 from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
-from koord.core.state import Changes, ClusterState
+from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
 log = logging.getLogger(__name__)
@@ -82,6 +85,7 @@ class PlacementController:
     scoring: Scoring
     observer: PlacementObserver
     reporter: WaitReporter
+    restarts: GangRestarts
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
@@ -101,6 +105,7 @@ class PlacementController:
 
     def __post_init__(self) -> None:
         self.attempts = AttemptBook(self.state.book)
+        self.restarts.is_committing = self.queue.is_committing
 
     def wake(self) -> None:
         """Say that the state has changed."""
@@ -125,6 +130,10 @@ class PlacementController:
                 self._drop_stale_failures()
                 self.attempts.drop_gone()
                 self.reporter.note(changes.gangs, changes.singles)
+                # … Gangs that are not to live on without those they lost go whole.
+                self.restarts.note(changes.gangs)
+                for restart in self._take_restarts():
+                    commits.create_task(self._restart(restart))
                 # 2. The first units in order are decided on one snapshot.
                 units = {unit.key: unit for unit in self._take()}
                 outcome = self._plan(units)
@@ -171,6 +180,13 @@ class PlacementController:
             return []
         return self.queue.take(self.clock(), MOST_PODS_PER_CYCLE)
 
+    async def _restart(self, restart: Restart) -> None:
+        await self.restarts.carry_out(restart)
+        self.wake()
+
+    def _take_restarts(self) -> list[Restart]:
+        return self.restarts.take() if self.is_synced() else []
+
     @property
     def _may_plan(self) -> bool:
         return self._in_flight < MOST_PODS_IN_FLIGHT and self.is_synced()
@@ -189,7 +205,7 @@ class PlacementController:
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
         self.state.note_served(snapshots[-1], outcome)
-        self._failures.note(self.state.quotas.failures)
+        self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
             placed=sum(len(placement.assignments) for placement in outcome.placements),
@@ -282,6 +298,7 @@ class PlacementController:
 
     async def _rest(self) -> None:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
+        dues.append(self.restarts.next_due() if self.is_synced() else None)
         dues.append(self._look_again_at if self.queue.blocked else None)
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())

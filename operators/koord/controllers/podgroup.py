@@ -21,7 +21,13 @@ from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
-from koord.core.reasons import InconsistentGroup, Reason, ReasonCode, UnknownLayer
+from koord.core.reasons import (
+    InconsistentGroup,
+    MemberOnFailedNode,
+    Reason,
+    ReasonCode,
+    UnknownLayer,
+)
 from koord.core.state import ClusterState
 from koord.kube.statement import Condition
 
@@ -87,6 +93,8 @@ class PodGroupController:
     """Gang -> when its wait time runs out, in seconds since the epoch."""
     _said: dict[GangKey, _Said] = field(default_factory=dict)
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
+    _failed: set[str] = field(default_factory=set)
+    """Nodes that are not well."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
@@ -117,7 +125,8 @@ class PodGroupController:
         """Observe until cancelled."""
         feed = self.state.feed()
         while True:
-            self._touch(feed.drain().gangs)
+            changes = feed.drain()
+            self._touch(changes.gangs | self._on_changed_nodes(changes.freed))
             self._flush()
             await self._rest()
 
@@ -158,7 +167,10 @@ class PodGroupController:
         status = observe(self.state.book, gang, now)
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
-        conditions = _conditions(status, self._problems.get(gang, ()), self._unknown(gang))
+        conditions = _add_doubts(
+            _conditions(status, self._problems.get(gang, ()), self._unknown(gang)),
+            self._on_failed_nodes(gang),
+        )
         fields = _fields(status) | self._placement(gang, status)
         new = _Said(pod_group.generation, fields, conditions, self.clock())
         said = self._said.get(gang)
@@ -169,6 +181,28 @@ class PodGroupController:
                 return
         self._said[gang] = new
         self.sink.write_status(pod_group, new.fields, conditions)
+
+    def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
+        """Return the gangs with members on nodes that have failed or come back."""
+        failed = set(filter(self._has_failed, nodes))
+        changed = (failed - self._failed) | (self._failed & (nodes - failed))
+        self._failed = (self._failed - nodes) | failed
+        if not changed:
+            return set()
+        pods = (pod for pod in self.state.pods.values() if pod.node in changed)
+        return {pod.gang.key for pod in pods if pod.gang is not None}
+
+    def _has_failed(self, node: str) -> bool:
+        row = self.state.table.row_of.get(node)
+        return row is not None and self.state.table.node_at(row).has_failed
+
+    def _on_failed_nodes(self, gang: GangKey) -> MemberOnFailedNode | None:
+        """Return members that may be lost."""
+        if not self._failed:
+            return None
+        pods = (pod for pod in self.state.book.members(gang).values() if pod.is_alive)
+        nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
+        return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
     def _unknown(self, gang: GangKey) -> UnknownLayer | None:
         """Return layers that the gang names and its topology does not have; they have no effect."""
@@ -271,10 +305,22 @@ def _conditions(
         message = "; ".join(map(str, problems))
         conditions[kind] = Condition(kind, status=False, reason=INVALID, message=message)
     obstacle = _obstacle(status)
-    if ConditionType.PLACED not in conditions and obstacle is not None:
+    is_silent = ConditionType.PLACED not in conditions and not status.is_denied
+    if is_silent and obstacle is not None:
         kind = ConditionType.PLACED
         conditions[kind] = Condition(kind, False, str(obstacle.code), render(obstacle))
     return tuple(conditions.values())
+
+
+def _add_doubts(
+    conditions: tuple[Condition, ...], doubt: MemberOnFailedNode | None
+) -> tuple[Condition, ...]:
+    """Say of a gang that has its minimum that it may soon have it no more."""
+    if doubt is None:
+        return conditions
+    kind = ConditionType.DEGRADED
+    degraded = Condition(kind, status=True, reason=str(doubt.code), message=render(doubt))
+    return tuple(degraded if one.type == kind and not one.status else one for one in conditions)
 
 
 def _is_about_annotation(problem: Problem) -> bool:

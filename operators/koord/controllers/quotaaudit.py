@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.quotaaudit import AUDITED, find_drift
+from koord.core.quotaaudit import AUDITED, find_drift, mend
 from koord.core.state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -61,4 +61,4 @@ class QuotaAudit:
                 "what quotas use was not what their pods use; it is counted anew",
                 extra={"differences": len(found), "first": repr(found[0])},
             )
-            self.state.recount_quotas()
+            mend(self.state)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koord.controllers.bulkhead import OneByOne
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -64,6 +65,8 @@ class QuotaStatusController:
     summaries: tuple[Summary, ...] = ()
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
+    _summarised: OneByOne = field(default_factory=OneByOne)
+    _told: OneByOne = field(default_factory=OneByOne)
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,20 +90,14 @@ class QuotaStatusController:
         over: dict[QuotaName, dict[str, int]] = {}
         for one in find_overuse(ledger):
             over.setdefault(one.quota, {})[one.resource] = one.over
-        self.summaries = tuple(summarise(ledger, name) for name in ledger.names())
+        found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
+        self.summaries = tuple(found)
         summaries = {summary.name: summary for summary in self.summaries}
         written = self.state.quotas.book.written
-        for key, quota in written.items():
-            if self.state.quotas.failure_of(quota.name) is not None:
-                continue  # what was known last stands
-            statement = self._make(key, quota, summaries, over.get(quota.name, {}))
-            said = (quota.uid, quota.generation, *statement)
-            if self._said.get(key) != said:
-                self._said[key] = said
-                self.sink.write_status(quota, *statement)
-            self._record(key, quota, summaries)
+        self._told.keep(written, lambda key: self._say(key, summaries, over))
         for key in self._said.keys() - written.keys():
-            del self._said[key], self._recorded[key]
+            del self._said[key]
+            self._recorded.pop(key, None)
 
     def _record(
         self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
@@ -111,6 +108,22 @@ class QuotaStatusController:
         if before is None or before[0] != quota.uid or not are_same(before[1], amounts):
             self._recorded[key] = (quota.uid, amounts)
             self.sink.write_annotations(quota, amounts)
+
+    def _say(
+        self,
+        key: QuotaKey,
+        summaries: Mapping[QuotaName, Summary],
+        over: Mapping[QuotaName, Amounts],
+    ) -> None:
+        quota = self.state.quotas.book.written[key]
+        if self.state.quotas.failure_of(quota.name) is not None:
+            return  # what was known last stands
+        statement = self._make(key, quota, summaries, over.get(quota.name, {}))
+        said = (quota.uid, quota.generation, *statement)
+        if self._said.get(key) != said:
+            self._said[key] = said
+            self.sink.write_status(quota, *statement)
+        self._record(key, quota, summaries)
 
     def _make(
         self,

@@ -66,6 +66,8 @@ class RevokeController:
     """Evictions so far, by what became of them."""
     _patience: Patience = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
+    _seen: tuple[int, int] = (-1, -1)
+    """What quotas used and might use when they were last looked at."""
     _leaving: set[str] = field(default_factory=set)
     """uids of pods that were evicted, until the watch shows it."""
 
@@ -83,14 +85,26 @@ class RevokeController:
         """Finish what was begun, then take back from those who have been over for too long."""
         pods = self.state.pods
         self._leaving = {u for u in self._leaving if u in pods and not pods[u].is_terminating}
+        self._lift_bars()
         if self.state.doomed:
             await self._finish()
         if self.options.is_on and self.state.quotas.is_in_use:
             for name in self._find_due():
                 await self._take_back(name)
 
+    def _lift_bars(self) -> None:
+        """Let quotas have leftovers again once nobody waits any more for what they gave back."""
+        barred = self.state.quotas.barred
+        waiting = {one.unit.key for one in self.blocked()} if barred else set()
+        for name in [name for name, claimant in barred.items() if claimant not in waiting]:
+            del barred[name]
+
     def _find_due(self) -> list[QuotaName]:
-        over = {one.quota for one in find_overuse(self.state.open_ledger())}
+        ledger = self.state.open_ledger()
+        if self._seen == self.state.quotas.version:
+            return self._patience.note(self._over, self.clock())
+        self._seen = self.state.quotas.version
+        over = {one.quota for one in find_overuse(ledger)}
         specs = self.state.quotas.book.registry.specs
         for name in self._over - over:
             if name in specs:
@@ -102,6 +116,8 @@ class RevokeController:
         protected: set[str] = set()
         for _ in range(MOST_ATTEMPTS):
             chosen = self._choose(name, Exempt(protected, self._leaving))
+            if chosen and chosen[0].claimant:
+                self.state.quotas.barred[name] = chosen[0].claimant
             refused = [one.key for one in chosen if not await self._revoke(one)]
             if not refused:
                 return

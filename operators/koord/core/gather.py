@@ -41,6 +41,8 @@ class TopologyWish:
 
     layers: tuple[LayerWish, ...]
     topology: str = DEFAULT_TOPOLOGY
+    nest: str = ""
+    """The gang whose sub-groups gather by themselves, if it has some."""
 
     @property
     def multiples(self) -> dict[str, int]:
@@ -63,3 +65,4 @@ class Sibling:
     node: str
     index: int = -1
     name: str = ""
+    sub_group: str = ""

@@ -19,8 +19,9 @@ from typing import TypeAlias
 
 from koord.core.gang.book import order_of
 from koord.core.gang.model import GangKey
-from koord.core.gang.quorum import count_lost
+from koord.core.gang.quorum import count_to_replace
 from koord.core.placement.fill import fill
+from koord.core.placement.home import find_home
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
@@ -40,6 +41,7 @@ class _Slot:
 
     shape: PodShape
     node: str = ""
+    sub_group: str = ""
     row: int | None = None
     """Where it is charged on the snapshot that is planned on."""
 
@@ -52,6 +54,8 @@ class _Hold:
     until: float
     size: int
     """How many it was asked to keep, run out or not."""
+    gang: GangKey = ""
+    """Whose replacements it is for; empty for what fits of a NonStrict unit."""
 
     def nodes(self) -> set[str]:
         return {slot.node for slot in self.slots if slot.node}
@@ -126,7 +130,7 @@ class HoldBook:
         yield from self._partial.values()
 
     def _follow(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
-        lost = 0 if state.book.compat else count_lost(state.book, gang)
+        lost = 0 if state.book.compat else count_to_replace(state.book, gang)
         # Who is on the way out still has its room.
         leaving = sum(
             pod.is_terminating and bool(pod.node) and not pod.phase.is_terminal
@@ -142,7 +146,7 @@ class HoldBook:
         if spec is None or (hold is not None and hold.size == size):
             return set()
         if hold is None:
-            hold = self._lost[gang] = _Hold([], 0.0, 0)
+            hold = self._lost[gang] = _Hold([], 0.0, 0, gang)
         before = hold.nodes()
         if size > hold.size:
             hold.until = now + spec.wait_seconds
@@ -160,7 +164,7 @@ def _slots_of(
     members = state.book.members(gang).values()
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
     gone = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
-    slots = [_Slot(pod.shape, pod.node) for pod in gone[:size]]
+    slots = [_Slot(pod.shape, pod.node, pod.sub_group) for pod in gone[:size]]
     sibling = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if sibling is not None:
         slots += [_Slot(sibling.shape) for _ in range(size - len(slots))]
@@ -318,12 +322,19 @@ class _Session:
         self._keep(hold)
 
     def _keep(self, hold: _Hold, *, elsewhere: bool = True) -> None:
-        """Charge what is kept: on its node, or else wherever there is room, if that will do."""
+        """Charge what is kept: on its node, or else wherever there is room, if that will do.
+
+        Either must be where the gang may be.
+        """
+        groups = {slot.sub_group for slot in hold.slots}
+        homes = {group: find_home(self.snapshot, hold.gang, group) for group in groups}
         left: list[_Slot] = []
         for slot in hold.slots:
             if slot.row is not None:
                 continue
-            row = self.snapshot.table.row_of.get(slot.node)
+            row, home = self.snapshot.table.row_of.get(slot.node), homes[slot.sub_group]
+            if row is not None and home is not None and not home[row]:
+                row = None
             if row is not None and self.snapshot.room_at(slot.shape, row):
                 self.snapshot.place(slot.shape, row)
                 slot.row = row
@@ -332,10 +343,13 @@ class _Session:
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
         for slot in left:
+            home = homes[slot.sub_group]
+            self.snapshot.confined = {} if home is None else {slot.shape: home}
             shares = fill(self.snapshot, slot.shape, 1, self.scoring)
             if shares:
                 slot.row = shares[0].row
                 slot.node = self.snapshot.table.node_at(slot.row).name
+        self.snapshot.confined = {}
 
     def _lift(self, hold: _Hold) -> None:
         for slot in hold.slots:

@@ -9,7 +9,7 @@ runbooks written for them go on working. Texts are bounded whatever they quote: 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
-from koord.core import quotatexts
+from koord.core import gangtexts, quotatexts
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
 from koord.core.gather import NODE_LAYER, ROOT_LAYER
@@ -232,9 +232,11 @@ def _no_candidate(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
         f"{offer.offer}"
         for name, offer in zip(names, reason.offers, strict=True)
     )
+    nodes = reason.shortage.nodes
+    fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
     text = (
-        "no candidate topology nodes can accommodate job, "
-        f"desiredOfferSlot: {reason.want}, {';'.join(texts)}, {_fit_error(reason.shortage)}"
+        "no candidate topology nodes can accommodate job, desiredOfferSlot: "
+        f"{reason.want}, {';'.join(texts)}, {_fit_error(reason.shortage) if texts else fit}"
     )
     if not reason.multiples:
         return text
@@ -251,6 +253,8 @@ def _domain_advice(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
             f"{_plural(reason.want, 'member')} would fit if the number of members in each domain "
             "did not have to be a whole multiple; change the number of members or podCountMultiple."
         )
+    if not reason.domains:
+        return f'no node is in the topology "{reason.topology}"; see its status for the labels.'
     best = max((offer.offer for offer in reason.offers), default=0)
     where = "the topology" if reason.layer == ROOT_LAYER else f"one domain of {reason.layer}"
     more = reason.domains - len(reason.offers)
@@ -362,13 +366,6 @@ def _bind_failed(reason: r.BindFailed) -> str:
     return f"the API server refused a write for {reason.pod}{status}, trying again: {message}"
 
 
-def _below_min(reason: r.BelowMin) -> str:
-    return (
-        f"the gang has started and has {_plural(reason.bound, 'member')} left of the "
-        f"{reason.min_member} it needs; replacements go before all other pods"
-    )
-
-
 def _at_strength(reason: r.AtStrength) -> str:
     return "the gang has its minimum or more" if reason.has_minimum else "the gang does not run"
 
@@ -420,11 +417,11 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.AllBound: _all_bound,
     r.PartiallyBound: _partially_bound,
     r.BindFailed: _bind_failed,
-    r.BelowMin: _below_min,
     r.AtStrength: _at_strength,
     r.ScheduleTimeout: _schedule_timeout,
     r.InternalError: _internal_error,
     r.WithinTime: _within_time,
+    **gangtexts.TEXTS,
     **quotatexts.TEXTS,
 }
 

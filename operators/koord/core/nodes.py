@@ -26,6 +26,14 @@ class Node:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     resource_version: str = field(default="", compare=False)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing is heard of its kubelet, or the kubelet says that it is not ready."""
+        return any(taint.key in _FAILED for taint in self.taints)
+
+
+_FAILED = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
+
 
 @dataclass(frozen=True, slots=True)
 class Namespace:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from koord.core.gang.nested import Nest
+from koord.core.gather import TopologyWish
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 
@@ -28,6 +30,14 @@ class Demand:
     min_member: int = 0
     standing: int = 0
     """Members that have a place already, or have succeeded."""
+    wish: TopologyWish | None = None
+    """What the gang asks of the network: when that is changed, an answer is no longer one."""
+    nest: Nest | None = None
+    """The sub-groups of the gang."""
+    sub_group: str = ""
+    """Of a gang with sub-groups: the one that these members are in."""
+    least: int = 0
+    """If any of them is placed, at least so many are; 0 stands for 1."""
 
     def strength_with(self, placed: int) -> int:
         """Return how much of its minimum the gang has with ``placed`` more members."""
@@ -68,11 +78,12 @@ class Unit:
 
     def strengths_with(self, placed: Collection[str]) -> dict[str, int]:
         """Return how much of its minimum each gang has once the pods with these uids are placed."""
-        strengths: dict[str, int] = {}
-        for demand in self.demands if self.group else ():
-            members = sum(pod.uid in placed for pod in demand.pods)
-            strengths[demand.gang] = strengths.get(demand.gang, 0) + demand.strength_with(members)
-        return strengths
+        members: dict[str, int] = {}
+        demands = {demand.gang: demand for demand in self.demands} if self.group else {}
+        for demand in self.demands:
+            count = sum(pod.uid in placed for pod in demand.pods)
+            members[demand.gang] = members.get(demand.gang, 0) + count
+        return {gang: one.strength_with(members[gang]) for gang, one in demands.items()}
 
 
 @dataclass(frozen=True, slots=True)

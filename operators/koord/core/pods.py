@@ -189,6 +189,8 @@ class Pod:
     """Must never be evicted (label ``preemptible: "false"``)."""
     index: int = -1
     """Rank among the members of its gang; below 0: none."""
+    sub_group: str = ""
+    """The sub-group of its gang that the pod says it belongs to."""
     attraction: str = ""
     """Pods with the same text here are to be near each other."""
     kept_on: str = ""

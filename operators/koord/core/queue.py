@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from koord.core.changes import Changes
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.placement.quota_gate import QuotaGate
@@ -19,17 +20,21 @@ from koord.core.reasons import (
     InternalError,
     MembersApart,
     MissingTopology,
+    MultipleNotMet,
+    NoDomainFits,
     Reason,
     ReasonCode,
     UnknownLayer,
     WaitingForForeignGate,
 )
 from koord.core.relevance import Relevance
-from koord.core.state import Changes, ClusterState
+from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
 _MENDED_ELSEWHERE = (MembersApart, MissingTopology, UnknownLayer)
 """What labels of nodes or layers of a topology may mend, whether there is room or not."""
+_OF_DOMAINS = (NoDomainFits, MultipleNotMet)
+"""What may have another reason once labels of nodes are others, as when members are apart."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """A leader never leaves something that blocks placement alone for longer than this."""
 
@@ -96,7 +101,8 @@ class Queue:
             self._make(uid, self._units_of_single(uid, state), asleep)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
-            self._wake(Relevance(changes, state.snapshot()))
+            is_moved = changes.is_regrouped and bool(changes.freed)
+            self._wake(Relevance(changes, state.snapshot()), is_moved=is_moved)
         self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
@@ -160,6 +166,10 @@ class Queue:
         self._committing.pop(unit.key, None)
         self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
+    def is_committing(self, gang: str) -> bool:
+        """Whether members of a gang are being written."""
+        return any(gang in gangs for gangs in self._committing.values())
+
     def penalise(self, uids: Iterable[str], now: float) -> None:
         """Keep pods back for a while whose writes failed."""
         for uid in uids:
@@ -213,7 +223,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if any(gang in gangs for gangs in self._committing.values()):
+        if self.is_committing(gang):
             return None
         verdict = demands(state.book, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
@@ -244,11 +254,14 @@ class Queue:
             if gate is None or _is_relieved(gate, blocked):
                 self._ready[key] = self.blocked.pop(key).unit
 
-    def _wake(self, relevance: Relevance) -> None:
+    def _wake(self, relevance: Relevance, *, is_moved: bool) -> None:
+        """Wake what something relevant has happened to; ``is_moved``: nodes have other labels."""
         for key, blocked in list(self.blocked.items()):
             if _is_of_quota(blocked.reason):
                 continue
-            is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE)
+            is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE) or (
+                is_moved and isinstance(blocked.reason, _OF_DOMAINS)
+            )
             if is_mended or any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]

@@ -7,6 +7,7 @@ before where nothing seems to have changed. Both must give what counting all pod
 from dataclasses import dataclass
 from typing import Final
 
+from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName
 from koord.core.quota.status import MEASURED, Summary, summarise
@@ -31,7 +32,7 @@ class Drift:
 def find_drift(state: ClusterState) -> tuple[Drift, ...]:
     """Return every difference; none is expected."""
     kept = _summarise_all(state.open_ledger())
-    counted = _summarise_all(state.open_ledger_anew())
+    counted = _summarise_all(count_anew(state))
     return tuple(
         difference
         for name in sorted({*kept, *counted})
@@ -39,6 +40,32 @@ def find_drift(state: ClusterState) -> tuple[Drift, ...]:
             name, kept.get(name, Summary(name)), counted.get(name, Summary(name))
         )
     )
+
+
+def count_anew(state: ClusterState) -> Ledger:
+    """Return what quotas may use and use, from nothing but pods, nodes and quotas in force."""
+    keeper = QuotaKeeper(state.quotas.rules, book=state.quotas.book)
+    for node in state.table.nodes:
+        if node is not None:
+            keeper.upsert_node(node)
+    _count_all(keeper, state)
+    return Ledger(keeper.solve(state.used_on), keeper.rules)
+
+
+def mend(state: ClusterState) -> None:
+    """Forget what is known of the use of quotas, and count it anew."""
+    for node in state.table.nodes:
+        if node is not None:
+            state.quotas.upsert_node(node)
+    state.quotas.forget_usage()
+    _count_all(state.quotas, state)
+
+
+def _count_all(keeper: QuotaKeeper, state: ClusterState) -> None:
+    keeper.count_gangs(state.book.keys(), state.book)
+    for pod in state.pods.values():
+        if pod.gang is None:
+            keeper.count_pod(pod)
 
 
 def _summarise_all(ledger: Ledger) -> dict[QuotaName, Summary]:

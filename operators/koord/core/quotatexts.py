@@ -254,4 +254,6 @@ _FAULTS: Final[Mapping[QuotaFault, str]] = {
     "{key}, not {value}",
     QuotaFault.HAS_CHILD_QUOTAS: "it has {count} child quotas, {other} among them",
     QuotaFault.HAS_PODS: "pods are labelled with it",
+    QuotaFault.INTERNAL_ERROR: "a defect of the operators keeps it from being checked ({text}); "
+    "what was valid last stays in force; report it, with the operators' log",
 }

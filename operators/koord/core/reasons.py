@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
-from koord.core.gang.model import BadValue, DeprecatedKey, GangKey
+from koord.core.gang.model import BadValue, DeprecatedKey, GangKey, OnMemberFailure
 from koord.core.quota.fault import InvalidQuota
 
 
@@ -38,6 +38,8 @@ class ReasonCode(StrEnum):
     PARTIALLY_BOUND = "PartiallyBound"
     BIND_FAILED = "BindFailed"
     BELOW_MIN = "BelowMin"
+    MEMBER_ON_FAILED_NODE = "MemberOnFailedNode"
+    RESTARTING_GANG = "RestartingGang"
     NOT_DEGRADED = "AtStrength"
     SCHEDULE_TIMEOUT = "ScheduleTimeout"
     WITHIN_TIME = "WithinTime"
@@ -356,6 +358,26 @@ class BelowMin:
     code: ClassVar = ReasonCode.BELOW_MIN
     bound: int
     min_member: int
+    policy: OnMemberFailure = OnMemberFailure.REPLACE
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOnFailedNode:
+    """Members run on nodes of which nothing is heard; they may be lost."""
+
+    code: ClassVar = ReasonCode.MEMBER_ON_FAILED_NODE
+    members: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartingGang:
+    """What is left of a gang is evicted: members were lost, or released ones got no node."""
+
+    code: ClassVar = ReasonCode.RESTARTING_GANG
+    lost: int
+    unbound: int
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,6 +541,8 @@ Reason: TypeAlias = (
     | PartiallyBound
     | BindFailed
     | BelowMin
+    | MemberOnFailedNode
+    | RestartingGang
     | AtStrength
     | ScheduleTimeout
     | WithinTime

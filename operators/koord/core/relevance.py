@@ -6,11 +6,11 @@ place, the planner says. To miss a change, on the other hand, is to sleep for ev
 
 import numpy as np
 
+from koord.core.changes import Changes
 from koord.core.constraints import PodSelector
 from koord.core.placement.carriers import SelectorIndex
 from koord.core.placement.snapshot import Snapshot
 from koord.core.pods import Pod, PodShape
-from koord.core.state import Changes
 
 
 class Relevance:

@@ -1,20 +1,23 @@
 """Whom to evict because a quota uses more than it is entitled to.
 
-Lent capacity is taken back only where that serves a purpose: a unit of another quota is entitled to
-start and does not for want of what is over, or the quota (or one above it) exceeds its max. So
-evictions come to an end: what is evicted is no longer entitled to come back. Only pods that we
-placed are taken, since others would be placed again by whoever did so; of a gang what it can do
+Lent capacity is taken back only where that serves a purpose: a unit of another quota (the
+*claimant*) is entitled to start, does not for want of what is over, and would find nodes if nobody
+was over; or the quota (or one above it) exceeds its max. So evictions come to an end: what is
+evicted is not entitled to come back, nor given leftovers while the claimant waits. Only pods that
+we placed are taken, since others would be placed again by whoever did so; of a gang what it can do
 without, or all of it with its group. Nothing is evicted here.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.group import Group
-from koord.core.plan import Unit
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queue import Blocked
 from koord.core.quota.admission import try_charge
@@ -29,16 +32,19 @@ from koord.core.state import ClusterState
 from koord.core.topology.rank import Rank, rank_member
 from koord.core.units import Amounts
 
+MOST_TRIED: Final = 32
+"""Units for which nodes are looked at, per quota and time."""
 _WAITS_FOR_ROOM: Final = (QuotaExceeded, InsufficientNodes, NoDomainFits)
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Pods that go together or not at all, and what their quota uses too much of."""
+    """Pods that go together or not at all, what their quota uses too much of, and for whom."""
 
     key: str
     pods: tuple[Pod, ...]
     over: tuple[Overuse, ...]
+    claimant: UnitKey = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +63,15 @@ def plan_revocations(
     exempt: Exempt = Exempt(),
 ) -> tuple[Revocation, ...]:
     """Return who of a quota is to go; ``blocked`` are the units that wait, and why."""
-    view = _View(state, ledger.account(name), exempt)
-    over = tuple(_find_over(ledger, view))
-    if not over:
+    cut = _choose(state, ledger, name, exempt)
+    if not cut.pods:
         return ()
-    units = {one.unit.key: one for one in view.list_units()}
-    limit = {one.resource: one.entitled for one in over}
-    chosen = choose_revoked([one.unit for one in units.values()], view.used, limit, ledger.rules)
-    going = subtract(ledger.account(name).used, view.used)
-    freed = add_up((going, *(unit.request for unit in chosen)))
-    if not chosen or not _is_wanted(state, ledger, over, freed, blocked):
-        return ()
-    cores = {unit.gang for unit in chosen if unit.gang and not unit.part}
-    alone = [unit for unit in chosen if not unit.part or unit.gang not in cores]
-    return tuple(Revocation(unit.key, units[unit.key].pods, over) for unit in alone)
+    claimant = ""
+    if not any(_exceeds_max(ledger, one) for one in cut.over):
+        claimant = _find_claimant(state, ledger, cut, blocked)
+        if not claimant:
+            return ()
+    return tuple(Revocation(one.unit.key, one.pods, cut.over, claimant) for one in cut.alone)
 
 
 def can_stay(book: GangBook, pods: Collection[Pod]) -> bool:
@@ -89,6 +90,36 @@ class _Candidate:
 
     unit: RunningUnit
     pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a quota uses too much of, and who is to go for that; ``pods`` are all who go.
+
+    ``alone`` are the units, surplus without its core; ``freed`` is what it uses less then, what is
+    on its way out included.
+    """
+
+    quota: QuotaName
+    over: tuple[Overuse, ...] = ()
+    alone: tuple[_Candidate, ...] = ()
+    freed: Amounts = field(default_factory=dict)
+    pods: tuple[Pod, ...] = ()
+
+
+def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt) -> _Cut:
+    view = _View(state, ledger.account(name), exempt)
+    over = tuple(_find_over(ledger, view))
+    if not over:
+        return _Cut(name)
+    units = {one.unit.key: one for one in view.list_units()}
+    limit = {one.resource: one.entitled for one in over}
+    chosen = choose_revoked([one.unit for one in units.values()], view.used, limit, ledger.rules)
+    cores = {unit.gang for unit in chosen if unit.gang and not unit.part}
+    alone = tuple(units[one.key] for one in chosen if not one.part or one.gang not in cores)
+    going = subtract(ledger.account(name).used, view.used)
+    freed = add_up((going, *(unit.request for unit in chosen)))
+    return _Cut(name, over, alone, freed, tuple(pod for one in alone for pod in one.pods))
 
 
 class _View:
@@ -196,32 +227,80 @@ def _exceeds_max(ledger: Ledger, over: Overuse) -> bool:
     )
 
 
-def _is_wanted(
-    state: ClusterState,
-    ledger: Ledger,
-    over: Sequence[Overuse],
-    freed: Amounts,
-    blocked: Iterable[Blocked],
-) -> bool:
-    """Whether evicting serves a purpose: see above."""
-    if any(_exceeds_max(ledger, one) for one in over):
-        return True
-    name, keys = over[0].quota, {one.resource for one in over}
+def _find_claimant(
+    state: ClusterState, ledger: Ledger, cut: _Cut, blocked: Iterable[Blocked]
+) -> UnitKey:
+    """Return the first unit that would start if what is over was taken back; empty if none."""
+    name, keys = cut.quota, {one.resource for one in cut.over}
+    waiting = [one.unit for one in blocked if isinstance(one.reason, _WAITS_FOR_ROOM)]
+    legal = {unit.key for unit in waiting if _may_take(state, ledger, unit, cut)}
     room = _Room(ledger, name, keys)
+    nodes = _Nodes(state, ledger, cut)
     mark = ledger.checkpoint()
-    ledger.charge(Charge(name, {key: -amount for key, amount in freed.items()}))
+    ledger.charge(Charge(name, {key: -amount for key, amount in cut.freed.items()}))
     after = ledger.checkpoint()
-    waiting = (one.unit for one in blocked if isinstance(one.reason, _WAITS_FOR_ROOM))
-    is_wanted = False
+    found = ""
     for unit in waiting:
         charges = _charges_of(state, unit)
-        if _is_claim(charges, name, keys, ledger) and try_charge(ledger, charges) is None:
-            is_wanted = room.is_enough()
-        ledger.rollback(after)
-        if is_wanted:
+        may_claim = unit.key in legal and _is_claim(charges, name, keys, ledger)
+        is_entitled = may_claim and try_charge(ledger, charges) is None
+        if is_entitled and room.is_enough() and nodes.can_take(unit):
+            found = unit.key
             break
+        ledger.rollback(after)
     ledger.rollback(mark)
-    return is_wanted
+    return found
+
+
+def _may_take(state: ClusterState, ledger: Ledger, unit: Unit, cut: _Cut) -> bool:
+    """Whether a quota may lose something for a unit: with all above it that the unit is not under.
+
+    Children of one parent take back from each other; what their parent is entitled to stays there.
+    """
+    names = {state.quotas.quota_of(pod) for pod in unit.pods[:1]}
+    around = {above for name in names if ledger.find(name) for above in ledger.account(name).path}
+    apart = [name for name in ledger.account(cut.quota).path if name not in around]
+    if not apart:
+        return False
+    used, entitled = ledger.account(apart[-1]).used, find_entitlement(ledger, apart[-1])
+    return any(used.get(one.resource, 0) > entitled.get(one.resource, 0) for one in cut.over)
+
+
+class _Nodes:
+    """Whether nodes take a unit once a quota is over no more, or else once nobody is."""
+
+    def __init__(self, state: ClusterState, ledger: Ledger, cut: _Cut) -> None:
+        self._state = state
+        self._ledger = ledger
+        self._cut = cut
+        self._others: list[Pod] | None = None
+        self._asked = 0
+
+    def can_take(self, unit: Unit) -> bool:
+        """Plan the unit on nodes without those who go."""
+        self._asked += 1
+        if self._asked > MOST_TRIED:
+            return False
+        return self._fits(unit, self._cut.pods) or self._fits(
+            unit, [*self._cut.pods, *self._find_others()]
+        )
+
+    def _find_others(self) -> list[Pod]:
+        """Return who would go of all other quotas that are over."""
+        if self._others is None:
+            names = {one.quota for one in find_overuse(self._ledger)} - {self._cut.quota}
+            cuts = (_choose(self._state, self._ledger, one, Exempt()) for one in sorted(names))
+            self._others = [pod for cut in cuts for pod in cut.pods]
+        return self._others
+
+    def _fits(self, unit: Unit, gone: Iterable[Pod]) -> bool:
+        snapshot = self._state.snapshot()
+        snapshot.quotas = None  # they have been asked
+        for pod in gone:
+            row = self._state.table.row_of.get(pod.node)
+            if row is not None:
+                snapshot.place(snapshot.shape_of(pod), row, -1)
+        return bool(plan(snapshot, (unit,), Scoring()).placements)
 
 
 class _Room:

@@ -6,10 +6,10 @@ confirms it or the API's answer says that it did not happen. Nothing here decide
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from koord.core.changes import Changes, Feed
 from koord.core.charges import Charge, charge_of
-from koord.core.constraints import PodConstraints, Profile
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
@@ -33,62 +33,6 @@ from koord.core.quota.profilebook import ProfileBook
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import Topology, TopologyBook
 from koord.core.units import Amounts
-
-
-@dataclass(slots=True)
-class Changes:
-    """What happened since the last look: the level-triggered input of the queue.
-
-    ``freed`` holds nodes that may take more than before; ``gangs`` and ``singles`` (pod uids) those
-    whose own members or settings changed. ``arrived`` and ``left`` tell which pods came to a node
-    or are no longer on it, ``claims`` which volume claims (``namespace/name``) changed or came out
-    of use. ``is_regrouped`` says that nodes or namespaces came, went, or changed their labels.
-    """
-
-    freed: set[str] = field(default_factory=set)
-    gangs: set[GangKey] = field(default_factory=set)
-    singles: set[str] = field(default_factory=set)
-    arrived: set[Profile] = field(default_factory=set)
-    left: set[tuple[Profile, PodConstraints | None]] = field(default_factory=set)
-    claims: set[str] = field(default_factory=set)
-    is_regrouped: bool = False
-
-    def __bool__(self) -> bool:
-        return self.may_help or bool(self.gangs or self.singles)
-
-    @property
-    def may_help(self) -> bool:
-        """Whether pods may have a place now that had none, though nothing about them changed."""
-        nearby = self.freed or self.arrived or self.left or self.claims
-        return bool(nearby) or self.is_regrouped
-
-    def add(self, other: "Changes") -> None:
-        """Take in what else happened."""
-        self.freed |= other.freed
-        self.gangs |= other.gangs
-        self.singles |= other.singles
-        self.arrived |= other.arrived
-        self.left |= other.left
-        self.claims |= other.claims
-        self.is_regrouped |= other.is_regrouped
-
-
-class Feed:
-    """One reader's view of the changes; every reader drains its own."""
-
-    def __init__(self, state: "ClusterState") -> None:
-        self._state = state
-        self._pending = Changes()
-
-    def note(self, changes: Changes) -> None:
-        """Add changes to what this reader has not seen yet."""
-        self._pending.add(changes)
-
-    def drain(self) -> Changes:
-        """Return what changed since the last call."""
-        self._state.publish()
-        changes, self._pending = self._pending, Changes()
-        return changes
 
 
 class ClusterState:
@@ -177,7 +121,7 @@ class ClusterState:
                 else:
                     changes.gangs.add(one.gang.key)
         self._count_for_quotas(changes)
-        return quotas.hooks.bind(Ledger(quotas.solve(self._used_on), quotas.rules))
+        return quotas.hooks.bind(Ledger(quotas.solve(self.used_on), quotas.rules))
 
     def _count_for_quotas(self, changes: Changes) -> None:
         quotas = self.quotas
@@ -189,31 +133,14 @@ class ClusterState:
             elif pod.gang is None:
                 quotas.count_pod(pod)
 
-    def open_ledger_anew(self) -> Ledger:
-        """Return the same, counted from nothing but pods, nodes and quotas in force."""
-        keeper = QuotaKeeper(self.quotas.rules, self.quotas.book)
-        for node in self.table.nodes:
-            if node is not None:
-                keeper.upsert_node(node)
-        keeper.count_gangs(self.book.keys(), self.book)
-        for pod in self.pods.values():
-            if pod.gang is None:
-                keeper.count_pod(pod)
-        return Ledger(keeper.solve(self._used_on), keeper.rules)
-
-    def recount_quotas(self) -> None:
-        """Forget what is known of the use of quotas; it is counted anew when next asked for."""
-        self.quotas.forget_usage()
-        if self._quota_feed is not None:
-            self._quota_feed.note(self.everything())
-
     def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if snapshot.quotas is not None:
             placed = {placement.unit for placement in plan.placements}
             self.quotas.served |= snapshot.quotas.served_by(placed)
 
-    def _used_on(self, node: str) -> Amounts:
+    def used_on(self, node: str) -> Amounts:
+        """Return what pods use on a node."""
         row = self.table.row_of[node]
         return {
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
@@ -229,7 +156,7 @@ class ClusterState:
 
     def feed(self) -> Feed:
         """Return a new reader of changes; it starts with everything that is known now."""
-        feed = Feed(self)
+        feed = Feed(self.publish)
         feed.note(self.everything())
         self._feeds.append(feed)
         return feed

@@ -1,4 +1,4 @@
-"""Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count.
+"""Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count; deletes what is broken.
 
 An eviction names the uid of its pod: another pod of the same name is never evicted. Before several
 pods go together they are *marked*, all of them, with a condition. The mark outlives a crash, so
@@ -82,6 +82,7 @@ _EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
 """What the empty selector means here; in preemption it means nothing."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"
+_DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Evictor:
@@ -110,6 +111,21 @@ class Evictor:
     async def evict(self, pod: Pod) -> Eviction:
         """Evict one pod."""
         return await self._post(pod, is_dry=False)
+
+    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
+        """Delete one pod whatever budgets say, and say before that it was disrupted.
+
+        The condition lets a Job tell that from a failure:
+        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+        """
+        await self._set_condition(pod, Condition(_DISRUPTION_TARGET, True, reason, text))
+        try:
+            await self._client.delete(_path_of(pod), uid=pod.uid)
+        except (NotFound, Conflict):
+            return Eviction.GONE
+        except KubeError as error:
+            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
+        return Eviction.EVICTED
 
     async def _post(self, pod: Pod, *, is_dry: bool) -> Eviction:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}

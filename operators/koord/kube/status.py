@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 1.5
 YIELD_SECONDS: Final = 2.0
 """How much longer a statement makes room for writes that pods wait for, if it may."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
-MAX_INVALID: Final = 6
+MAX_INVALID: Final = 10
 """Attempts at what the server calls invalid: what other managers say is judged with it."""
 MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16

@@ -21,6 +21,7 @@ from koord.kube.discovery import served_resources
 from koord.kube.fence import Fence, LeadershipLost
 from koord.kube.lease import Elector, NoNamespace
 from koord.runtime.election import make_elector, refuse_taken_name
+from koord.runtime.garbage import leave_alone_what_is_there, look_seldom
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.settings import Settings
@@ -77,6 +78,7 @@ async def run_operators(options: Options) -> None:
     Raises NotInstalled, NameTaken, NoNamespace, LeadershipLost, and the errors of
     ``koord.kube.errors`` if the cluster cannot be reached.
     """
+    look_seldom()
     fence = Fence()
     async with (
         Client(options.credentials) as own_client,
@@ -176,6 +178,7 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
 async def _stand_when_synced(parts: Parts, elector: Elector) -> None:
     """Stand for election from the moment that every kind has been listed completely."""
     await parts.reader.wait_synced()
+    leave_alone_what_is_there()
     log.info("synced", extra=parts.count())
     elector.stand()
 

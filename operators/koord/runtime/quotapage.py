@@ -47,8 +47,12 @@ def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
     summary = summarise(ledger, name)
     usage = ledger.solution(name).snapshot.usage.get(name, NO_USAGE)
     return {
-        **{there: getattr(summary, here) for there, here in _NAMES.items()},
+        **{there: _plain(getattr(summary, here)) for there, here in _NAMES.items()},
         "allowLentResource": ledger.account(name).spec.lends,
-        "selfUsed": usage.used,
-        "submitted": usage.submitted,
+        "selfUsed": _plain(usage.used),
+        "submitted": _plain(usage.submitted),
     }
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -32,6 +32,7 @@ from koord.controllers.podgroup import PodGroupController
 from koord.controllers.quotaaudit import QuotaAudit
 from koord.controllers.quotaprofile import ProfileController
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.restart import GangRestarts
 from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
 from koord.core.quota.hooks import Hooks
@@ -209,21 +210,20 @@ class Parts:
         events = EventRecorder(
             self._client, "koord-placement", socket.gethostname(), is_busy=self._is_binding
         )
-        reports = WaitReports(
-            state=self.reader.state,
-            announcer=PlacementAnnouncer(
-                pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
-                pod_groups=self._make_group_writer("koord-placement"),
-                events=events,
-            ),
-            clock=time.monotonic,
+        announcer = PlacementAnnouncer(
+            pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
+            pod_groups=self._make_group_writer("koord-placement"),
+            events=events,
         )
+        state, clock = self.reader.state, time.monotonic
+        reports = WaitReports(state=state, announcer=announcer, clock=clock)
         placement = PlacementController(
             state=self.reader.state,
             binder=self._binder,
             scoring=self._settings.make_scoring(),
             observer=self.metrics,
             reporter=reports,
+            restarts=GangRestarts(state, Evictor(self._client, time.time), announcer, clock),
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             wall_clock=time.time,

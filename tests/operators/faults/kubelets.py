@@ -39,7 +39,7 @@ class Kubelets:
     """Name of a replacement that has no node yet -> when the pod before was rejected."""
 
     def look(self) -> list[dict[str, Any]]:
-        """Look at all pods once; return them."""
+        """Look at all pods once; return them as they are after that, rejected ones included."""
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods"
         pods: list[dict[str, Any]] = self.cluster.box.client.get(path)["items"]
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
@@ -81,6 +81,8 @@ class Kubelets:
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods/{name}/status"
         status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected"}
         self.cluster.box.client.patch(path, {"status": status})
+        # Taken for whole, its gang could be deleted, and the replacement would be alone for ever.
+        pod["status"] |= status
         if GROUP_LABEL in pod["metadata"].get("labels", {}):
             other = f"{name.partition('.')[0]}.{self.rejected}"
             self._missing[other] = time.monotonic()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from koord.core.gang.nested import Nest
 from koord.core.gather import TopologyWish
 
 GangKey: TypeAlias = str
@@ -29,6 +30,21 @@ class MatchPolicy(StrEnum):
     ONCE_SATISFIED = "once-satisfied"
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
+
+
+class OnMemberFailure(StrEnum):
+    """What becomes of a started gang that has lost members and is below its minimum."""
+
+    REPLACE = "Replace"
+    RESTART_GANG = "RestartGang"
+    IGNORE = "Ignore"
+
+
+class OnBindFailure(StrEnum):
+    """What becomes of a gang of which some members got their nodes, and the minimum did not."""
+
+    RETRY = "Retry"
+    RESTART_GANG = "RestartGang"
 
 
 class GangSource(StrEnum):
@@ -82,6 +98,10 @@ class GangSpec:
     bad_values: tuple[BadValue, ...] = ()
     topology: TopologyWish | None = None
     """What it asks of the network; None if it asks nothing."""
+    on_member_failure: OnMemberFailure = OnMemberFailure.REPLACE
+    on_bind_failure: OnBindFailure = OnBindFailure.RETRY
+    nest: Nest | None = None
+    """Its sub-groups; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)

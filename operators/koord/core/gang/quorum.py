@@ -21,8 +21,9 @@ from typing import TypeAlias
 
 from koord.core.gang.book import GangBook, order_of
 from koord.core.gang.group import make_group_id
-from koord.core.gang.model import GangKey, GangMode, MatchPolicy
+from koord.core.gang.model import GangKey, GangMode, MatchPolicy, OnMemberFailure
 from koord.core.gang.permit import Permit, Standing, permit_member
+from koord.core.gang.subgroups import divide_demand, divide_started, find_missing
 from koord.core.gang.tally import gangs_of, is_placed, is_present
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
@@ -93,6 +94,14 @@ def count_lost(book: GangBook, key: GangKey) -> int:
         return 0
     tally = book.tally(key)
     return max(0, needed_strength(book, key) - tally.placed - tally.succeeded)
+
+
+def count_to_replace(book: GangBook, key: GangKey) -> int:
+    """Count lost members whose replacements go before all others, and whose room is kept."""
+    spec = book.spec(key)
+    if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
+        return 0
+    return count_lost(book, key)
 
 
 def count_quorum(book: GangBook, key: GangKey) -> Reached | MissingMembers:
@@ -189,9 +198,15 @@ class _Part:
     def count(self) -> Reached | MissingMembers:
         """See ``count_quorum``."""
         if self._is_permitted(self._present):
-            return Reached(self.members)
+            lacking = () if self.is_satisfied else self._lacking
+            return MissingMembers(lacking) if lacking else Reached(self.members)
         short = (count for count in self.members if count.present < count.min_member)
         return MissingMembers(tuple(short))
+
+    @property
+    def _lacking(self) -> tuple[GangCount, ...]:
+        """Sub-groups that keep gangs from starting."""
+        return tuple(one for gang in self._gangs for one in find_missing(self._book, gang))
 
     @cached_property
     def members(self) -> tuple[GangCount, ...]:
@@ -305,7 +320,9 @@ class _Part:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
         if not any(demand.required or self._has_multiples(demand.gang) for demand in made):
-            return tuple(self._make_single(demand, pod) for demand in made for pod in demand.pods)
+            parts = (one for demand in made for one in divide_started(self._book, demand))
+            return tuple(map(self._make_part, parts))
+        made = [one for demand in made for one in divide_demand(self._book, demand)]
         return (
             Unit(
                 key=self._id,
@@ -313,7 +330,7 @@ class _Part:
                 group=self._id,
                 priority=max(pod.priority for demand in made for pod in demand.pods),
                 since=self.completed_at,
-                is_repair=any(count_lost(self._book, gang) for gang in self._gangs),
+                is_repair=any(count_to_replace(self._book, gang) for gang in self._gangs),
                 lease_seconds=self._lease_seconds,
             ),
         )
@@ -339,22 +356,27 @@ class _Part:
 
     def _make_demand(self, gang: GangKey) -> Demand:
         standing, tally = self._plannable(gang) or _NO_STANDING, self._book.tally(gang)
+        spec = self._book.spec(gang)
         return Demand(
             gang=gang,
             pods=tuple(_sort_members(tally.plannable.values())),
             required=standing.required(compat=self._compat),
             min_member=standing.min_member,
             standing=tally.placed + tally.succeeded,
+            wish=None if spec is None else spec.topology,
+            nest=None if spec is None else spec.nest,
         )
 
-    def _make_single(self, demand: Demand, pod: Pod) -> Unit:
+    def _make_part(self, demand: Demand) -> Unit:
+        """Make a unit of one pod, or of a sub-group that starts after the others."""
+        is_whole = len(demand.pods) > 1 or demand.required > 1
         return Unit(
-            key=pod.uid,
-            demands=(replace(demand, pods=(pod,), required=1),),
+            key=f"{demand.gang}/{demand.sub_group}" if is_whole else demand.pods[0].uid,
+            demands=(demand,),
             group=self._id,
-            priority=pod.priority,
-            since=pod.created,
-            is_repair=count_lost(self._book, demand.gang) > 0,
+            priority=max(pod.priority for pod in demand.pods),
+            since=max(pod.created for pod in demand.pods),
+            is_repair=count_to_replace(self._book, demand.gang) > 0,
         )
 
 

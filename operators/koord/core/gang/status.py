@@ -15,6 +15,7 @@ from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
     completed_at,
+    has_minimum,
     is_satisfied,
     needed_strength,
     tell_quorum,
@@ -73,7 +74,9 @@ class GangStatus:
 
     ``plan_id`` is that of the latest release of a living member, ``incarnation`` that of the
     first; both are empty if none was released by us. ``timeout_at`` is when Timeout turns True
-    unless something changes before, None if nothing is waiting for a place.
+    unless something changes before, None if nothing is waiting for a place. ``is_denied`` says
+    that whether it is placed is left to who plans, and stands in the status already: were both to
+    say it, each would overwrite the other without end.
     """
 
     key: GangKey
@@ -86,6 +89,7 @@ class GangStatus:
     incarnation: str = ""
     nodes: tuple[str, ...] = ()
     timeout_at: float | None = None
+    is_denied: bool = False
 
 
 _BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase.PRE_SCHEDULING})
@@ -110,6 +114,16 @@ class _View:
     def has_place(self) -> bool:
         """Whether the minimum is on nodes or released to them."""
         return self.strength + self.tally.planned >= self.spec.min_member
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether it stands in the status that who plans finds no place for it.
+
+        Those that are released and not bound may have lost theirs, and only who plans knows.
+        """
+        pod_group = self.book.pod_group(self.key)
+        is_said = pod_group is not None and pod_group.attempts is not None
+        return is_said and not has_minimum(self.book, self.key)
 
     @property
     def has_started(self) -> bool:
@@ -180,7 +194,7 @@ def _node_of(pod: Pod) -> str:
 def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     quorum = _quorum(view)
     conditions = [quorum, _spec_valid(view)]
-    if view.has_place and view.spec.min_member:
+    if view.has_place and view.spec.min_member and not view.is_denied:
         pods = view.strength + view.tally.planned
         by_others = view.tally.placed - view.tally.released
         planned = Planned(pods, len(status.nodes), status.plan_id, by_others)
@@ -191,7 +205,12 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     awaits_place = quorum[1] and not view.has_place and not view.has_started
     conditions.append(_timeout(view, awaits_place=awaits_place))
     timeout_at = _timeout_at(view) if awaits_place else None
-    return replace(status, conditions=tuple(conditions), timeout_at=timeout_at)
+    return replace(
+        status,
+        conditions=tuple(conditions),
+        timeout_at=timeout_at,
+        is_denied=view.is_denied,
+    )
 
 
 def _quorum(view: _View) -> Condition:
@@ -227,7 +246,11 @@ def _bound(view: _View) -> Condition:
 def _degraded(view: _View) -> Condition:
     needed = needed_strength(view.book, view.key)
     if view.has_started and view.strength + view.tally.planned < needed:
-        return ConditionType.DEGRADED, True, BelowMin(view.strength, needed)
+        return (
+            ConditionType.DEGRADED,
+            True,
+            BelowMin(view.strength, needed, view.spec.on_member_failure),
+        )
     return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 

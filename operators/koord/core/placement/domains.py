@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 from koord.core.gather import Gather, Sibling, TopologyWish
 from koord.core.placement.mixed import Mixture, place_mixed
+from koord.core.placement.nested import Ask as NestedAsk
+from koord.core.placement.nested import Nesting
 from koord.core.placement.outspent import count_outspent
 from koord.core.placement.site import Site
 from koord.core.placement.snapshot import Snapshot
@@ -26,8 +28,9 @@ from koord.core.reasons import (
     Reason,
     UnknownLayer,
 )
-from koord.core.topology.goal import make_goal
+from koord.core.topology.goal import Goal, make_goal
 from koord.core.topology.solve import NoSplit
+from koord.core.topology.tree import TopologyTree
 
 MOST_OFFERS: Final = 5
 """Domains that a refusal names."""
@@ -69,6 +72,12 @@ class Domains:
     def _wish_of(self, demand: Demand) -> TopologyWish | None:
         """Return what is asked; where there is no tree, what is only preferred asks for nothing."""
         wish = self._snapshot.network.wish_of(demand.gang)
+        nest = self._snapshot.network.nest_of(demand.gang)
+        if nest is not None:
+            nested = replace(wish or DRAWN, nest=demand.gang)
+            is_asked = any(one.layer for one in nest.groups) or nested.layers_with(Gather.MUST)
+            has_tree = self._snapshot.network.topologies.tree(nested.topology) is not None
+            return nested if is_asked or has_tree else None
         if wish is None or wish.layers_with(Gather.MUST):
             return wish
         return wish if self._snapshot.network.topologies.tree(wish.topology) is not None else None
@@ -97,16 +106,16 @@ class Domains:
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
-        wishes = {
-            demand.gang: self._snapshot.network.wish_of(demand.gang) for demand in unit.demands
-        }
+        wishes = {demand.gang: self._wish_of(demand) for demand in unit.demands}
         for one in placed:
             wish = wishes.get(one.pod.gang.key) if one.pod.gang is not None else None
             if wish is not None:
-                sibling = Sibling(one.node, one.pod.index, one.pod.name)
+                sibling = Sibling(one.node, one.pod.index, one.pod.name, one.pod.sub_group)
                 self._placed.setdefault((unit.group, wish), []).append(sibling)
 
     def _meet(self, unit: Unit, wish: TopologyWish, demands: list[Demand]) -> GatheredPods | Reason:
+        if wish.nest:
+            return self._meet_nested(unit, wish, demands)
         site = self._open_site(unit, wish, demands)
         if not isinstance(site, Site):
             return site
@@ -120,7 +129,54 @@ class Domains:
         where = site.describe(wish.topology, gathering.find_gap())
         return GatheredPods(gathering.assignments, (where,) if where else (), left_over)
 
+    def _meet_nested(
+        self, unit: Unit, wish: TopologyWish, demands: list[Demand]
+    ) -> GatheredPods | Reason:
+        network = self._snapshot.network
+        nest, tree = network.nest_of(wish.nest), network.topologies.tree(wish.topology)
+        if nest is None or tree is None:
+            return MissingTopology(wish.topology, exists=wish.topology in network.topologies)
+        asked = {one.layer for one in nest.groups if one.layer} | wish.layers_with(Gather.MUST)
+        if unknown := asked - set(tree.layers):
+            return UnknownLayer(wish.topology, tuple(sorted(unknown)), tree.layers[1:])
+        placed = self._placed.get((unit.group, wish), ())
+        siblings = [*network.siblings_of(wish.nest), *placed]
+        nesting = Nesting(self._snapshot, tree, nest, wish, siblings, self._place_one)
+        found = nesting.place(demands)
+        if not isinstance(found, list):
+            return found
+        everyone = [*siblings, *(Sibling(one.node) for one in found)]
+        where = Site(self._snapshot, tree, _no_goal(tree), everyone).describe(wish.topology, None)
+        left_over = nesting.left_over
+        if not found and left_over:
+            return next(iter(left_over.values()))
+        return GatheredPods(found, (where,) if where else (), left_over)
+
+    def _place_one(self, ask: NestedAsk) -> list[Assignment] | Reason:
+        """Place the members of one sub-group in some nodes."""
+        site = self._open_site_at(ask.wish, ask.siblings)
+        if not isinstance(site, Site):
+            return site
+        site.within = ask.within
+        demand = ask.demand
+        if not ask.takes_more:
+            demand = replace(demand, pods=_first_required(demand))
+        gathering = _Gathering(site, ask.wish, [demand], self._keep)
+        refusal = gathering.find_apart() or gathering.place_required()
+        if refusal is not None:
+            return refusal
+        if ask.takes_more:
+            gathering.place_surplus()
+        return gathering.assignments
+
     def _open_site(self, unit: Unit, wish: TopologyWish, demands: list[Demand]) -> Site | Reason:
+        siblings = [
+            *self._snapshot.network.siblings_of(demands[0].gang),
+            *self._placed.get((unit.group, wish), ()),
+        ]
+        return self._open_site_at(wish, siblings)
+
+    def _open_site_at(self, wish: TopologyWish, siblings: Sequence[Sibling]) -> Site | Reason:
         topologies = self._snapshot.network.topologies
         tree = topologies.tree(wish.topology)
         if tree is None:
@@ -128,10 +184,6 @@ class Domains:
         goal = make_goal(wish, tree.layers)
         if isinstance(goal, frozenset):
             return UnknownLayer(wish.topology, tuple(sorted(goal)), tree.layers[1:])
-        siblings = [
-            *self._snapshot.network.siblings_of(demands[0].gang),
-            *self._placed.get((unit.group, wish), ()),
-        ]
         return Site(self._snapshot, tree, goal, siblings)
 
 
@@ -176,8 +228,9 @@ class _Gathering:
         for member in self.site.members:
             row = self.site.snapshot.table.row_of[member.node]
             path = (*(tree.path_of_row(row) or ()), member.node)[:must]
-            homes.setdefault(path, member.node)
-        if len(homes) < 2:
+            homes[path] = min(member.node, homes.get(path, member.node))
+        # Nobody can join those who are outside the tree.
+        if len(homes) < 2 and not self.site.outside:
             return None
         return MembersApart(self._wish.topology, tree.layers[must], tuple(sorted(homes.values())))
 
@@ -253,6 +306,10 @@ class _Gathering:
         )
 
 
+def _no_goal(tree: TopologyTree) -> Goal:
+    return Goal(0, (), (1,) * (tree.depth + 1))
+
+
 def _path(site: Site, layer: int, domain: int) -> tuple[str, ...]:
     if layer < site.tree.depth:
         return site.tree.path_of(layer, domain)
@@ -260,7 +317,7 @@ def _path(site: Site, layer: int, domain: int) -> tuple[str, ...]:
     return (*(site.tree.path_of_row(row) or ()), site.tree.name_of_row(row))
 
 
-def _first_required(demand: Demand) -> Sequence[Pod]:
+def _first_required(demand: Demand) -> tuple[Pod, ...]:
     return demand.pods[: demand.required]
 
 

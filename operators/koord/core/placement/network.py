@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from koord.core.gang.book import GangBook
 from koord.core.gang.model import GangKey
+from koord.core.gang.nested import Nest
 from koord.core.gather import Sibling, TopologyWish
 from koord.core.topology.attraction import Attraction
 from koord.core.topology.book import TopologyBook
@@ -25,18 +26,27 @@ class Network:
         spec = self._book.spec(gang) if gang else None
         return None if spec is None else spec.topology
 
+    def nest_of(self, gang: GangKey) -> Nest | None:
+        """Return the sub-groups of a gang, if it has some."""
+        spec = self._book.spec(gang) if gang else None
+        return None if spec is None else spec.nest
+
     def siblings_of(self, gang: GangKey) -> Iterator[Sibling]:
-        """Yield the members that have a node, of all gangs of the group with the same wish."""
-        wish = self.wish_of(gang)
+        """Yield the members that have a node, of all gangs of the group with the same wish.
+
+        Gangs with sub-groups gather by themselves.
+        """
+        wish, is_nested = self.wish_of(gang), self.nest_of(gang) is not None
         for one in self._book.group(gang).gangs:
-            if self.wish_of(one) != wish:
+            is_apart = one != gang and (is_nested or self.nest_of(one) is not None)
+            if self.wish_of(one) != wish or is_apart:
                 continue
             for pod in self._book.members(one).values():
                 if not pod.is_alive or pod.is_plannable:
                     continue
                 node = pod.node or (pod.recorded.node if pod.recorded is not None else "")
                 if node:
-                    yield Sibling(node, pod.index, pod.name)
+                    yield Sibling(node, pod.index, pod.name, pod.sub_group)
 
     def attracting(self, selector: str) -> Mapping[str, int]:
         """Return node -> pods that draw pods with this selector to them."""

@@ -81,11 +81,13 @@ class _Attempt:
         obstacle = _obstacle(pods, self._snapshot)
         if obstacle is not None:
             return Refusal(unit.key, pods, obstacle)
-        question = self._question_of(pods) if unit.required == len(pods) else None
+        wishes = self._domains.divide(unit)
+        # What domains say goes before what all nodes together would.
+        is_plain = not wishes and unit.required == len(pods)
+        question = self._question_of(pods) if is_plain else None
         known = None if question is None else self._refused.get(question)
         if known is not None:
             return Refusal(unit.key, pods, replace(known, first=pods[0].key))
-        wishes = self._domains.divide(unit)
         self._gathered = GatheredPods([])
         placed = self._place_gathered(unit, wishes) if wishes else self._place(unit, pods)
         if not isinstance(placed, list):
@@ -118,7 +120,7 @@ class _Attempt:
         gathered = self._domains.place(unit, wishes)
         if not isinstance(gathered, GatheredPods):
             self._snapshot.rollback(mark)
-            is_asked = any(wish.layers for wish in wishes)
+            is_asked = any(wish.layers or wish.nest for wish in wishes)
             return gathered if is_asked else self._place(unit, unit.pods)
         rest = replace(
             unit,

@@ -65,6 +65,8 @@ class QuotaGate:
     ) -> None:
         self._served: dict[UnitKey, QuotaName] = {}
         """Unit -> the quota that exceeds its share for it."""
+        self._repaired: set[str] = set()
+        """Groups of which a unit was let through beyond its share."""
         self._keeper = keeper
         self._ledger = ledger
         self._pending = pending
@@ -103,7 +105,7 @@ class QuotaGate:
         """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
         mark = self._ledger.checkpoint()
         required = _required(unit)
-        served, refusal = self._charge_required(unit.key, required)
+        served, refusal = self._charge_required(unit, required)
         if refusal is not None:
             return Refusal(unit.key, unit.pods, refusal)
         surplus = _without(unit.pods, required)
@@ -135,22 +137,34 @@ class QuotaGate:
         if isinstance(reason, QuotaExceeded):
             may_pack = isinstance(reason, (InsufficientEntitlement, AncestorInsufficient))
             return has_more_room(reason, self._ledger) or (
-                may_pack and unit.key in self._pack().granted
+                may_pack and (unit.is_repair or unit.key in self._pack().granted)
             )
         return self._find_obstacle(_required(unit) or unit.pods) != reason
 
-    def _charge_required(
-        self, key: UnitKey, pods: Sequence[Pod]
-    ) -> tuple[QuotaName, Reason | None]:
+    def _charge_required(self, unit: Unit, pods: Sequence[Pod]) -> tuple[QuotaName, Reason | None]:
         obstacle = self._find_obstacle(pods)
         if obstacle is not None:
             return "", obstacle
         charges = self._charges_of(pods)
         refusal = try_charge(self._ledger, charges)
         is_share = isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient))
-        if is_share and self._pack().try_charge(self._ledger, key, charges):
+        if is_share and self._repair(unit, charges):
+            return "", None
+        if is_share and self._pack().try_charge(self._ledger, unit.key, charges):
             return charges[0].quota, None
         return "", refusal
+
+    def _repair(self, unit: Unit, charges: Sequence[Charge]) -> bool:
+        """Charge one unit of each gang that has lost members, whatever its share is by now.
+
+        The next cycle knows how much it then lacks.
+        """
+        if not unit.is_repair or unit.group in self._repaired:
+            return False
+        if try_charge(self._ledger, charges, is_repair=True) is not None:
+            return False
+        self._repaired.add(unit.group)
+        return True
 
     def _charge_surplus(self, pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], Reason | None]:
         may_start = self._find_obstacle(pods) is None
@@ -187,7 +201,7 @@ class QuotaGate:
                 self._keeper.charges.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
-            self._packing = pack(self._ledger, pending, self._keeper.served)
+            self._packing = pack(self._ledger, pending, self._keeper.served, self._keeper.barred)
         return self._packing
 
     def _as_pending(self, unit: Unit) -> PendingUnit:

@@ -54,6 +54,8 @@ class QuotaKeeper:
         self.usage = self._make_usage()
         self.served: dict[QuotaName, float] = {}
         """Quota -> when it was given leftovers last; see ``pack``."""
+        self.barred: dict[QuotaName, UnitKey] = {}
+        """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
         self._closed: list[Node] = []
@@ -67,6 +69,8 @@ class QuotaKeeper:
         """Tree -> what was computed last."""
         self.failures: dict[TreeId, Exception] = {}
         """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._uncounted: dict[str, Exception] = {}
+        """Pod -> the defect that keeps it from being counted; it counts as it did before."""
         self._solved = 0
 
     def _make_usage(self) -> UsageBook:
@@ -151,7 +155,15 @@ class QuotaKeeper:
                 self.count_pod(pod, is_whole=is_whole)
 
     def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
-        """Count a pod as it is now."""
+        """Count a pod as it is now; if that fails, all others are counted all the same."""
+        try:
+            self._count(pod, is_whole=is_whole)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._uncounted[pod.key] = error
+        else:
+            self._uncounted.pop(pod.key, None)
+
+    def _count(self, pod: Pod, *, is_whole: bool) -> None:
         is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
         if pod.phase.is_terminal or (pod.is_terminating and not is_used):
             self.usage.remove(pod.uid)
@@ -173,15 +185,15 @@ class QuotaKeeper:
 
     def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
         """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
-        usage = self.usage.usage()
-        registry = self.book.registry
-        totals = tree_totals(self._capacity(used_on), registry.specs.values(), self.rules)
-        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
-        trees = self.book.trees()
         before, self.solutions, self.failures = self.solutions, {}, {}
-        for tree_id, tree in trees.items():
-            snapshot = Snapshot(tree, totals.get(tree_id, {}), usage, self.rules)
-            self._solve_tree(tree_id, snapshot, before.get(tree_id))
+        trees = sorted(self.book.registry.trees())
+        try:
+            totals = self._totals(used_on)
+        except Exception as error:  # noqa: BLE001 - pods under no quota go on
+            self.failures = dict.fromkeys(trees, error)
+            return []
+        for tree_id in trees:
+            self._solve_tree(tree_id, totals.get(tree_id, {}), before.get(tree_id))
         if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
             self._solved += 1
         return list(self.solutions.values())
@@ -201,12 +213,28 @@ class QuotaKeeper:
         spec = self.book.registry.specs.get(name) if self.failures else None
         return None if spec is None else self.failures.get(spec.tree_id)
 
-    def _solve_tree(self, tree_id: TreeId, snapshot: Snapshot, before: Solution | None) -> None:
-        if before is not None and before.snapshot == snapshot:
-            self.solutions[tree_id] = before
-            return
+    @property
+    def defects(self) -> dict[str, Exception]:
+        """What of quotas cannot be computed for a defect of ours, by what it is about."""
+        return {
+            **{f"tree {tree_id!r}": error for tree_id, error in self.failures.items()},
+            **{f"quota {key}": error for key, error in self.book.defects.items()},
+            **{f"pod {key}": error for key, error in self._uncounted.items()},
+        }
+
+    def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
+        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values(), self.rules)
+        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
+        return totals
+
+    def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
         try:
-            self.solutions[tree_id] = solve(snapshot, before)
+            tree = self.book.tree(tree_id)
+            if len(tree.specs) == 1:
+                return  # all of it hangs on what is gone
+            snapshot = Snapshot(tree, total, self.usage.usage(), self.rules)
+            is_known = before is not None and before.snapshot == snapshot
+            self.solutions[tree_id] = before if before and is_known else solve(snapshot, before)
         except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
             self.failures[tree_id] = error
 

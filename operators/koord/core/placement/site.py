@@ -41,6 +41,8 @@ class Site:
         self.goal = goal
         self.members: list[Sibling] = []
         self.outside: list[str] = []
+        self.within: Mask | None = None
+        """The nodes to keep to, if not all may be used."""
         self.is_certain = True
         """Whether everything was placed by a method that finds the best."""
         self.fixed: Ints = np.zeros(len(tree.rows), dtype=np.int64)
@@ -74,7 +76,10 @@ class Site:
     def offers(self, shape: PodShape, within: Mask | None = None) -> Ints:
         """Return how many pods of a shape each node of the tree takes."""
         offers = self.snapshot.room(shape)[self.tree.rows]
-        return offers if within is None else np.where(within, offers, 0)
+        for mask in (self.within, within):
+            if mask is not None:
+                offers = np.where(mask, offers, 0)
+        return offers
 
     def ask(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> Ask:
         """Put the question of how to place pods of one shape."""
@@ -158,7 +163,8 @@ class Site:
             taken = pods[len(assignments) : len(assignments) + count]
             assignments += [Assignment(pod, node) for pod in taken]
             self.members += [Sibling(node, pod.index, pod.name) for pod in taken]
-            self.fixed[np.searchsorted(self.tree.rows, row)] += count
+        rows, counts = np.array(shares, dtype=np.int64).T
+        self.fixed[np.searchsorted(self.tree.rows, rows)] += counts
         return assignments
 
     def _order(self, pods: Sequence[Pod], found: Split) -> list[Pod]:

@@ -13,6 +13,7 @@ level). Nothing is charged unless everything passes.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from koord.core.quota.assign import takes_pods
@@ -64,11 +65,18 @@ class Balance(NamedTuple):
         return key in self.used or key in self.request
 
 
-def try_charge(ledger: Ledger, charges: Iterable[Charge]) -> QuotaRefusal | None:
-    """Charge all that a unit asks, or say what is in the way and charge nothing."""
+def try_charge(
+    ledger: Ledger, charges: Iterable[Charge], *, is_repair: bool = False
+) -> QuotaRefusal | None:
+    """Charge all that a unit asks, or say what is in the way and charge nothing.
+
+    A repair is limited by max alone: its gang was let through as a whole before, and a share that
+    others have taken since must not leave a part of it.
+    """
+    rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     mark = ledger.checkpoint()
     for charge in charges:
-        refusal = find_refusal(ledger, charge)
+        refusal = _find_refusal(ledger, charge, rules)
         if refusal is not None:
             ledger.rollback(mark)
             return refusal
@@ -78,17 +86,21 @@ def try_charge(ledger: Ledger, charges: Iterable[Charge]) -> QuotaRefusal | None
 
 def find_refusal(ledger: Ledger, charge: Charge) -> QuotaRefusal | None:
     """Return the first check that a charge does not pass; an unknown quota refuses nothing."""
+    return _find_refusal(ledger, charge, ledger.rules)
+
+
+def _find_refusal(ledger: Ledger, charge: Charge, rules: QuotaRules) -> QuotaRefusal | None:
     account = ledger.find(charge.quota)
     if account is None:
         return None
-    if not takes_pods(account.spec, ledger.rules):
+    if not takes_pods(account.spec, rules):
         return QuotaIsParent(charge.quota)
     request, fixed = mask(charge.request, account), mask(charge.fixed, account)
     return (
-        check_limit(account, request, ledger.rules)
+        check_limit(account, request, rules)
         or check_fixed(account, fixed)
         or check_others(ledger, charge)
-        or _check_above(ledger, account, request)
+        or _check_above(ledger, account, request, rules)
     )
 
 
@@ -137,13 +149,15 @@ def check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
     return None
 
 
-def _check_above(ledger: Ledger, account: Account, request: Amounts) -> AncestorInsufficient | None:
-    if not ledger.rules.checks_ancestors:
+def _check_above(
+    ledger: Ledger, account: Account, request: Amounts, rules: QuotaRules
+) -> AncestorInsufficient | None:
+    if not rules.checks_ancestors:
         return None
     for depth, name in enumerate(account.path[1:], start=1):
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))
-        balance = Balance(above.limit(ledger.rules), above.used, request)
+        balance = Balance(above.limit(rules), above.used, request)
         refusal = check_ancestor(topo, balance, above.capacity)
         if refusal is not None:
             return refusal

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from koord.core.quota.defaults import fill_in
-from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota
+from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
 from koord.core.quota.hierarchy import check_create, check_update
 from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
 from koord.core.quota.registry import NO_FACTS, Facts, Registry
@@ -27,6 +27,8 @@ class QuotaBook:
         self.rules = rules or QuotaRules()
         self.registry = Registry()
         self.problems: dict[QuotaKey, InvalidQuota] = {}
+        self.defects: dict[QuotaKey, Exception] = {}
+        """Objects that cannot be checked for a defect of ours; all others can."""
         self.built_in: dict[QuotaName, QuotaSpec] = {}
         """Objects of the built-in quotas, where there are any."""
         self._written: dict[QuotaKey, QuotaSpec] = {}
@@ -105,10 +107,16 @@ class QuotaBook:
 
     def trees(self) -> dict[TreeId, QuotaTree]:
         """Return the trees of the quotas in force; an unchanged tree is the very same object."""
-        for tree_id in self.registry.trees() - self._trees.keys():
+        trees = {tree_id: self.tree(tree_id) for tree_id in sorted(self.registry.trees())}
+        return {tree_id: tree for tree_id, tree in trees.items() if len(tree.specs) > 1}
+
+    def tree(self, tree_id: TreeId) -> QuotaTree:
+        """Return one tree."""
+        tree = self._trees.get(tree_id)
+        if tree is None:
             specs = [one for one in self.registry.specs.values() if one.tree_id == tree_id]
-            self._trees[tree_id] = make_tree(specs)
-        return {id_: tree for id_, tree in self._trees.items() if len(tree.specs) > 1}
+            tree = self._trees[tree_id] = make_tree(specs)
+        return tree
 
     def settle(self, facts: Facts = NO_FACTS) -> None:
         """Bring into force whatever is valid now."""
@@ -116,6 +124,7 @@ class QuotaBook:
             return
         self._is_dirty = False
         self.problems = {}
+        self.defects = {}
         self._drop_orphans()
         while self._try_all(self._pending(), facts) or self._restore_all(facts):
             pass
@@ -128,7 +137,8 @@ class QuotaBook:
         return [
             (key, spec)
             for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
-            if self.registry.get(spec.name) != fill_in(spec, self.registry)
+            if key not in self.defects
+            and self.registry.get(spec.name) != fill_in(spec, self.registry)
         ]
 
     def _try_all(self, pending: Iterable[tuple[QuotaKey, QuotaSpec]], facts: Facts) -> bool:
@@ -156,9 +166,15 @@ class QuotaBook:
         before = self.registry.get(spec.name)
         is_update = before is not None and key_of(before) == key
         check = check_update if is_update else check_create
-        fault = check(spec, self.registry, facts, self.rules)
-        if fault is None:
-            self._put(before, spec)
+        try:
+            fault = check(spec, self.registry, facts, self.rules)
+            if fault is None:
+                self._put(before, spec)
+        except Exception as error:  # noqa: BLE001 - a defect that one object shows stops no other
+            self.defects[key] = error
+            self._trees.pop(spec.tree_id, None)
+            text = type(error).__name__
+            return InvalidQuota(QuotaFault.INTERNAL_ERROR, spec.name, text=text)
         return fault
 
     def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:

@@ -39,6 +39,7 @@ class QuotaFault(StrEnum):
     GUARANTEE_UNSATISFIABLE = "GuaranteeUnsatisfiable"
     HAS_CHILD_QUOTAS = "HasChildQuotas"
     HAS_PODS = "HasPods"
+    INTERNAL_ERROR = "InternalError"
 
 
 DEPENDS_ON_PODS: Final = frozenset(

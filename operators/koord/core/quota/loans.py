@@ -36,7 +36,7 @@ def find_loans(solution: Solution) -> tuple[Loan, ...]:
 
 def _find(solved: KeySolution, used: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     for parent, first, end in solved.question.layout.levels:
-        asked = solved.levels.get(parent)
+        asked = solved.level(parent)
         if asked is not None:
             level, scaled, shares = asked
             floors = [*map(felt_min, level.minimum, scaled, level.wants, shares)]

@@ -6,15 +6,14 @@ quotas that each get eight, and each want one such gang, would both wait for eve
 1. All that fits into its quota's share is counted as started, in the order of the queue.
 2. What then is left of the shares is too small for anybody's next unit. The first unit of each
    quota that is blocked by its share may have it, if everything counted so far and this unit
-   together stay within what there is to share out, at every level of the tree where the share is
-   exceeded.
+   together stay within what there is to share out, at every level of the tree.
 
 Whose turn it is: the quota that has waited longest, counted from its last such grant on; then the
 one that lacks least. So of two quotas of equal weight one runs after the other. Max, and min for
 what must not be evicted, hold as ever; what a quota that does not lend is entitled to stays its.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -59,13 +58,23 @@ class Packing:
 
 
 def pack(
-    ledger: Ledger, pending: Iterable[PendingUnit], served: Mapping[QuotaName, float]
+    ledger: Ledger,
+    pending: Iterable[PendingUnit],
+    served: Mapping[QuotaName, float],
+    barred: Collection[QuotaName] = (),
 ) -> Packing:
-    """Return who may exceed its share; ``served`` tells when a quota was granted that last."""
+    """Return who may exceed its share; ``served`` tells when a quota was granted that last.
+
+    Quotas that are ``barred`` are granted nothing: others wait for what was taken back from them.
+    """
     if not ledger.rules.packs_leftovers or not ledger.rules.limits_by_share:
         return Packing()
     mark = ledger.checkpoint()
-    blocked = [unit for unit in _heads(ledger, pending) if _is_any_left(ledger, unit)]
+    blocked = [
+        unit
+        for unit in _heads(ledger, pending)
+        if unit.charges[0].quota not in barred and _is_any_left(ledger, unit)
+    ]
     if not blocked:
         ledger.rollback(mark)
         return Packing()
@@ -168,23 +177,27 @@ class _Leftovers:
                 self._levels[level] += self._reserved(one, key) - had
 
     def _has_room(self, account: Account, key: str, asked: int) -> bool:
-        """Whether the highest quota on the path that exceeds its share finds leftovers above it.
+        """Whether there is enough above the highest quota on the path that exceeds its share.
 
         Below that one the parent has what it is granted, so only others' promises are in the way;
-        they are part of the parent's.
+        they are part of the parent's. Above it all are within their shares, but may find them
+        taken: by leftovers that were given to somebody else.
         """
-        highest = None
-        for name in account.path:
-            one = self._ledger.account(name)
-            if key in one.share and one.used.get(key, 0) + asked > one.share[key]:
-                highest = one
-        if highest is None:
-            return True
-        parent = highest.spec.parent
-        solution = self._ledger.solution(highest.spec.name)
-        row = solution.snapshot.tree.layout.row_of[parent]
+        accounts = [self._ledger.account(name) for name in account.path]
+        known = [one for one in accounts if key in one.share]
+        over = [at for at, one in enumerate(known) if self._exceeds(one, key, asked)]
+        return all(self._is_left(one, key, asked) for one in known[max(over, default=0) :])
+
+    def _exceeds(self, account: Account, key: str, asked: int) -> bool:
+        return account.used.get(key, 0) + asked > account.share[key]
+
+    def _is_left(self, account: Account, key: str, asked: int) -> bool:
+        """Whether the parent of a quota has as much as that quota would take of it."""
+        solution = self._ledger.solution(account.spec.name)
+        row = solution.snapshot.tree.layout.row_of[account.spec.parent]
         total = solution.keys[key].share[row]
-        return total is not None and self._level(highest.spec, key) + asked <= total
+        more = self._reserved(account, key, asked) - self._reserved(account, key)
+        return total is not None and self._level(account.spec, key) + more <= total
 
     def _level(self, child: QuotaSpec, key: str) -> int:
         """Return what the parent of a quota and all of its children have or are to get."""
@@ -200,8 +213,8 @@ class _Leftovers:
             self._levels[level] = reserved + max(0, own)
         return self._levels[level]
 
-    def _reserved(self, account: Account, key: str) -> int:
-        has = self._has(account, key)
+    def _reserved(self, account: Account, key: str, asked: int = 0) -> int:
+        has = self._has(account, key) + asked
         return has if account.spec.lends else max(has, account.share.get(key, 0))
 
     def _has(self, account: Account, key: str) -> int:

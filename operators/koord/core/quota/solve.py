@@ -14,8 +14,10 @@ Nothing is remembered from one solution to the next but answers to the same ques
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from operator import ne
+from typing import Final, NamedTuple, cast
 
+from koord.core.quota.bulkshare import Frame, make_frame, share_frames
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import QuotaName, QuotaRules, Usage
 from koord.core.quota.request import (
@@ -33,6 +35,11 @@ from koord.core.quota.scale import scale_min
 from koord.core.quota.share import Level, share_level
 from koord.core.quota.tree import KeyColumn, Layout, QuotaTree
 from koord.core.units import Amounts
+
+MOST_CHANGED: Final = 16
+"""Demands that are new, above which everything is shared out anew."""
+FEWEST_ROWS: Final = 64
+"""Quotas below which arrays cost more than they save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,20 @@ class LevelQuestion(NamedTuple):
     own: int
 
 
+class LevelAnswer(NamedTuple):
+    """The children of one parent: what was asked, guarantees after scaling, and shares."""
+
+    asked: LevelQuestion
+    minimum: Sequence[int]
+    share: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class KeySolution:
     """The answer for one resource, by row. ``share`` is None where nothing is shared out.
 
     ``minimum`` is the guarantee after scaling, ``share`` the fair share (Koordinator: runtime).
-    ``levels`` keeps what was asked of each level, and the answer.
+    ``frame`` is the question as arrays, where it was answered in arrays.
     """
 
     question: KeyQuestion
@@ -84,7 +99,17 @@ class KeySolution:
     guarantees: Guarantees | None
     minimum: Sequence[int]
     share: Sequence[int | None]
-    levels: Mapping[int, tuple[LevelQuestion, Sequence[int], Sequence[int]]]
+    frame: Frame | None = None
+
+    def level(self, parent: int) -> LevelAnswer | None:
+        """Return what was asked for the children of a row, and the answer; None without any."""
+        found = self.question.layout.children_of.get(parent)
+        if found is None or not _is_shared(self.question, parent, self.share[parent]):
+            return None
+        first, end = found
+        asked = _ask_level(self, (parent, first, end))
+        shares = [share or 0 for share in self.share[first:end]]
+        return LevelAnswer(asked, self.minimum[first:end], shares)
 
 
 @dataclass(frozen=True)
@@ -177,11 +202,21 @@ def solve(snapshot: Snapshot, before: Solution | None = None) -> Solution:
         before = None
     demand = _collect(snapshot, _demand_of(snapshot.rules), before, "demand")
     used = _collect(snapshot, _used, before, "used")
-    keys = {}
+    keys: dict[str, KeySolution] = {}
+    others: dict[str, KeySolution] = {}
+    """Those of which so much has changed that all of it is answered anew."""
     for key in snapshot.tree.columns:
         question = _ask(snapshot, key, demand[key], used[key])
         known = before.keys.get(key) if before else None
-        keys[key] = known if known and known.question == question else _answer(question, known)
+        if known is not None and known.question == question:
+            keys[key] = known
+            continue
+        keys[key] = draft = _draft(question, known)
+        if known is None or _changes_most(known.question, question):
+            others[key] = draft
+        else:
+            _share_by_level(draft, known)
+    _share_in_arrays(snapshot, others)
     return Solution(snapshot, demand, used, keys)
 
 
@@ -198,43 +233,147 @@ def _ask(snapshot: Snapshot, key: str, demand: Sequence[int], used: Sequence[int
     )
 
 
-def _answer(question: KeyQuestion, before: KeySolution | None) -> KeySolution:
-    """Solve one resource, top down."""
-    layout, column, rules = question.layout, question.column, question.rules
-    requests = add_up_requests(layout, column, question.demand, question.lends)
+def _draft(question: KeyQuestion, before: KeySolution | None) -> KeySolution:
+    """Return what is asked, with nothing shared out yet."""
+    layout, column = question.layout, question.column
+    requests = _known_requests(question, before)
+    if requests is None:
+        requests = add_up_requests(layout, column, question.demand, question.lends)
     guarantees = None
     if question.used is not None:
         guarantees = add_up_guarantees(layout, column.minimum, question.used)
-    minimum = list(column.minimum)
-    share: list[int | None] = [None] * len(minimum)
+    share: list[int | None] = [None] * len(column.minimum)
     share[0] = question.total
-    known = before.levels if before else {}
-    levels = {}
-    for parent, first, end in layout.levels:
-        total = share[parent]
-        if (parent and total is None) or (rules.shares_named_only and not column.named[parent]):
+    frame = before.frame if before and before.requests is requests and guarantees is None else None
+    return KeySolution(question, requests, guarantees, list(column.minimum), share, frame)
+
+
+def _known_requests(question: KeyQuestion, before: KeySolution | None) -> Requests | None:
+    """Return the requests of before, if nothing that they depend on is another object now."""
+    if before is None:
+        return None
+    was = before.question
+    is_same = (
+        was.column is question.column
+        and was.demand is question.demand
+        and was.lends is question.lends
+    )
+    return before.requests if is_same else None
+
+
+def _changes_most(before: KeyQuestion, now: KeyQuestion) -> bool:
+    """Whether so much is new that little can be taken over."""
+    if before.total != now.total:
+        return True
+    if before.demand is now.demand:
+        return False
+    changed = [*map(ne, before.demand, now.demand)].count(True)
+    return changed > MOST_CHANGED
+
+
+def _share_by_level(draft: KeySolution, before: KeySolution | None) -> None:
+    """Share out one resource, top down; take over what is as it was."""
+    minimum, share = _columns_of(draft)
+    for level in draft.question.layout.levels:
+        parent, first, end = level
+        if not _is_shared(draft.question, parent, share[parent]):
             continue
-        level = LevelQuestion(
-            total,
-            column.minimum[first:end],
-            guarantees.guaranteed[first:end] if guarantees else None,
-            requests.limited[first:end],
-            column.weight[first:end],
-            question.lends[first:end],
-            question.demand[parent] if rules.serves_own_pods_first else 0,
+        if before is not None and _is_as_before(draft, before, level):
+            minimum[first:end] = before.minimum[first:end]
+            share[first:end] = before.share[first:end]
+        else:
+            asked = _ask_level(draft, level)
+            minimum[first:end], share[first:end] = _share_out(asked, draft.question.rules)
+
+
+def _is_as_before(draft: KeySolution, before: KeySolution, level: tuple[int, int, int]) -> bool:
+    """Whether nothing is new that the answer for one level depends on."""
+    parent, first, end = level
+    now, was = draft.question, before.question
+    is_same = (
+        draft.share[parent] == before.share[parent]
+        and now.demand[parent] == was.demand[parent]
+        and draft.requests.limited[first:end] == before.requests.limited[first:end]
+        and (now.lends is was.lends or now.lends[first:end] == was.lends[first:end])
+    )
+    if is_same and now.column is not was.column:
+        one, other = now.column, was.column
+        is_same = (
+            one.minimum[first:end] == other.minimum[first:end]
+            and one.weight[first:end] == other.weight[first:end]
+            and one.named[parent] == other.named[parent]
         )
-        asked = known.get(parent)
-        if asked is None or asked[0] != level:
-            asked = (level, *_share_out(level, scales=rules.scales_min))
-        levels[parent] = asked
-        _, minimum[first:end], share[first:end] = asked
-    return KeySolution(question, requests, guarantees, minimum, share, levels)
+    if is_same and draft.guarantees is not None and before.guarantees is not None:
+        floors, known = draft.guarantees.guaranteed, before.guarantees.guaranteed
+        is_same = floors[first:end] == known[first:end]
+    return is_same
 
 
-def _share_out(level: LevelQuestion, *, scales: bool) -> tuple[Sequence[int], Sequence[int]]:
+def _share_in_arrays(snapshot: Snapshot, drafts: Mapping[str, KeySolution]) -> None:
+    """Share out several resources at once, in arrays where they are large and that is exact."""
+    rules, layout = snapshot.rules, snapshot.tree.layout
+    frames: dict[str, Frame] = {}
+    if len(layout.names) >= FEWEST_ROWS and not rules.shares_named_only:
+        frames = {key: _frame_of(draft) for key, draft in drafts.items()}
+        frames = {
+            key: one for key, one in frames.items() if one.is_exact(drafts[key].question.total)
+        }
+    if frames:
+        totals = [drafts[key].question.total or 0 for key in frames]
+        answer = share_frames(layout, list(frames.values()), totals, scales=rules.scales_min)
+        for (key, frame), minimum, share in zip(frames.items(), *answer, strict=True):
+            least, shares = _columns_of(drafts[key])
+            least[:], shares[1:] = minimum, share[1:]
+            object.__setattr__(drafts[key], "frame", frame)
+    for key in drafts.keys() - frames.keys():
+        _share_by_level(drafts[key], None)
+
+
+def _frame_of(draft: KeySolution) -> Frame:
+    if draft.frame is not None:
+        return draft.frame
+    question, guarantees = draft.question, draft.guarantees
+    return make_frame(
+        question.layout,
+        minimum=question.column.minimum,
+        guaranteed=guarantees.guaranteed if guarantees else None,
+        wants=draft.requests.limited,
+        weights=question.column.weight,
+        lends=question.lends,
+        own=question.demand if question.rules.serves_own_pods_first else None,
+    )
+
+
+def _columns_of(draft: KeySolution) -> tuple[list[int], list[int | None]]:
+    """Return the columns of an answer that is being made."""
+    return cast("list[int]", draft.minimum), cast("list[int | None]", draft.share)
+
+
+def _is_shared(question: KeyQuestion, parent: int, total: int | None) -> bool:
+    """Whether anything is shared out below a row: not of what the parent does not get."""
+    if parent and total is None:
+        return False
+    return not question.rules.shares_named_only or question.column.named[parent]
+
+
+def _ask_level(answer: KeySolution, level: tuple[int, int, int]) -> LevelQuestion:
+    parent, first, end = level
+    question, guarantees = answer.question, answer.guarantees
+    return LevelQuestion(
+        answer.share[parent],
+        question.column.minimum[first:end],
+        guarantees.guaranteed[first:end] if guarantees else None,
+        answer.requests.limited[first:end],
+        question.column.weight[first:end],
+        question.lends[first:end],
+        question.demand[parent] if question.rules.serves_own_pods_first else 0,
+    )
+
+
+def _share_out(level: LevelQuestion, rules: QuotaRules) -> tuple[Sequence[int], Sequence[int]]:
     """Return the guarantees of the children after scaling, and their shares."""
     minimum = level.minimum
-    if scales and level.total is not None:
+    if rules.scales_min and level.total is not None:
         minimum = scale_min(level.total, minimum)
     floors = minimum
     if level.guaranteed is not None:

@@ -53,7 +53,7 @@ def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[Terms, ...]:
 def _find(key: str, solved: KeySolution, row: int) -> Terms | None:
     layout = solved.question.layout
     parent = layout.parent[row]
-    asked = solved.levels.get(parent)
+    asked = solved.level(parent)
     if asked is None:
         return None
     level, minimum, shares = asked

@@ -38,6 +38,11 @@ class Layout:
         """Name -> row."""
         return {name: row for row, name in enumerate(self.names)}
 
+    @cached_property
+    def children_of(self) -> Mapping[int, tuple[int, int]]:
+        """Row -> its children, from the first to before the end."""
+        return {parent: (first, end) for parent, first, end in self.levels}
+
     def path(self, row: int) -> list[int]:
         """Return the rows from ``row`` up to, and without, the root."""
         rows = []

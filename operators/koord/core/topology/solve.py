@@ -114,6 +114,8 @@ class _Search:
         if lowest is None:
             return None
         layer, candidates = lowest
+        if self._is_all_needed(layer, candidates):
+            return self._take_all(layer, int(candidates[0]))
         if layer < max(self.goal.prefer, default=0):
             layer, candidates = self._weigh_all()
         candidates, cost = self._cheapest(layer, candidates)
@@ -130,6 +132,30 @@ class _Search:
             return False
         pairs = zip(self.measures.low, self.measures.high, strict=True)
         return any(bool((low > high).any()) for low, high in pairs)
+
+    def _is_all_needed(self, layer: int, candidates: Ints) -> bool:
+        """Whether every place there is must be taken: the only domain has no more than is asked."""
+        if len(candidates) > 1 or max(self.goal.units) > 1 or self.first < self.last:
+            return False
+        shared = self._holding(self.goal.must)
+        is_only = len(shared) == 1 and self.measures.high[self.goal.must][shared[0]] == self.first
+        return bool(is_only and self.measures.high[layer][candidates[0]] == self.first)
+
+    def _take_all(self, layer: int, domain: int) -> Split:
+        """Take every place in a domain, in the order in which they would be shared out."""
+        tree, measures, depth = self.tree, self.measures, self.tree.depth
+        free = measures.free(depth)
+        of_node = np.arange(len(free)) if layer == depth else tree.domains_of(layer)
+        inside = np.flatnonzero((of_node == domain) & (free > 0))
+        keys: list[Ints] = []
+        for one in range(depth, layer, -1):
+            here = inside if one == depth else tree.domains_of(one)[inside]
+            keys += [tree.name_ranks(one)[here], -measures.free(one)[here]]
+            if measures.near is not None:
+                keys.append(-measures.near[one][here])
+        order = inside[np.lexsort(keys)] if keys else inside
+        rows, counts = tree.rows[order].tolist(), free[order].tolist()
+        return Split(tuple(zip(rows, counts, strict=True)), layer, domain)
 
     def _find_lowest(self) -> tuple[int, Ints] | None:
         """Return the deepest layer with domains that can hold the gang as a whole, and those."""

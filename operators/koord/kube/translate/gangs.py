@@ -29,12 +29,14 @@ from koord.core.gang.model import (
     GangSource,
     GangSpec,
     MatchPolicy,
+    OnBindFailure,
+    OnMemberFailure,
     Phase,
     PodGroup,
 )
 from koord.core.gang.status import ConditionType
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.translate.wishes import make_wish
+from koord.kube.translate.wishes import make_nest, make_wish
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
@@ -56,6 +58,9 @@ _ANNOTATIONS: Final = (
     keys.GROUPS,
     keys.NETWORK_TOPOLOGY_SPEC,
     own.TOPOLOGY,
+    own.ON_MEMBER_FAILURE,
+    own.ON_BIND_FAILURE,
+    own.SUB_GROUPS,
     foreign.KUEUE_TOTAL,
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
@@ -128,6 +133,9 @@ def _make_spec(
         source=source,
         bad_values=bad,
         topology=make_wish(settings),
+        on_member_failure=OnMemberFailure(settings.on_member_failure),
+        on_bind_failure=OnBindFailure(settings.on_bind_failure),
+        nest=make_nest(settings),
     )
 
 

@@ -113,6 +113,7 @@ class PodTranslator:
             quota=self._word(labels.get(quota_keys.NAME, "")),
             is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
+            sub_group=self._word(_annotation(meta, own.SUB_GROUP)),
             attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             wait_reason=_wait_reason(wire),

@@ -1,0 +1,125 @@
+"""Carries out restarts of gangs: what is left of a gang is evicted, so that it starts anew.
+
+Level-triggered, as all of placement: whether a gang is to go is read from its members every time,
+and an eviction that failed is tried again for as long as it still is. A start that was cut off is
+given the wait time of the gang, counted from when it was first seen.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from koord.core.gang.failure import Restart, find_restart
+from koord.core.gang.model import GangKey, PodGroup
+from koord.core.messages import render
+from koord.core.pods import Pod
+from koord.core.reasons import Reason, RestartingGang
+from koord.core.state import ClusterState
+from koord.kube.evictor import Eviction
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 5.0
+"""How long an eviction that failed is left alone."""
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""When a gang is looked at again of which members are being written."""
+
+
+class Evictor(Protocol):
+    """Who deletes pods."""
+
+    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
+        """Delete a pod, and no other of its name."""
+
+
+class Announcer(Protocol):
+    """Who tells users."""
+
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
+        """Emit one event on a PodGroup."""
+
+
+@dataclass(slots=True)
+class GangRestarts:
+    """Looks at gangs that changed; evicts at most once at a time per gang.
+
+    ``is_committing`` tells whether members of a gang are being written: what is about to get its
+    node is not lost. ``clock`` gives seconds that never go back.
+    """
+
+    state: ClusterState
+    evictor: Evictor
+    announcer: Announcer
+    clock: Callable[[], float]
+    is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
+    _due: dict[GangKey, float] = field(default_factory=dict)
+    _cut_off_since: dict[GangKey, float] = field(default_factory=dict)
+    _going: set[GangKey] = field(default_factory=set)
+
+    def note(self, gangs: Iterable[GangKey]) -> None:
+        """Look at these gangs next time."""
+        self._due |= dict.fromkeys(gangs, self.clock())
+
+    def next_due(self) -> float | None:
+        """Return when there is something to look at."""
+        return min(self._due.values(), default=None)
+
+    def take(self) -> list[Restart]:
+        """Return the restarts to be carried out now."""
+        now = self.clock()
+        taken: list[Restart] = []
+        for gang in sorted(gang for gang, due in self._due.items() if due <= now):
+            del self._due[gang]
+            restart = None if gang in self._going else self._judge(gang, now)
+            if restart is not None:
+                together = self.state.book.group(gang).gangs
+                self._going.update(together)
+                taken.append(restart)
+        return taken
+
+    def _judge(self, gang: GangKey, now: float) -> Restart | None:
+        if self._is_in_flight(gang):
+            self._due[gang] = now + LOOK_AGAIN_SECONDS
+            return None
+        restart = find_restart(self.state.book, gang)
+        if restart is None or restart.lost:
+            self._cut_off_since.pop(gang, None)
+            return restart
+        spec = self.state.book.spec(gang)
+        since = self._cut_off_since.setdefault(gang, now)
+        until = since + (spec.wait_seconds if spec is not None else 0)
+        if now >= until:
+            return restart
+        self._due[gang] = until
+        return None
+
+    def _is_in_flight(self, gang: GangKey) -> bool:
+        """Whether members are being placed, or are and the watch has not shown it."""
+        assumed, members = self.state.assumed, self.state.book.members(gang)
+        return self.is_committing(gang) or any(uid in assumed for uid in members)
+
+    async def carry_out(self, restart: Restart) -> None:
+        """Evict every member; what fails is looked at again."""
+        reason = RestartingGang(restart.lost, restart.unbound, len(restart.pods))
+        text = render(reason)
+        log.info("restarting a gang", extra={"gang": restart.gang, "pods": len(restart.pods)})
+        pod_group = self.state.book.pod_group(restart.gang)
+        if pod_group is not None:
+            self.announcer.announce_event(pod_group, reason, text)
+        together = self.state.book.group(restart.gang).gangs
+        try:
+            outcomes = await asyncio.gather(
+                *(self.evictor.remove(pod, str(reason.code), text) for pod in restart.pods)
+            )
+        finally:
+            self._going.difference_update((*together, restart.gang))
+        failed = sum(not one.is_done for one in outcomes)
+        if failed:
+            log.warning(
+                "members of a gang could not be evicted",
+                extra={"gang": restart.gang, "pods": failed},
+            )
+        # Also if all went well: what the watch has yet to show is looked at then.
+        self._due[restart.gang] = self.clock() + AGAIN_SECONDS

@@ -1,0 +1,76 @@
+"""Gangs that ask for it are evicted whole when they lose a member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.controllers.scene import Scene
+
+from koord.controllers import restart
+from koord.core.gang.model import OnBindFailure, OnMemberFailure
+from koord.kube.outcomes import Refused
+
+if TYPE_CHECKING:
+    import pytest
+
+    from koord.core.pods import Pod
+
+A = "default/a"
+
+
+def member(name: str, node: str = "n") -> Pod:
+    pod = make_pod(name).gang(A).released("n", "p", A, 2, 2)
+    return (pod.running(node) if node else pod.select("no", "where").pinned()).build()
+
+
+def make_scene(on_bind: OnBindFailure = OnBindFailure.RETRY) -> Scene:
+    scene = Scene()
+    scene.state.upsert_node(make_node("n").gpu(8).build())
+    group = make_pod_group(A, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
+    scene.state.upsert_pod_group(group.on_bind_failure(on_bind).wait(1).build())
+    return scene
+
+
+async def test_survivors_are_evicted_and_the_gang_starts_anew() -> None:
+    scene = make_scene()
+    scene.add(member("a-0"), member("a-1"))
+    async with scene.running():
+        await scene.settle()
+        assert not scene.writer.evicted
+        scene.remove("a-1")
+        assert await scene.eventually(lambda: scene.writer.evicted == {"a-0": "RestartingGang"})
+        scene.add(make_pod("a-2").gang(A).build(), make_pod("a-3").gang(A).build())
+        assert await scene.eventually(lambda: scene.writer.bound.keys() == {"a-2", "a-3"})
+
+
+async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restart, "AGAIN_SECONDS", 0.1)
+    scene = make_scene()
+    scene.writer.answers["a-0"] = Refused(403, "no")
+    scene.add(member("a-0"))
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.writer.writes["a-0"] > 1)
+        scene.writer.answers.clear()
+        assert await scene.eventually(lambda: "a-0" in scene.writer.evicted)
+
+
+async def test_nobody_is_evicted_before_all_is_known() -> None:
+    scene = make_scene()
+    scene.is_synced = False
+    scene.add(member("a-0"))
+    async with scene.running():
+        await scene.settle()
+        assert not scene.writer.evicted
+        scene.is_synced = True
+        scene.operator.wake()
+        assert await scene.eventually(lambda: "a-0" in scene.writer.evicted)
+
+
+async def test_a_start_that_was_cut_off_is_given_the_wait_time() -> None:
+    scene = make_scene(OnBindFailure.RESTART_GANG)
+    scene.add(member("a-0"), member("a-1", node=""))
+    async with scene.running():
+        await scene.settle()
+        assert not scene.writer.evicted
+        assert await scene.eventually(lambda: scene.writer.evicted.keys() == {"a-0", "a-1"})

@@ -1,0 +1,219 @@
+"""Taking back over-use: with a stand-in for what evicts, so that any answer can be had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.core.test_revocation import Scene
+
+from koord.controllers.revoke import RevokeController, RevokeOptions
+from koord.core import revocation
+from koord.kube.evictor import Eviction
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+
+
+class FakeEvictor:
+    """Shows the effect of every write in the state, as a watch would; ``answers`` by pod."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.answers: dict[str, Eviction] = {}
+        self.protected: set[str] = set()
+        self.evicted: list[str] = []
+        self.asked: Counter[str] = Counter()
+        self._state = scene.state
+
+    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
+        return not self.protected & {pod.name for pod in pods}
+
+    async def mark(self, pod: Pod, _: str) -> bool:
+        return self._set(pod, is_doomed=True)
+
+    async def unmark(self, pod: Pod) -> bool:
+        return self._set(pod, is_doomed=False)
+
+    async def evict(self, pod: Pod) -> Eviction:
+        self.asked[pod.name] += 1
+        answer = self.answers.get(pod.name, Eviction.EVICTED)
+        if answer is Eviction.EVICTED:
+            self.evicted.append(pod.name)
+            self._state.remove_pod(pod.uid)
+        return answer
+
+    def _set(self, pod: Pod, *, is_doomed: bool) -> bool:
+        seen = self._state.observed(pod.uid)
+        if seen is not None:
+            self._state.upsert_pod(replace(seen, is_doomed=is_doomed, is_terminating=is_doomed))
+        return True
+
+
+class Reporter:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def announce_overuse(self, quota: Any, text: str) -> None:
+        self.told.append(f"{quota.name}: {text}")
+
+    def announce_revoked(self, pod: Any, _: str) -> None:
+        self.told.append(pod.name)
+
+    def retract_overuse(self, quota: Any) -> None:
+        self.told.append(f"{quota.name} is well")
+
+
+class Stage:
+    """A scene, and the controller looking at it; time passes by hand."""
+
+    def __init__(self, *, is_on: bool = True, **more: Any) -> None:
+        self.scene = Scene(**more)
+        self.evictor = FakeEvictor(self.scene)
+        self.reporter = Reporter()
+        self.now = 0.0
+        self.controller = RevokeController(
+            state=self.scene.state,
+            evictor=self.evictor,  # type: ignore[arg-type]
+            reporter=self.reporter,
+            blocked=lambda: self.scene.blocked,
+            is_synced=lambda: True,
+            clock=lambda: self.now,
+            options=RevokeOptions(is_on=is_on, delay=120, interval=1),
+        )
+
+    def look(self, after: float = 0.0) -> None:
+        self.now += after
+        asyncio.run(self.controller.look())
+
+    def wait_and_look(self) -> None:
+        self.look()
+        self.look(121)
+
+    @property
+    def evicted(self) -> list[str]:
+        return sorted(self.evictor.evicted)
+
+
+def test_nothing_is_taken_back_before_its_time_and_then_only_once() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.scene.want(4)
+    stage.look()
+    stage.look(120)
+    assert stage.evicted == []
+    stage.look(1)
+    assert stage.evicted == ["p0"]
+    text = "quota a uses 16 nvidia.com/gpu and is entitled to 12"
+    assert stage.reporter.told[0].startswith(f"a: {text}")
+    assert stage.reporter.told[1:] == ["p0"]
+    stage.look(500)
+    assert stage.evicted == ["p0"]
+    assert stage.reporter.told[-1] == "a is well"
+
+
+def test_what_is_off_takes_nothing_back() -> None:
+    stage = Stage(is_on=False)
+    stage.scene.gang("g", 4, minimum=4)
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert stage.evicted == []
+
+
+def test_another_goes_in_place_of_what_is_protected() -> None:
+    stage = Stage()
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    stage.evictor.protected = {"p0", "p1"}
+    stage.scene.want(4)
+    stage.wait_and_look()
+    assert stage.evicted == ["p2"]
+    assert not stage.scene.state.doomed
+
+
+def test_what_the_server_refuses_after_all_is_not_marked_any_more() -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    stage.evictor.answers = {"g-0": Eviction.PROTECTED}
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert stage.evicted == []
+    assert not stage.scene.state.doomed
+    assert stage.reporter.told == []
+    del stage.evictor.answers["g-0"]
+    stage.look(121)
+    assert stage.evicted == ["g-0", "g-1", "g-2", "g-3"]
+
+
+@pytest.mark.parametrize("answer", [Eviction.PROTECTED, Eviction.UNKNOWN])
+def test_what_is_left_of_a_gang_is_tried_until_it_goes(answer: Eviction) -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    stage.evictor.answers = {"g-2": answer}
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert stage.evicted == ["g-0", "g-1", "g-3"]
+    stage.look(1)
+    stage.look(1)
+    assert stage.evictor.asked["g-2"] == 3
+    stage.evictor.answers = {}
+    stage.look(1)
+    assert stage.evicted == ["g-0", "g-1", "g-2", "g-3"]
+
+
+def test_without_an_answer_the_rest_of_the_gang_goes_all_the_same() -> None:
+    stage = Stage()
+    stage.scene.gang("g", 4, minimum=4)
+    stage.evictor.answers = {"g-0": Eviction.UNKNOWN}
+    stage.scene.want(8)
+    stage.wait_and_look()
+    assert stage.evicted == ["g-1", "g-2", "g-3"]
+
+
+def test_marks_of_somebody_before_are_acted_on_even_if_nothing_is_taken_back_now() -> None:
+    stage = Stage(is_on=False)
+    stage.scene.gang("g", 3, minimum=3)
+    for at in range(3):
+        pod = stage.scene.state.pods[f"uid-default-g-{at}"]
+        stage.scene.put(replace(pod, is_doomed=True, is_terminating=True))
+    stage.scene.state.remove_pod("uid-default-g-1")
+    stage.look()
+    assert stage.evicted == ["g-0", "g-2"]
+
+
+def test_marks_on_a_whole_gang_are_taken_back_if_it_may_not_go() -> None:
+    stage = Stage(is_on=False)
+    stage.scene.gang("g", 3, minimum=3)
+    for at in range(3):
+        pod = stage.scene.state.pods[f"uid-default-g-{at}"]
+        stage.scene.put(replace(pod, is_doomed=True, is_terminating=True))
+    stage.evictor.answers = {"g-0": Eviction.PROTECTED}
+    stage.look()
+    assert stage.evicted == []
+    assert not stage.scene.state.doomed
+
+
+def test_a_defect_of_one_quota_keeps_nothing_from_being_taken_back_of_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(a=4, b=4)
+    for at in range(4):
+        stage.scene.single(f"p{at}", priority=at)
+    plan = revocation.plan_revocations
+
+    def fail_once(state: Any, ledger: Any, name: str, *more: Any) -> Any:
+        if name == "b":
+            raise ZeroDivisionError
+        return plan(state, ledger, name, *more)
+
+    monkeypatch.setattr("koord.controllers.revoke.plan_revocations", fail_once)
+    monkeypatch.setattr(type(stage.controller), "_find_due", lambda self: ["b", "a"])
+    stage.scene.want(8)
+    stage.look()
+    assert stage.evicted == ["p0", "p1"]
+    assert "over-use cannot be taken back" in caplog.text

@@ -1,0 +1,72 @@
+"""Room that is kept for lost members of gangs that must share a domain of the network."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import make_node, make_pod_group
+from tests.core.test_holds import A, Scene, placed, started, waiting
+
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.queue import unit_of
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+LAYERS = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
+
+
+def wish(strategy: Gather = Gather.MUST, layer: str = "Rack") -> TopologyWish:
+    return TopologyWish((LayerWish(layer, strategy),))
+
+
+def add_node(scene: Scene, name: str, rack: str) -> None:
+    scene.state.upsert_node(make_node(name).gpu(8).label("rack", rack).build())
+
+
+def lose_a_node(asked: TopologyWish) -> Scene:
+    """A gang of two in rack r0 that has lost a member, with its node."""
+    scene = Scene(0, groups=[make_pod_group(A, 2).topology(asked).wait(60).build()])
+    scene.state.upsert_topology(Topology("default", LAYERS))
+    add_node(scene, "n0", "r0")
+    add_node(scene, "n1", "r0")
+    scene.put(started("a-0", "n0"), started("a-1", "n1"))
+    scene.state.remove_node("n1")
+    scene.remove("uid-default-a-1")
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("asked", "rack", "is_kept"),
+    [
+        (wish(), "r0", True),
+        (wish(), "r1", False),
+        (wish(Gather.PREFER), "r1", True),
+        (wish(layer="Unknown"), "r0", False),
+        (wish(layer=NODE_LAYER), "r0", False),
+    ],
+)
+def test_room_is_kept_where_the_replacement_may_go_and_nowhere_else(
+    asked: TopologyWish,
+    rack: str,
+    is_kept: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    scene = lose_a_node(asked)
+    thief = waiting("thief")
+    assert not placed(scene.plan(unit_of(thief)))
+    add_node(scene, "spare", rack)
+    assert placed(scene.plan(unit_of(thief))) == ({} if is_kept else {"thief": "spare"})
+
+
+def test_room_is_not_kept_on_a_node_that_has_left_the_domain() -> None:
+    scene = lose_a_node(wish())
+    add_node(scene, "n1", "r1")
+    assert placed(scene.plan(unit_of(waiting("thief")))) == {"thief": "n1"}
+
+
+def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
+    scene = lose_a_node(wish())
+    add_node(scene, "far", "r1")
+    add_node(scene, "near", "r0")
+    scene.put(waiting("a-2", A))
+    (repair,) = scene.units(A)
+    thief = unit_of(waiting("thief"))
+    assert placed(scene.plan(thief, repair)) == {"thief": "far", "a-2": "near"}

@@ -1,0 +1,174 @@
+"""Evicting comes to an end, takes nothing from whom it must not, and leaves no part of a gang."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import GPU, make_node, make_pod, make_pod_group
+
+from koord.core import revocation
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.pods import RecordedPlan
+from koord.core.queue import Queue
+from koord.core.quota.model import QuotaSpec
+from koord.core.revocation import plan_revocations
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+
+NODES, PER_NODE = 3, 8
+NAMES = ("a", "b", "c")
+MOST_ROUNDS = 12
+"""Far above what any of these needs."""
+
+
+class World:
+    """A small cluster in which whoever is evicted comes again, as under a Job."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(f"revoke {seed}")  # noqa: S311 - to be repeated
+        self.state, self.queue = ClusterState(), Queue()
+        self.feed = self.state.feed()
+        self.minimum: dict[str, int] = {}
+        self.lives = 0
+        for at in range(NODES):
+            self.state.upsert_node(make_node(f"n{at}").gpu(PER_NODE).build())
+        self.state.upsert_quota(QuotaSpec("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
+        for name in NAMES:
+            least = rng.choice((0, 4, 8))
+            parent = {"parent": "org"} if name != "c" or rng.random() < 0.5 else {}
+            weight = rng.choice((None, {GPU: rng.randint(1, 5)}))
+            self.state.upsert_quota(
+                QuotaSpec(name, min={GPU: least}, max={GPU: 24}, weight=weight, **parent)
+            )
+
+    def submit(self, quota: str) -> None:
+        """Create single pods or a gang."""
+        rng = self.rng
+        gpus, count = rng.choice((1, 2, 4, 8)), rng.randint(1, 4)
+        name = f"{quota}{len(self.state.pods)}"
+        is_gang = rng.random() < 0.6
+        if is_gang:
+            self.minimum[name] = rng.randint(max(1, count - 1), count)
+            group = make_pod_group(f"default/{name}", self.minimum[name])
+            self.state.upsert_pod_group(group.build())
+        for at in range(count):
+            pod = make_pod(f"{name}-{at}").gpu(gpus).quota(quota).priority(rng.randint(0, 2))
+            pod = pod.created(len(self.state.pods))
+            self.state.upsert_pod((pod.gang(f"default/{name}") if is_gang else pod).build())
+
+    def place(self) -> None:
+        """Plan until nothing more finds a place; what is placed runs."""
+        while True:
+            self.queue.absorb(self.feed.drain(), self.state)
+            units = {unit.key: unit for unit in self.queue.take(0.0, 100)}
+            if not units:
+                return
+            snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))  # noqa: B023
+            outcome = plan(snapshot, units.values(), Scoring())
+            self.state.note_served(snapshot, outcome)
+            for refusal in outcome.refusals:
+                self.queue.refuse(units[refusal.unit], refusal)
+            for placement in outcome.placements:
+                for one in placement.assignments:
+                    record = RecordedPlan(one.node, placement.plan_id, placement.group, 1, 1)
+                    self.state.upsert_pod(
+                        replace(one.pod, node=one.node, recorded=record, is_gated=False)
+                    )
+
+    def take_back(self) -> int:
+        """Evict once for every quota; return how many pods went."""
+        gone = 0
+        barred = self.state.quotas.barred
+        for name in [name for name, unit in barred.items() if unit not in self.queue.blocked]:
+            del barred[name]
+        for name in NAMES:
+            ledger = self.state.open_ledger()
+            account = ledger.account(name)
+            used = account.used.get(GPU, 0)
+            least = ledger.solution(name).minimum(name).get(GPU, 0)
+            found = plan_revocations(self.state, ledger, name, self.queue.blocked.values())
+            pods = [pod for one in found for pod in one.pods]
+            assert not pods or used > least, f"{name} uses {used} of its own {least}"
+            if found and found[0].claimant:
+                self.state.quotas.barred[name] = found[0].claimant
+            for pod in pods:
+                self.recreate(pod)
+            gone += len(pods)
+            self.queue.absorb(self.feed.drain(), self.state)
+        return gone
+
+    def recreate(self, pod: Pod) -> None:
+        self.state.remove_pod(pod.uid)
+        self.lives += 1
+        again = replace(pod, uid=f"{pod.uid}.{self.lives}", node="", recorded=None, is_gated=True)
+        self.state.upsert_pod(again)
+
+    def partial_gangs(self) -> list[str]:
+        found = []
+        for name, least in self.minimum.items():
+            members = self.state.book.members(f"default/{name}").values()
+            running = sum(bool(pod.node) for pod in members)
+            if 0 < running < least:
+                found.append(f"{running} of {least} of {name}")
+        return found
+
+
+def play(seed: int) -> int:
+    """Fill a cluster for some, then let others come; return how many pods were evicted."""
+    world = World(seed)
+    first, *others = world.rng.sample(NAMES, 3)
+    for _ in range(world.rng.randint(1, 6)):
+        world.submit(first)
+    world.place()
+    for _ in range(world.rng.randint(1, 6)):
+        world.submit(world.rng.choice((first, *others, *others)))
+    world.place()
+    evicted = 0
+    for _ in range(MOST_ROUNDS):
+        gone = world.take_back()
+        assert not world.partial_gangs()
+        if not gone:
+            return evicted
+        evicted += gone
+        world.place()
+        assert not world.partial_gangs()
+    raise AssertionError(f"seed {seed}: evicting does not end")
+
+
+def play_all(clusters: int) -> int:
+    """Return in how many clusters somebody was evicted."""
+    return sum(play(seed) > 0 for seed in range(clusters))
+
+
+def test_evicting_ends() -> None:
+    assert play_all(150) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_evicting_ends_in_thousands_of_clusters() -> None:
+    assert play_all(3000) > 400
+
+
+def test_without_a_purpose_it_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revocation, "_find_claimant", lambda *_: "somebody")
+    with pytest.raises(AssertionError):
+        play_all(150)
+
+
+def test_a_gang_of_which_less_is_left_than_its_minimum_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def all_are_spare(self: revocation._View, gang: str) -> list[Pod]:
+        members = self._state.book.members(gang).values()
+        return [pod for pod in members if pod.node]
+
+    monkeypatch.setattr(revocation._View, "_spares_of", all_are_spare)
+    with pytest.raises(AssertionError):
+        play_all(150)

@@ -1,0 +1,57 @@
+"""Whoever wins the last GPUs wins them whole, and no quota ever uses more than it may."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.model.quotaraces import make_race, run_race
+
+from koord.core.placement.quota_gate import QuotaGate
+from koord.core.placement.quota_keeper import QuotaKeeper
+from koord.core.pods import Pod
+
+IN_CI = 200
+ALL = 1000
+
+_count = QuotaKeeper.count_pod
+
+
+def race_all(seeds: range) -> int:
+    """Run races; return in how many the operators ended in between."""
+    crashes = 0
+    for seed in seeds:
+        race = make_race(seed)
+        result = run_race(race)
+        assert not result.violations, f"{race.story}\n{result.violations}"
+        crashes += result.has_crashed
+    return crashes
+
+
+@pytest.mark.timeout(0)
+def test_two_gangs_and_the_last_gpus() -> None:
+    assert race_all(range(IN_CI)) >= IN_CI // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_two_gangs_and_the_last_gpus_a_thousand_times() -> None:
+    assert race_all(range(ALL)) >= ALL // 2
+
+
+def count_without_place(self: QuotaKeeper, pod: Pod, **more: Any) -> None:
+    """Take what has been released or bound for something that waits."""
+    _count(self, replace(pod, node="", recorded=None), **more)
+
+
+DEFECTS = {
+    "nothing is charged": (QuotaGate, "_charges_of", lambda *_: []),
+    "no quota is in use": (QuotaKeeper, "is_in_use", False),
+    "what runs does not count": (QuotaKeeper, "count_pod", count_without_place),
+}
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*DEFECTS[defect])
+    assert any(run_race(make_race(seed)).violations for seed in range(IN_CI))

@@ -1,0 +1,124 @@
+"""A defect that one quota, tree or pod brings to light keeps nobody else from being placed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import GPU
+from tests.placement.test_quotas import Cluster, team, worker
+
+from koord.controllers.quotastatus import QuotaStatusController
+from koord.core.placement import quota_keeper
+from koord.core.quota import book
+from koord.core.quota.fault import QuotaFault
+from koord.core.reasons import InternalError, QuotaNotInForce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+def fail_on(name: str, call: Callable[..., Any], pick: Callable[..., str]) -> Callable[..., Any]:
+    """Do as ``call`` does, but for what is called ``name``."""
+
+    def fail(*args: Any, **more: Any) -> Any:
+        if pick(*args) == name:
+            raise ZeroDivisionError
+        return call(*args, **more)
+
+    return fail
+
+
+def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = fail_on("bad", book.check_create, lambda spec, *_: spec.name)
+    monkeypatch.setattr(book, "check_create", broken)
+    cluster = Cluster(4, team("a"), team("bad"), team("z"))
+    cluster.add(*(worker(name, name).build() for name in ("a", "bad", "z")))
+    assert sorted(cluster.step()) == ["a", "z"]
+    reason = cluster.reason()
+    assert isinstance(reason, QuotaNotInForce)
+    assert reason.problem.fault is QuotaFault.INTERNAL_ERROR
+    assert list(cluster.state.quotas.defects) == ["quota q/bad"]
+
+
+def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(4, team("a", most=8))
+    cluster.step()
+    broken = fail_on("a", book.check_update, lambda spec, *_: spec.name)
+    monkeypatch.setattr(book, "check_update", broken)
+    cluster.state.upsert_quota(team("a", most=16))
+    cluster.state.upsert_quota(team("b"))
+    cluster.add(worker("one", "a").build(), worker("two", "a").build(), worker("b", "b").build())
+    assert len(cluster.step()) == 2
+    assert cluster.state.open_ledger().account("a").spec.max == {GPU: 8}
+
+
+def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = book.make_tree
+
+    def fail(specs: list[Any]) -> Any:
+        if any(spec.tree_id for spec in specs):
+            raise ZeroDivisionError
+        return make(specs)
+
+    monkeypatch.setattr(book, "make_tree", fail)
+    pool = team("pool", tree_id="t", is_tree_root=True, total={GPU: 8})
+    cluster = Cluster(4, pool, team("a"))
+    cluster.add(worker("in-pool", "pool").build(), worker("in-a", "a").build())
+    assert cluster.step() == ["in-a"]
+    assert cluster.reason() == InternalError("ZeroDivisionError", "pool")
+
+
+def test_without_a_capacity_pods_under_no_quota_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(4, team("a"))
+    cluster.add(worker("in-a", "a").build(), worker("outside", "").build())
+    add_up = quota_keeper.tree_totals
+    monkeypatch.setattr(quota_keeper, "tree_totals", lambda *_: 1 // 0)
+    assert cluster.step() == ["outside"]
+    assert cluster.reason() == InternalError("ZeroDivisionError", "a")
+    monkeypatch.setattr(quota_keeper, "tree_totals", add_up)
+    assert cluster.step() == ["in-a"]
+
+
+def test_a_pod_that_cannot_be_counted_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = quota_keeper.QuotaKeeper._count
+    broken = fail_on("bad", count, lambda _, pod: pod.name)
+    monkeypatch.setattr(quota_keeper.QuotaKeeper, "_count", broken)
+    cluster = Cluster(4, team("a"))
+    cluster.add(worker("bad", "a").running("n0").build(), worker("good", "a").build())
+    assert cluster.step() == ["good"]
+    assert list(cluster.state.quotas.defects) == ["pod default/bad"]
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def write_status(self, quota: Any, *_: Any) -> None:
+        self.told.append(quota.name)
+
+    def write_annotations(self, *_: Any) -> None: ...
+
+
+def test_a_status_that_cannot_be_told_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, sink = Cluster(1, team("a"), team("bad"), team("z")), Sink()
+    controller = QuotaStatusController(cluster.state, sink, lambda: True)
+    make = QuotaStatusController._make
+    broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)
+    monkeypatch.setattr(QuotaStatusController, "_make", broken)
+    controller.look()
+    controller.look()
+    assert sink.told == ["a", "z"]
+    assert len(controller.summaries) == 3
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -1,0 +1,65 @@
+"""What a gang has lost is given back to it, whatever its quota's share has become: up to max."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.builders import make_pod_group
+from tests.placement.test_quotas import Cluster, gang, team, worker
+
+from koord.core.reasons import InsufficientEntitlement, InsufficientMax
+
+if TYPE_CHECKING:
+    from koord.core.quota.model import QuotaSpec
+    from koord.core.reasons import Reason
+
+
+def run_short(*quotas: QuotaSpec, lost: int = 1, others: int = 8) -> Cluster:
+    """A gang of ``a`` has lost members, and another gang of ``b`` wants as much as there is."""
+    cluster, members = Cluster(7, *quotas), 4
+    cluster.state.upsert_pod_group(make_pod_group("default/g", members).build())
+    cluster.add(*gang("g", "a", members)[members - lost :])
+    for at in range(members - lost):
+        pod = worker(f"g-{at}", "a").gang("default/g")
+        pod.released(f"n{at}", "p", "default/g", members, members).running(f"n{at}")
+        cluster.add(pod.build())
+    cluster.state.upsert_pod_group(make_pod_group("default/h", others).build())
+    cluster.add(*gang("h", "b", others))
+    return cluster
+
+
+def why(cluster: Cluster, name: str) -> Reason:
+    return next(
+        one.reason
+        for one in cluster.queue.blocked.values()
+        if any(pod.name == name for pod in one.pods)
+    )
+
+
+def test_the_rest_of_a_gang_may_exceed_the_share() -> None:
+    cluster = run_short(team("a", most=32), team("b"))
+    ledger = cluster.state.open_ledger()
+    assert ledger.account("a").share["nvidia.com/gpu"] < 32
+    assert cluster.step() == ["g-3"]
+    assert isinstance(why(cluster, "h-0"), InsufficientEntitlement)
+
+
+def test_of_several_lost_members_all_come_back() -> None:
+    cluster = run_short(team("a", most=32), team("b"), lost=3)
+    placed = cluster.step()
+    while more := cluster.step():
+        placed += more
+    assert sorted(placed) == ["g-1", "g-2", "g-3"]
+
+
+def test_but_not_max() -> None:
+    cluster = run_short(team("a", most=24), team("b"))
+    assert cluster.step() == []
+    assert isinstance(why(cluster, "g-3"), InsufficientMax)
+
+
+def test_surplus_is_no_repair() -> None:
+    cluster = run_short(team("a", most=64), team("b"), lost=0, others=3)
+    cluster.add(worker("g-4", "a").gang("default/g").build())
+    assert cluster.step() == ["h-0", "h-1", "h-2"]
+    assert isinstance(why(cluster, "g-4"), InsufficientEntitlement)

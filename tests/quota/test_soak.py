@@ -1,0 +1,57 @@
+"""A few of the random states of which ``make soak`` checks a hundred thousand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.quota import soak
+from tests.quota.soak import CHECKS, check_states
+
+from koord.core.quota import solve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from koord.core.quota.ledger import Ledger
+    from koord.core.quota.model import Charge
+
+STATES = 300
+
+
+def test_every_check_holds_for_some_hundred_states() -> None:
+    counts = check_states(0, STATES, lambda _: None)
+    assert counts == {check.__name__: STATES for check in CHECKS}
+
+
+def generous(total: int, level: Any) -> list[int]:
+    """Give the first one more than there is."""
+    first, *others = solve.share_level(total, level)
+    return [first + 1, *others]
+
+
+def keep(_: int, minimum: Sequence[int]) -> Sequence[int]:
+    return minimum
+
+
+class Everybody:
+    """Grants leftovers to everybody."""
+
+    def try_charge(self, ledger: Ledger, _: str, charges: Sequence[Charge]) -> None:
+        ledger.charge(charges[0])
+
+
+DEFECTS = {
+    "shares exceed what there is": (soak, "share_level", generous),
+    "guarantees are not scaled": (solve, "scale_min", keep),
+    "nothing is refused": (soak, "try_charge", lambda ledger, units: ledger.charge(units[0])),
+    "leftovers are given to all": (soak, "pack", lambda *_: Everybody()),
+    "what others wait for is always there": (soak, "has_more_room", lambda *_: True),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*DEFECTS[defect])
+    with pytest.raises(AssertionError):
+        check_states(0, STATES, lambda _: None)

@@ -1,0 +1,67 @@
+"""What makes no sense about the network is refused with a clear reason, on clusters of any size."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.messages import render
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.plan import Demand, Unit
+from koord.core.queue import unit_of
+from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+A = "default/a"
+NODES = 10_000
+LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE_LAYER, "Rack"))
+ONE_ABOVE = LAYERS[0], Layer(NODE_LAYER, "Spine")
+
+
+@pytest.fixture(scope="module")
+def state() -> ClusterState:
+    """Nodes without any label."""
+    state = ClusterState()
+    state.upsert_topology(Topology("default", LAYERS))
+    state.upsert_topology(Topology("flat", ONE_ABOVE))
+    for at in range(NODES):
+        state.upsert_node(make_node(f"n{at}").gpu(8).build())
+    return state
+
+
+@pytest.mark.parametrize(
+    ("topology", "layer", "multiple", "code", "words"),
+    [
+        ("default", "Rack", 1, "NoDomainFits", "no node is in the topology"),
+        ("default", "Spine", 4, "NoDomainFits", "no node is in the topology"),
+        ("flat", "Spine", 1, "NoDomainFits", "9995 more domains"),
+        ("flat", NODE_LAYER, 8, "NoDomainFits", "9995 more domains"),
+        ("flat", "Row", 1, "UnknownLayer", "Row"),
+        ("none", "Spine", 1, "MissingTopology", "none"),
+    ],
+)
+def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
+    state: ClusterState, topology: str, layer: str, multiple: int, code: str, words: str
+) -> None:
+    wish = TopologyWish((LayerWish(layer, Gather.MUST, multiple),), topology)
+    state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
+    pods = tuple(make_pod(f"a-{at}").gang(A).gpu(8).build() for at in range(2))
+    alone = unit_of(make_pod("alone").gpu(8).build())
+    outcome = plan(state.snapshot(), [Unit(A, (Demand(A, pods, 2),), A), alone], Scoring())
+    (refusal,) = outcome.refusals
+    assert refusal.reason.code == code
+    assert words in render(refusal.reason)
+    assert [placement.unit for placement in outcome.placements] == [alone.key]
+
+
+def test_a_multiple_larger_than_the_gang(state: ClusterState) -> None:
+    wish = TopologyWish((LayerWish("Spine", Gather.PREFER, 8),), "labelled")
+    state.upsert_topology(Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1])))
+    state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
+    pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))
+    (refusal,) = plan(state.snapshot(), [Unit(A, (Demand(A, pods, 2),), A)], Scoring()).refusals
+    assert refusal.reason.code == "MultipleNotMet"
+    assert "multiple" in render(refusal.reason)

@@ -1,0 +1,167 @@
+"""Gangs that ask something of the network, in a cluster where anything may happen next."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from tests.builders import make_node, make_pod
+from tests.gang.test_machine import Gangs, gangs
+
+from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.nodes import Node
+    from koord.core.plan import Placement
+    from koord.core.state import ClusterState
+
+LAYERS = (
+    Layer("Spine", "", ("spine",)),
+    Layer("Rack", "Spine", ("rack",)),
+    Layer(NODE_LAYER, "Rack"),
+)
+EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "40"))
+STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
+
+layer_wishes = st.builds(
+    LayerWish,
+    st.sampled_from(("Spine", "Rack", "Rack", NODE_LAYER)),
+    st.sampled_from((Gather.MUST, Gather.MUST, Gather.PREFER)),
+    st.sampled_from((1, 1, 2)),
+)
+wishes = st.lists(layer_wishes, min_size=1, max_size=2, unique_by=lambda one: one.layer).map(
+    lambda layers: TopologyWish(tuple(layers))
+)
+sub_layers = st.sampled_from(("", "Rack", "Rack", "Spine"))
+racks = st.sampled_from(("r1", "r2", "r3"))
+spines = st.sampled_from(("s1", "s2", ""))
+
+
+class GangsInANetwork(Gangs):
+    """Racks and spines of few nodes, whose labels change."""
+
+    def furnish(self, state: ClusterState) -> None:
+        state.upsert_topology(Topology("default", LAYERS))
+
+    def build_node(self, name: str, gpus: int) -> Node:
+        node = make_node(name).gpu(gpus)
+        number = sum(name.encode())
+        return node.label("rack", f"r{number % 2 + 1}").label("spine", "s1").build()
+
+    @rule(key=gangs, wish=st.one_of(st.none(), wishes, wishes, wishes))
+    def gang_asks(self, key: str, wish: TopologyWish | None) -> None:
+        if key in self.groups:
+            spec = replace(self.groups[key].spec, topology=wish)
+            self.groups[key] = replace(self.groups[key], spec=spec)
+            self.state.upsert_pod_group(self.groups[key])
+
+    @rule(wish=wishes)
+    def all_gangs_ask(self, wish: TopologyWish) -> None:
+        for key in list(self.groups):
+            self.gang_asks(key, wish)
+
+    @rule(data=st.data(), rack=racks, spine=spines)
+    @precondition(lambda self: len(self.state.table) > 0)
+    def node_is_relabelled(self, data: st.DataObject, rack: str, spine: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.state.table.row_of)))
+        node = self.state.table.node_at(self.state.table.row_of[name])
+        self.state.upsert_node(replace(node, labels={"rack": rack, "spine": spine}))
+
+    @rule(key=gangs, layers=st.tuples(sub_layers, sub_layers), least=st.sampled_from((None, 1)))
+    def gang_is_divided(self, key: str, layers: tuple[str, str], least: int | None) -> None:
+        if key in self.groups:
+            parts = (SubGroup(f"g{at}", at + 1, layer) for at, layer in enumerate(layers))
+            nest = Nest(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
+            spec = replace(self.groups[key].spec, nest=nest)
+            self.groups[key] = replace(self.groups[key], spec=spec)
+            self.state.upsert_pod_group(self.groups[key])
+
+    @rule(key=gangs, name=st.sampled_from(("g0", "g1", "g1", "")), count=st.integers(1, 3))
+    def members_come(self, key: str, name: str, count: int) -> None:
+        for _ in range(count):
+            self.born += 1
+            pod = make_pod(f"p{self.born}").gpu(1).created(self.born).gang(key).build()
+            self.state.upsert_pod(replace(pod, sub_group=name))
+
+    # What must hold
+
+    def check_network(self, placement: Placement) -> None:
+        """Members share what they must share and come in whole multiples, the old ones too."""
+        for key in {one.pod.gang.key for one in placement.assignments if one.pod.gang}:
+            wish, nest = self.groups[key].spec.topology, self.groups[key].spec.nest
+            if nest is not None:
+                self.check_sub_groups(key, nest, placement)
+            if wish is None or nest is not None:
+                continue
+            together = [
+                pod
+                for other in self.state.book.group(key).gangs
+                if other in self.groups and self.groups[other].spec.topology == wish
+                if self.groups[other].spec.nest is None
+                for pod in self.alive(other)
+                if pod.node
+            ]
+            paths = [self.path_of(pod.node) for pod in together]
+            for one in wish.layers:
+                depth = [layer.name for layer in LAYERS].index(one.layer) + 1
+                counts = Counter(path[:depth] for path in paths)
+                if one.strategy is Gather.MUST:
+                    assert len(counts) == 1, (key, wish, paths)
+                assert not any(n % one.multiple for n in counts.values()), (key, wish, paths)
+
+    def check_sub_groups(self, key: str, nest: Nest, placement: Placement) -> None:
+        """Look at sub-groups that got members: they share a domain, and none is begun in part."""
+        names = [layer.name for layer in LAYERS]
+        for group in nest.groups:
+            members = [pod for pod in self.alive(key) if pod.node and pod.sub_group == group.name]
+            placed = {
+                one.pod.sub_group
+                for one in placement.assignments
+                if one.pod.gang and one.pod.gang.key == key
+            }
+            if group.name not in placed:
+                continue
+            if group.layer:
+                depth = names.index(group.layer) + 1
+                paths = {pod.name: self.path_of(pod.node) for pod in members}
+                told = (key, nest, self.groups[key].spec.topology, paths, placement)
+                assert len({path[:depth] for path in paths.values()}) == 1, told
+
+    def path_of(self, name: str) -> tuple[str, ...]:
+        labels = self.state.table.node_at(self.state.table.row_of[name]).labels
+        return labels["spine"], labels["rack"], name
+
+
+TestGangsInANetwork = GangsInANetwork.TestCase
+TestGangsInANetwork.pytestmark = [pytest.mark.timeout(600)]  # what fails is made small first
+TestGangsInANetwork.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_steps_in_a_network() -> None:
+    """The same for long: nightly."""
+
+    class Long(GangsInANetwork.TestCase):  # type: ignore[misc, name-defined]
+        settings = settings(
+            max_examples=1000,
+            stateful_step_count=100,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+
+    Long("runTest").runTest()

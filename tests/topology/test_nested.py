@@ -1,0 +1,243 @@
+"""Gangs with sub-groups: each in a domain of its own, all of them together or as many as needed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.gang.quorum import Ready, demands
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.reasons import GangCount, MissingMembers, NoDomainFits, UnknownLayer
+from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.plan import Plan
+    from koord.core.pods import Pod
+
+A, B = "default/a", "default/b"
+LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE_LAYER, "Rack"))
+RACKS = {"r0": "s0", "r1": "s0", "r2": "s1", "r3": "s1"}
+
+
+def make_nest(*groups: SubGroup, least: int | None = None) -> Nest:
+    return Nest(SubGroup(ROOT, min_sub_groups=least), groups)
+
+
+def replicas(count: int, members: int = 2, layer: str = "Rack") -> tuple[SubGroup, ...]:
+    return tuple(SubGroup(f"g{at}", members, layer) for at in range(count))
+
+
+def member(group: str, at: int, gpus: int = 8) -> Pod:
+    pod = make_pod(f"{group or 'x'}-{at}").gang(A).gpu(gpus).build()
+    return replace(pod, sub_group=group)
+
+
+class Scene:
+    """Four racks of two nodes, two spines, and one gang."""
+
+    def __init__(self, nest: Nest, *pods: Pod, minimum: int = 1, wish: TopologyWish | None = None):
+        self.state = ClusterState()
+        self.state.upsert_topology(Topology("default", LAYERS))
+        for rack, spine in RACKS.items():
+            for at in range(2):
+                self.add_node(f"{rack}-{at}", rack, spine)
+        group = make_pod_group(A, minimum).topology(wish).build()
+        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+        for pod in pods:
+            self.state.upsert_pod(pod)
+
+    def add_node(self, name: str, rack: str, spine: str) -> None:
+        self.state.upsert_node(make_node(name).gpu(8).label("r", rack).label("s", spine).build())
+
+    def fill(self, *nodes: str) -> None:
+        for node in nodes:
+            self.state.upsert_pod(make_pod(f"filler-{node}").gpu(8).running(node).build())
+
+    def decide(self) -> Plan:
+        ready = demands(self.state.book, A)
+        assert isinstance(ready, Ready), ready
+        return plan(self.state.snapshot(), ready.units, Scoring())
+
+    def place(self) -> dict[str, set[str]]:
+        """Plan and bind; return the racks of each sub-group."""
+        racks: dict[str, set[str]] = defaultdict(set)
+        for placement in self.decide().placements:
+            for one in placement.assignments:
+                racks[one.pod.sub_group].add(one.node.partition("-")[0])
+                count, strength = len(placement.assignments), placement.strengths.get(A, 0)
+                pod = make_pod(one.pod.name).gang(A).gpu(8)
+                pod = pod.released(one.node, placement.plan_id, A, count, strength)
+                bound = replace(pod.running(one.node).build(), sub_group=one.pod.sub_group)
+                self.state.upsert_pod(bound)
+        return dict(racks)
+
+
+def members(*groups: SubGroup) -> list[Pod]:
+    return [member(one.name, at) for one in groups for at in range(one.min_member)]
+
+
+def test_each_sub_group_is_in_a_rack_of_its_own() -> None:
+    groups = replicas(4)
+    racks = Scene(make_nest(*groups), *members(*groups), minimum=8).place()
+    assert sorted(len(one) for one in racks.values()) == [1] * 4
+    assert set().union(*racks.values()) == set(RACKS)
+
+
+def test_a_sub_group_that_has_no_rack_refuses_all() -> None:
+    groups = replicas(4)
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=8)
+    scene.fill("r3-1")
+    (refusal,) = scene.decide().refusals
+    assert isinstance(refusal.reason, NoDomainFits)
+    assert refusal.reason.layer == "Rack"
+
+
+def test_sub_groups_share_what_their_parent_must_share() -> None:
+    pipeline = SubGroup("pipe", layer="Spine")
+    stages = [replace(one, parent="pipe") for one in replicas(2)]
+    scene = Scene(make_nest(pipeline, *stages), *members(*stages), minimum=4)
+    scene.fill("r0-0", "r2-0", "r1-1")
+    (refusal,) = scene.decide().refusals
+    assert isinstance(refusal.reason, NoDomainFits)
+    scene.state.remove_pod("uid-default-filler-r2-0")
+    racks = scene.place()
+    assert set().union(*racks.values()) == {"r2", "r3"}
+
+
+def test_a_wish_of_the_gang_holds_for_all_sub_groups() -> None:
+    wish = TopologyWish((LayerWish("Spine", Gather.MUST),))
+    groups = replicas(2)
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=4, wish=wish)
+    scene.fill("r0-0", "r2-0")
+    assert not scene.place()
+    scene.state.remove_pod("uid-default-filler-r0-0")
+    assert set().union(*scene.place().values()) == {"r0", "r1"}
+
+
+def test_it_starts_with_as_many_sub_groups_as_it_needs_and_the_others_follow_whole() -> None:
+    groups = replicas(3)
+    scene = Scene(make_nest(*groups, least=2), *members(*groups), minimum=4)
+    scene.fill("r2-0", "r3-0")
+    assert scene.place().keys() == {"g0", "g1"}
+    assert not scene.place(), "half a sub-group is of no use"
+    scene.state.remove_pod("uid-default-filler-r3-0")
+    assert scene.place() == {"g2": {"r3"}}
+
+
+@pytest.mark.parametrize("least", [2, None])
+def test_quorum_adds_up_from_below(least: int | None) -> None:
+    groups = replicas(3)
+    some = members(*groups)[:-1]
+    found = demands(Scene(make_nest(*groups, least=least), *some, minimum=1).state.book, A)
+    if least is None:
+        assert found == MissingMembers((GangCount(f"{A}/g2", 1, 2),))
+    else:
+        assert isinstance(found, Ready)
+
+
+def test_a_replacement_goes_to_the_rack_of_its_sub_group() -> None:
+    groups = replicas(2)
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=4)
+    racks = scene.place()
+    (home,) = racks["g1"]
+    lost = next(pod for pod in scene.state.pods.values() if pod.name == "g1-1")
+    scene.state.remove_pod(lost.uid)
+    scene.fill(lost.node)
+    scene.state.upsert_pod(member("g1", 2))
+    assert not scene.place(), "there is room in other racks only"
+    scene.add_node(f"{home}-9", home, RACKS[home])
+    assert scene.place() == {"g1": {home}}
+
+
+def test_members_without_sub_group_go_where_the_gang_may() -> None:
+    groups = replicas(2)
+    scene = Scene(make_nest(*groups), *members(*groups), member("", 0), minimum=5)
+    assert scene.place().keys() == {"g0", "g1", ""}
+
+
+def test_a_layer_that_does_not_exist_is_named() -> None:
+    groups = replicas(1, layer="Row")
+    (refusal,) = Scene(make_nest(*groups), *members(*groups)).decide().refusals
+    assert isinstance(refusal.reason, UnknownLayer)
+
+
+def test_members_beyond_the_minimum_do_not_take_the_room_of_other_sub_groups() -> None:
+    groups = replicas(2, members=1, layer="Spine")
+    pods = [member("g0", at) for at in range(9)] + [member("g1", 0)]
+    scene = Scene(make_nest(*groups), *pods, minimum=2)
+    scene.fill("r0-0", "r1-0", "r2-0", "r3-0", "r3-1")
+    placed = [one.pod for one in scene.decide().placements[0].assignments]
+    counts = {name: sum(pod.sub_group == name for pod in placed) for name in ("g0", "g1")}
+    assert counts["g1"] == 1
+    assert counts["g0"] >= 1
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_equal_sub_groups_are_placed_whenever_they_can_be(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - the same every time
+    groups = replicas(dice.randint(1, 5))
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=2 * len(groups))
+    taken = [node for node in scene.state.table.row_of if dice.random() < 0.3]
+    scene.fill(*taken)
+    free = Counter(node.partition("-")[0] for node in scene.state.table.row_of.keys() - set(taken))
+    can_be = sum(count // 2 for count in free.values()) >= len(groups)
+    assert bool(scene.place()) is can_be
+
+
+def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
+    both = tuple(sorted((A, B)))
+    groups = replicas(2, members=2)
+    scene = Scene(make_nest(*groups, least=1))
+    for key in both:
+        group = make_pod_group(key, 2).group(*both).build()
+        spec = replace(group.spec, nest=make_nest(*groups, least=1))
+        scene.state.upsert_pod_group(replace(group, spec=spec))
+        for at in range(2):
+            pod = make_pod(f"{key[-1]}-{at}").gang(key).released("r0-0", "p", ",".join(both), 4, 2)
+            bound = replace(pod.gpu(1).running("r0-0").build(), sub_group="g0")
+            scene.state.upsert_pod(bound)
+            late = make_pod(f"{key[-1]}-late-{at}").gang(key).gpu(8).build()
+            scene.state.upsert_pod(replace(late, sub_group="g1"))
+    ready = demands(scene.state.book, A)
+    assert isinstance(ready, Ready)
+    assert sorted(unit.key for unit in ready.units) == [f"{A}/g1", f"{B}/g1"]
+
+
+def test_sub_groups_beyond_those_needed_start_too_where_the_gang_lacks_members() -> None:
+    groups = replicas(3)
+    scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=4)
+    scene.fill("r1-0", "r2-0", "r3-0")
+    assert not scene.place(), "one sub-group would be less than the minimum of the gang"
+    scene.state.remove_pod("uid-default-filler-r2-0")
+    assert scene.place().keys() == {"g0", "g1"}
+
+
+def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
+    groups = replicas(2)
+    some = [*members(groups[0]), member("g1", 0)]
+    found = demands(Scene(make_nest(*groups, least=1), *some, minimum=3).state.book, A)
+    assert found == MissingMembers((GangCount(A, 2, 3),))
+
+
+def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None:
+    groups = replicas(1)
+    wish = TopologyWish((LayerWish("Spine", Gather.MUST, 2),))
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=2, wish=wish)
+    for key in (A, B):
+        group = make_pod_group(key, 2).group(A, B).topology(wish).build()
+        nest = make_nest(*groups) if key == A else None
+        scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    network = scene.state.snapshot().network
+    scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
+    assert [one.name for one in network.siblings_of(B)] == ["b-0"]
+    assert not list(network.siblings_of(A))

@@ -1,0 +1,42 @@
+"""Gangs that wait for a place in the network are tried again when what they ask is changed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+from koord.core.queue import Queue
+from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
+
+A = "default/a"
+LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))
+
+
+def must(layer: str) -> TopologyWish:
+    return TopologyWish((LayerWish(layer, Gather.MUST),))
+
+
+@pytest.mark.parametrize("asked", [None, must("Rack")])
+def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyWish | None) -> None:
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    state.upsert_topology(
+        Topology("default", (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack")))
+    )
+    for at in range(2):
+        state.upsert_node(make_node(f"n{at}").gpu(8).label("r", "r0").build())
+        state.upsert_pod(make_pod(f"a-{at}").gang(A).gpu(8).build())
+    state.upsert_pod_group(make_pod_group(A, 2).topology(must(NODE_LAYER)).build())
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, 10)
+    (refusal,) = plan(state.snapshot(), [unit], Scoring()).refusals
+    queue.refuse(unit, refusal)
+    state.upsert_pod_group(make_pod_group(A, 2).topology(asked).build())
+    queue.absorb(feed.drain(), state)
+    (again,) = queue.take(0.0, 10)
+    assert plan(state.snapshot(), [again], Scoring()).placements
