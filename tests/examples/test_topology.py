@@ -92,7 +92,7 @@ def _blocks_of(box: Sandbox, job: str) -> set[str]:
         if len(nodes) < 4 or not all(nodes):
             return set()
         labels = [box.client.get(f"/api/v1/nodes/{node}")["metadata"]["labels"] for node in nodes]
-        return {one[BLOCK["labelKey"][0]] for one in labels}
+        return {one["network.topology.nvidia.com/block"] for one in labels}
 
     blocks = wait_for(find)
     assert len(blocks) == 1
