@@ -128,7 +128,9 @@ class Scene:
 
     async def settle(self) -> None:
         """Let the operator do what it has to do."""
-        await asyncio.sleep(0.05)
+        for _ in range(10):
+            # On a busy machine one long sleep may be over when but one step has been taken.
+            await asyncio.sleep(0.005)
 
     async def eventually(self, is_true: Callable[[], bool]) -> bool:
         """Wait for something that takes its time; tell whether it came."""

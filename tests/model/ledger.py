@@ -109,6 +109,8 @@ class Ledger:
         """The same, for PodGroups."""
         self.invalid: dict[tuple[str, str], bool] = {}
         """(PodGroup, field manager) -> whether its last word was refused as invalid."""
+        self.restarts_gangs = False
+        """Whether there was a gang that is to start anew when it loses members."""
         self.minima: dict[str, list[tuple[int, int]]] = {}
         """Gang -> its minimum, after the revision from which on it was that."""
         self._network = network
@@ -160,8 +162,9 @@ class Ledger:
         """
         sent = life.releases.get(plan["plan"], set())
         failed = {uid for uid in sent if self._is_held_back(uid)}
-        meant = {key.rpartition("/")[2] for key in plan.get("group", "").split(",")}
-        for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
+        for gang_name in (
+            gangs_meant(plan) & {self.pods[uid].gang for uid in failed} & self.minima.keys()
+        ):
             if self._has_started(gang_name):
                 continue
             rest = [
@@ -214,6 +217,8 @@ class Ledger:
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
             self._judge_mark(before, decode(answer.body))
+        elif name == "removal":
+            self._judge_removal(before)
         elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
 
@@ -229,6 +234,11 @@ class Ledger:
         """A new leader writes on a pod to see when its copy of the cluster is fresh."""
         if changed_annotations(before, after) - {own.TAKEN_OVER_BY}:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
+
+    def _judge_removal(self, before: Obj) -> None:
+        """Only what started with a gang is taken away, and only where gangs are to start anew."""
+        if plan_of(before) is None or not self.restarts_gangs:
+            self.blame(f"{name_of(before)} was deleted")
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
         name = name_of(before)
@@ -256,6 +266,8 @@ class Ledger:
         elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
+            policy = event.obj["metadata"].get("annotations", {}).get(gang.MATCH_POLICY)
+            self.restarts_gangs |= policy == "only-waiting"
 
     def _note_pod(self, event: Event) -> None:
         pod, uid = event.obj, uid_of(event.obj)
@@ -276,7 +288,7 @@ class Ledger:
             history.released = True
             if (plan := plan_of(pod)) is not None:
                 seen = self.serving.decided[plan["plan"]]
-                self._begin(history.gang, seen)
+                self._begin(history.gang, plan, seen)
                 history.pin_seen = seen if pinned_to(pod) else None
         if node_of(pod) and not (before and node_of(before)):
             self._note_binding(event, history)
@@ -303,7 +315,7 @@ class Ledger:
             self.blame(f"{name_of(pod)} is bound to {node}, its plan says {plan}")
             return
         seen = self.serving.decided[plan["plan"]]
-        self._begin(history.gang, seen)
+        self._begin(history.gang, plan, seen)
         history.bound_by_us = True
         self._judge_place(pod, history.pin_seen or seen)
 
@@ -329,8 +341,9 @@ class Ledger:
         if before is not None:
             self.disturbances.append(Disturbance(event.revision, NODES, name))
 
-    def _begin(self, gang_name: str, seen: dict[str, int]) -> None:
-        if gang_name and not self._has_started(gang_name):
+    def _begin(self, gang_name: str, plan: Obj, seen: dict[str, int]) -> None:
+        """Note when a gang was decided to start; a plan for a pod that has joined since is none."""
+        if gang_name in gangs_meant(plan) and not self._has_started(gang_name):
             self.decided_at[gang_name] = min(seen.get(PODS, 0), seen.get(NODES, 0))
             self.knew_group[gang_name] = seen.get(POD_GROUPS, 0)
 
@@ -377,19 +390,26 @@ class Ledger:
         )
 
 
+def gangs_meant(plan: Obj) -> set[str]:
+    """Return the gangs that a plan was made for."""
+    return {key.rpartition("/")[2] for key in plan.get("group", "").split(",")} - {""}
+
+
 def changed_annotations(before: Obj, after: Obj) -> set[str]:
     """Return the keys of the annotations in which two states of an object differ."""
     old, new = (one["metadata"].get("annotations") or {} for one in (before, after))
     return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
-_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding")}
+_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding"), ("DELETE", "")}
 
 
 PLACING = ("release", "binding")
 
 
 def _name_of_write(request: Request, subresource: str) -> str:
+    if request.method == "DELETE":
+        return "removal"
     if not subresource:
         return "release" if request.media == Media.JSON_PATCH else "mark"
     return subresource
@@ -398,6 +418,8 @@ def _name_of_write(request: Request, subresource: str) -> str:
 def _uid_in(request: Request, subresource: str) -> str:
     """Return the uid of the pod that a write is meant for."""
     body: Any = request.body
+    if request.method == "DELETE":
+        return body["preconditions"]["uid"]
     if not subresource and request.media == Media.JSON_PATCH:
         return body[0]["value"]
     if "preconditions" in body:

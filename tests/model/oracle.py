@@ -199,7 +199,8 @@ class Oracle:
         for gang in self._gangs.values():
             group = self._group_of(gang.name)
             histories = [one for one in ledger.pods.values() if one.gang in group]
-            ours = [pod for pod in gang.on_nodes if ledger.pods[uid_of(pod)].bound_by_us]
+            placed = (pod for pod in gang.on_nodes if ledger.pods[uid_of(pod)].bound_by_us)
+            ours = [pod for pod in placed if gang.has_released(pod)]
             if not ours or gang.name not in ledger.decided_at:
                 continue  # or members came from another gang
             since = ledger.decided_at[gang.name]
