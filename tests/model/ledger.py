@@ -109,8 +109,6 @@ class Ledger:
         """The same, for PodGroups."""
         self.invalid: dict[tuple[str, str], bool] = {}
         """(PodGroup, field manager) -> whether its last word was refused as invalid."""
-        self.restarts_gangs = False
-        """Whether there was a gang that is to start anew when it loses members."""
         self.minima: dict[str, list[tuple[int, int]]] = {}
         """Gang -> its minimum, after the revision from which on it was that."""
         self._network = network
@@ -236,9 +234,8 @@ class Ledger:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
 
     def _judge_removal(self, before: Obj) -> None:
-        """Only what started with a gang is taken away, and only where gangs are to start anew."""
-        if plan_of(before) is None or not self.restarts_gangs:
-            self.blame(f"{name_of(before)} was deleted")
+        """Gangs of the model are never to start anew, so nothing of them is taken away."""
+        self.blame(f"{name_of(before)} was deleted")
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
         name = name_of(before)
@@ -266,8 +263,6 @@ class Ledger:
         elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
-            policy = event.obj["metadata"].get("annotations", {}).get(gang.MATCH_POLICY)
-            self.restarts_gangs |= policy == "only-waiting"
 
     def _note_pod(self, event: Event) -> None:
         pod, uid = event.obj, uid_of(event.obj)
