@@ -76,7 +76,27 @@ def test_the_example_is_placed_close_together(box: Sandbox) -> None:
     spine = wait_for(lambda: place_of(box, "one-spine"))
     assert spine["domainsPerLayer"] == {"SpineLayer": 1, "BlockLayer": 4, "NodeTopologyLayer": 16}
     shown = json.loads(box.kubectl("get", "podgroups.scheduling.sigs.k8s.io", "-o", "json"))
-    assert len(shown["items"]) == 2
+    assert len(shown["items"]) == 3
+    replicas = wait_for(lambda: place_of(box, "replicas"))
+    assert replicas["domainsPerLayer"]["SpineLayer"] == 1
+    assert _blocks_of(box, "replica-0").isdisjoint(_blocks_of(box, "replica-1"))
+
+
+def _blocks_of(box: Sandbox, job: str) -> set[str]:
+    """Return the blocks of the workers of a job, once all have a node."""
+
+    def find() -> set[str]:
+        pods = box.client.get("/api/v1/namespaces/default/pods")["items"]
+        mine = [pod for pod in pods if pod["metadata"]["labels"].get("job-name") == job]
+        nodes = [pod["spec"].get("nodeName") for pod in mine]
+        if len(nodes) < 4 or not all(nodes):
+            return set()
+        labels = [box.client.get(f"/api/v1/nodes/{node}")["metadata"]["labels"] for node in nodes]
+        return {one["network.topology.nvidia.com/block"] for one in labels}
+
+    blocks = wait_for(find)
+    assert len(blocks) == 1
+    return blocks
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_it_is_about_every_pod_of_the_operators(policy, templates):
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     selected = policy["podSelector"]["matchLabels"].items()
     assert selected
-    assert len(templates) == 7
+    assert len(templates) == 8
     assert all(selected <= template["metadata"]["labels"].items() for template in templates)
 
 

@@ -5,86 +5,40 @@ condition, the event, the metric and ``koord explain`` unchanged. Text is made i
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from koord.core.gang.model import BadValue, DeprecatedKey, GangKey, OnMemberFailure
-from koord.core.quota.fault import InvalidQuota
+from koord.core.reasons.codes import NodeRefusal, ReasonCode, VolumeProblem
+from koord.core.reasons.quota import (
+    QUOTA_REASONS,
+    AncestorInsufficient,
+    InsufficientEntitlement,
+    InsufficientMax,
+    NonPreemptibleOverMin,
+    QuotaCheckFailed,
+    QuotaExceeded,
+    QuotaIsParent,
+    QuotaNotInForce,
+    QuotaShortage,
+    SubmissionExceeded,
+)
 
-
-class ReasonCode(StrEnum):
-    """Machine-readable reason, the same in conditions, events, metrics and ``koord explain``."""
-
-    MISSING_MEMBERS = "MissingMembers"
-    MISSING_POD_GROUP = "MissingPodGroup"
-    MISSING_GANG = "MissingGang"
-    REACHED = "Reached"
-    INVALID_ANNOTATION = "InvalidAnnotation"
-    INCONSISTENT_GROUP = "InconsistentGroup"
-    SPEC_VALID = "Valid"
-    INSUFFICIENT_NODES = "InsufficientNodes"
-    NO_DOMAIN_FITS = "NoDomainFits"
-    MULTIPLE_NOT_MET = "MultipleNotMet"
-    MEMBERS_APART = "MembersApart"
-    MISSING_TOPOLOGY = "MissingTopology"
-    UNKNOWN_LAYER = "UnknownLayer"
-    NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
-    WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
-    VOLUME_NOT_READY = "VolumeNotReady"
-    PINNED_NODE_UNFIT = "PinnedNodeUnfit"
-    KEPT_FOR_REPLACEMENTS = "KeptForReplacements"
-    PLANNED = "Planned"
-    ALL_BOUND = "AllBound"
-    PARTIALLY_BOUND = "PartiallyBound"
-    BIND_FAILED = "BindFailed"
-    BELOW_MIN = "BelowMin"
-    MEMBER_ON_FAILED_NODE = "MemberOnFailedNode"
-    RESTARTING_GANG = "RestartingGang"
-    NOT_DEGRADED = "AtStrength"
-    SCHEDULE_TIMEOUT = "ScheduleTimeout"
-    WITHIN_TIME = "WithinTime"
-    INSUFFICIENT_ENTITLEMENT = "InsufficientEntitlement"
-    INSUFFICIENT_MAX = "InsufficientMax"
-    ANCESTOR_INSUFFICIENT = "AncestorInsufficient"
-    NON_PREEMPTIBLE_OVER_MIN = "NonPreemptibleOverMin"
-    QUOTA_CHECK_FAILED = "QuotaCheckFailed"
-    QUOTA_IS_PARENT = "QuotaIsParent"
-    QUOTA_NOT_IN_FORCE = "QuotaNotInForce"
-    SUBMISSION_EXCEEDED = "SubmissionExceeded"
-    INTERNAL_ERROR = "InternalError"
-
-
-class NodeRefusal(StrEnum):
-    """Why one node does not take a pod of one shape. Order is the order of the checks."""
-
-    UNSCHEDULABLE = "NodeUnschedulable"
-    TAINT = "UntoleratedTaint"
-    SELECTOR = "NodeAffinity"
-    HOST_PORT = "NodePorts"
-    RESOURCE = "Insufficient"
-    VOLUME_IN_USE = "VolumeRestrictions"
-    VOLUME_AFFINITY = "VolumeBinding"
-    VOLUME_ZONE = "VolumeZone"
-    SPREAD_LABEL = "PodTopologySpreadLabel"
-    SPREAD = "PodTopologySpread"
-    POD_AFFINITY = "PodAffinity"
-    POD_ANTI_AFFINITY = "PodAntiAffinity"
-    EXISTING_ANTI_AFFINITY = "ExistingPodAntiAffinity"
-
-
-class VolumeProblem(StrEnum):
-    """What is the matter with a volume claim."""
-
-    NOT_FOUND = "NotFound"
-    LOST = "Lost"
-    """Its volume is gone, as the volume controller has found out."""
-    TERMINATING = "Terminating"
-    NOT_FOR_POD = "NotForPod"
-    """It has the name of an ephemeral volume's claim, but was not made for the pod."""
-    NO_VOLUME = "NoVolume"
-    """It is bound to a volume that does not exist."""
-    UNBOUND = "Unbound"
-    """It is to be bound before its first pod is placed, and is not."""
+__all__ = [
+    "QUOTA_REASONS",
+    "AncestorInsufficient",
+    "InsufficientEntitlement",
+    "InsufficientMax",
+    "NodeRefusal",
+    "NonPreemptibleOverMin",
+    "QuotaCheckFailed",
+    "QuotaExceeded",
+    "QuotaIsParent",
+    "QuotaNotInForce",
+    "QuotaShortage",
+    "ReasonCode",
+    "SubmissionExceeded",
+    "VolumeProblem",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,106 +357,6 @@ class WithinTime:
 
     code: ClassVar = ReasonCode.WITHIN_TIME
     limit_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaShortage:
-    """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
-
-    ``offered`` is what there is to share out in all, if even that is too little.
-    """
-
-    resource: str
-    limit: int
-    used: int
-    asked: int
-    offered: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaExceeded:
-    """A quota has not enough left for a unit; what it is short of says which of its limits.
-
-    ``topo`` leads from the quota that refuses down to that of the pods. Besides the ``shortages``
-    the whole of the limit, of what is used and of what is asked are kept.
-    """
-
-    topo: tuple[str, ...]
-    shortages: tuple[QuotaShortage, ...]
-    limit: tuple[tuple[str, int], ...]
-    used: tuple[tuple[str, int], ...]
-    request: tuple[tuple[str, int], ...]
-
-    @property
-    def quota(self) -> str:
-        """The quota that refuses."""
-        return self.topo[0]
-
-
-@dataclass(frozen=True, slots=True)
-class InsufficientEntitlement(QuotaExceeded):
-    """The quota's fair share is used up: more comes when others want less, or there is more."""
-
-    code: ClassVar = ReasonCode.INSUFFICIENT_ENTITLEMENT
-
-
-@dataclass(frozen=True, slots=True)
-class InsufficientMax(QuotaExceeded):
-    """The quota would exceed its max, which no idle capacity changes."""
-
-    code: ClassVar = ReasonCode.INSUFFICIENT_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class AncestorInsufficient(QuotaExceeded):
-    """The quota itself has enough, one above it has not."""
-
-    code: ClassVar = ReasonCode.ANCESTOR_INSUFFICIENT
-
-
-@dataclass(frozen=True, slots=True)
-class NonPreemptibleOverMin(QuotaExceeded):
-    """Pods that must not be evicted would together exceed the quota's min."""
-
-    code: ClassVar = ReasonCode.NON_PREEMPTIBLE_OVER_MIN
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaCheckFailed:
-    """A check that somebody registered beside ours refuses pods of a quota."""
-
-    code: ClassVar = ReasonCode.QUOTA_CHECK_FAILED
-    check: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaIsParent:
-    """Pods name a quota that has, or may have, children and takes no pods of its own."""
-
-    code: ClassVar = ReasonCode.QUOTA_IS_PARENT
-    quota: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaNotInForce:
-    """Pods belong to a quota whose object was never valid."""
-
-    code: ClassVar = ReasonCode.QUOTA_NOT_IN_FORCE
-    problem: InvalidQuota
-
-
-QUOTA_REASONS: Final = (QuotaExceeded, QuotaCheckFailed, QuotaIsParent, QuotaNotInForce)
-"""Why quotas keep a unit from starting: only a change of quotas or of their use can help it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionExceeded:
-    """More would wait and run in a quota (``namespace/name``) than may be submitted to it."""
-
-    code: ClassVar = ReasonCode.SUBMISSION_EXCEEDED
-    quota: str
-    shortages: tuple[QuotaShortage, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""The codes of reasons, of what keeps a node out of the question, and of problems with volumes."""
+
+from enum import StrEnum
+
+
+class ReasonCode(StrEnum):
+    """Machine-readable reason, the same in conditions, events, metrics and ``koord explain``."""
+
+    MISSING_MEMBERS = "MissingMembers"
+    MISSING_POD_GROUP = "MissingPodGroup"
+    MISSING_GANG = "MissingGang"
+    REACHED = "Reached"
+    INVALID_ANNOTATION = "InvalidAnnotation"
+    INCONSISTENT_GROUP = "InconsistentGroup"
+    SPEC_VALID = "Valid"
+    INSUFFICIENT_NODES = "InsufficientNodes"
+    NO_DOMAIN_FITS = "NoDomainFits"
+    MULTIPLE_NOT_MET = "MultipleNotMet"
+    MEMBERS_APART = "MembersApart"
+    MISSING_TOPOLOGY = "MissingTopology"
+    UNKNOWN_LAYER = "UnknownLayer"
+    NEEDS_KUBE_SCHEDULER = "NeedsKubeScheduler"
+    WAITING_FOR_FOREIGN_GATE = "WaitingForForeignGate"
+    VOLUME_NOT_READY = "VolumeNotReady"
+    PINNED_NODE_UNFIT = "PinnedNodeUnfit"
+    KEPT_FOR_REPLACEMENTS = "KeptForReplacements"
+    PLANNED = "Planned"
+    ALL_BOUND = "AllBound"
+    PARTIALLY_BOUND = "PartiallyBound"
+    BIND_FAILED = "BindFailed"
+    BELOW_MIN = "BelowMin"
+    MEMBER_ON_FAILED_NODE = "MemberOnFailedNode"
+    RESTARTING_GANG = "RestartingGang"
+    NOT_DEGRADED = "AtStrength"
+    SCHEDULE_TIMEOUT = "ScheduleTimeout"
+    WITHIN_TIME = "WithinTime"
+    INSUFFICIENT_ENTITLEMENT = "InsufficientEntitlement"
+    INSUFFICIENT_MAX = "InsufficientMax"
+    ANCESTOR_INSUFFICIENT = "AncestorInsufficient"
+    NON_PREEMPTIBLE_OVER_MIN = "NonPreemptibleOverMin"
+    QUOTA_CHECK_FAILED = "QuotaCheckFailed"
+    QUOTA_IS_PARENT = "QuotaIsParent"
+    QUOTA_NOT_IN_FORCE = "QuotaNotInForce"
+    SUBMISSION_EXCEEDED = "SubmissionExceeded"
+    INTERNAL_ERROR = "InternalError"
+
+
+class NodeRefusal(StrEnum):
+    """Why one node does not take a pod of one shape. Order is the order of the checks."""
+
+    UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT = "UntoleratedTaint"
+    SELECTOR = "NodeAffinity"
+    HOST_PORT = "NodePorts"
+    RESOURCE = "Insufficient"
+    VOLUME_IN_USE = "VolumeRestrictions"
+    VOLUME_AFFINITY = "VolumeBinding"
+    VOLUME_ZONE = "VolumeZone"
+    SPREAD_LABEL = "PodTopologySpreadLabel"
+    SPREAD = "PodTopologySpread"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    EXISTING_ANTI_AFFINITY = "ExistingPodAntiAffinity"
+
+
+class VolumeProblem(StrEnum):
+    """What is the matter with a volume claim."""
+
+    NOT_FOUND = "NotFound"
+    LOST = "Lost"
+    """Its volume is gone, as the volume controller has found out."""
+    TERMINATING = "Terminating"
+    NOT_FOR_POD = "NotForPod"
+    """It has the name of an ephemeral volume's claim, but was not made for the pod."""
+    NO_VOLUME = "NoVolume"
+    """It is bound to a volume that does not exist."""
+    UNBOUND = "Unbound"
+    """It is to be bound before its first pod is placed, and is not."""
