@@ -114,6 +114,15 @@ def test_all_gangs_that_started_together_go_together() -> None:
     assert find_restart(book, B) is None, "it has lost nobody"
 
 
+def test_a_gang_none_of_whose_members_is_bound_yet_has_lost_nobody() -> None:
+    book, both = GangBook(), f"{A},{B}"
+    for key in (A, B):
+        book.upsert_pod_group(make_pod_group(key, 1).on_member_failure(RESTART).group(A, B).build())
+    book.upsert_pod(make_pod("b").gang(B).released("n", "p", both, 2, 1).running("n").build())
+    book.upsert_pod(make_pod("a").gang(A).released("n", "p", both, 2, 1).build())
+    assert find_restart(book, A) is None
+
+
 @pytest.mark.parametrize(("policy", "is_repair"), [(REPLACE, True), (IGNORE, False)])
 def test_replacements_go_first_unless_losses_are_ignored(
     policy: OnMemberFailure, *, is_repair: bool

@@ -422,6 +422,8 @@ def _uid_in(request: Request, subresource: str) -> str:
         return body["preconditions"]["uid"]
     if not subresource and request.media == Media.JSON_PATCH:
         return body[0]["value"]
+    if "preconditions" in body:
+        return body["preconditions"].get("uid", "")
     return body["metadata"].get("uid", "")
 
 

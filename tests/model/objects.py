@@ -73,6 +73,8 @@ def make_pod_group(name: str, minimum: int, groups: tuple[str, ...] = (), policy
         annotations[gang.GROUPS] = json.dumps([f"{NAMESPACE}/{one}" for one in groups])
     if policy:
         annotations[gang.MATCH_POLICY] = policy
+        # That gangs are evicted whole is not modelled.
+        annotations[own.ON_MEMBER_FAILURE] = "Replace"
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",

@@ -55,13 +55,14 @@ def _count_unbound(book: GangBook, key: GangKey) -> int:
     Those were released by the same plan, or, if fewer were written to than it says, waited already
     when it was made.
     """
-    members = book.members(key).values()
-    begun = [pod.recorded for pod in members if pod.recorded is not None and is_placed(pod)]
+    group = (book.members(gang).values() for gang in book.group(key).gangs)
+    together = (pod for members in group for pod in members)
+    begun = [pod.recorded for pod in together if pod.recorded is not None and is_placed(pod)]
     plans = {plan.plan_id for plan in begun}
     youngest = max((plan.youngest for plan in begun), default=0.0)
     return sum(
         pod.recorded.plan_id in plans if pod.recorded is not None else 0 < pod.created <= youngest
-        for pod in members
+        for pod in book.members(key).values()
         if pod.is_waiting and not is_placed(pod)
     )
 
