@@ -160,15 +160,15 @@ class Ledger:
         """
         sent = life.releases.get(plan["plan"], set())
         failed = {uid for uid in sent if self._is_held_back(uid)}
-        for gang_name in (
-            gangs_meant(plan) & {self.pods[uid].gang for uid in failed} & self.minima.keys()
-        ):
+        meant = gangs_meant(plan)
+        for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
             if self._has_started(gang_name):
                 continue
             rest = [
                 uid
                 for uid, one in self.pods.items()
-                if one.gang == gang_name
+                # Who was taken out of it meanwhile starts with it all the same.
+                if (one.gang == gang_name or (uid in sent and one.gang not in meant))
                 and uid not in failed
                 and (one.bound_at or not one.had_gate or uid in sent)
             ]
