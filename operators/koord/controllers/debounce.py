@@ -1,6 +1,13 @@
 """When to look at something that keeps changing: after a quiet moment, but not much later."""
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+BURST_SECONDS: Final = 0.05
+"""Changes come in bursts: what arrives within this time is looked at in one go."""
+_TICK: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +31,15 @@ class Due:
     def put_off(self, now: float) -> None:
         """Note another change."""
         self.at = min(now + self.pause.quiet, self._latest)
+
+
+async def rest(woken: asyncio.Event, dues: Iterable[Due], now: float) -> None:
+    """Sleep until the first of ``dues``, or until something has changed and the burst is over."""
+    first = min((due.at for due in dues), default=None)
+    try:
+        async with asyncio.timeout(None if first is None else max(first - now, _TICK)):
+            await woken.wait()
+    except TimeoutError:
+        return
+    woken.clear()
+    await asyncio.sleep(BURST_SECONDS)

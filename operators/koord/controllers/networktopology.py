@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from koord.controllers.debounce import Due, Pause
+from koord.controllers.debounce import Due, Pause, rest
 from koord.core.gather import NODE_LAYER, ROOT_LAYER
 from koord.core.messages import render_topology
 from koord.core.state import ClusterState
@@ -64,7 +64,7 @@ class TopologyController:
         while True:
             self.look()
             self.flush()
-            await self._rest()
+            await rest(self._woken, self._due.values(), self.clock())
 
     def look(self) -> None:
         """Find out what has changed since it was looked at."""
@@ -96,17 +96,6 @@ class TopologyController:
         if topology is None:
             return None
         return _Seen(topology, book.fault(name), tree, tree.version if tree is not None else 0)
-
-    async def _rest(self) -> None:
-        first = min((due.at for due in self._due.values()), default=None)
-        delay = None if first is None else max(first - self.clock(), 0.02)
-        try:
-            async with asyncio.timeout(delay):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
-        await asyncio.sleep(0.05)  # nodes come in bursts
 
 
 def _ready(status: TopologyStatus, topology: Topology) -> Condition:

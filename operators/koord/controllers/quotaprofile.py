@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from koord.controllers.debounce import Due, Pause
+from koord.controllers.debounce import Due, Pause, rest
 from koord.core.profiletexts import write_overlap, write_verdict
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
@@ -84,7 +84,7 @@ class ProfileController:
                 continue
             self.look()
             await self.flush()
-            await self._rest()
+            await rest(self._woken, self._due.values(), self.clock())
 
     def look(self) -> None:
         """Find out what has changed since it was looked at."""
@@ -156,17 +156,6 @@ class ProfileController:
             tuple(self.state.profiles.rivals(profile.quota_name, key)),
             tuple((one, one.profile) for one in quotas),
         )
-
-    async def _rest(self) -> None:
-        first = min((due.at for due in self._due.values()), default=None)
-        delay = None if first is None else max(first - self.clock(), 0.02)
-        try:
-            async with asyncio.timeout(delay):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
-        await asyncio.sleep(0.05)  # nodes come in bursts
 
 
 def _condition(profile: Profile, kind: str, holds: bool, reason: str, text: str) -> Condition:  # noqa: FBT001 - what is said
