@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.support.machines import run_long
 
 from koord.core.changes import Changes
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
@@ -339,13 +340,4 @@ TestGangs.settings = settings(
 @pytest.mark.timeout(3600)
 def test_a_hundred_thousand_steps() -> None:
     """The same for long: nightly."""
-
-    class Long(Gangs.TestCase):  # type: ignore[misc, name-defined]
-        settings = settings(
-            max_examples=1000,
-            stateful_step_count=100,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
-
-    Long("runTest").runTest()
+    run_long(Gangs)

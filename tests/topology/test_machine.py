@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
+from tests.support.machines import run_long
 
 from koord.core.gang.nested import ROOT, Nest, SubGroup
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
@@ -155,13 +156,4 @@ TestGangsInANetwork.settings = settings(
 @pytest.mark.timeout(3600)
 def test_a_hundred_thousand_steps_in_a_network() -> None:
     """The same for long: nightly."""
-
-    class Long(GangsInANetwork.TestCase):  # type: ignore[misc, name-defined]
-        settings = settings(
-            max_examples=1000,
-            stateful_step_count=100,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
-
-    Long("runTest").runTest()
+    run_long(GangsInANetwork)
