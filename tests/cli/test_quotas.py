@@ -150,6 +150,15 @@ def test_explain(run: Callable[..., Result]) -> None:
     ]
 
 
+def test_explain_of_who_asks_for_less_than_its_min(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state()
+    state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
+    state.upsert_quota(team("idle", "above", most=8, minimum=4))
+    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(state))
+    result = CliRunner().invoke(app, ["quota", "explain", "idle"])
+    assert "guaranteed 0 min 4, scaled to 0: it asks for no more" in lines(result)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -33,7 +33,7 @@ EXPECTED = [
     (
         r.InsufficientMax(("team",), *NUMBERS),
         (
-            f"quota team may use {SHORT}; raise its max or wait for its own pods to end "
+            f"quota team may use {SHORT}; wait for its own pods to end, or raise its max "
             f"(Insufficient quotas, quotaName: team, {DETAILS})"
         ),
     ),
@@ -92,6 +92,15 @@ def test_capacity_is_named_where_it_is_what_is_missing(reason, part: str) -> Non
     text = render(reason(("team",), (r.QuotaShortage(GPU, 0, 0, 4, 0),), (), (), ()))
     assert part in text
     assert "offer 0 nvidia.com/gpu in all: add nodes" in text
+
+
+def test_own_pods_that_end_are_a_way_out_where_the_nodes_offer_enough_for_one_more() -> None:
+    shortage = r.QuotaShortage(GPU, limit=14, used=12, asked=8, offered=14)
+    text = render(r.InsufficientMax(("team",), (shortage,), (), (), ()))
+    assert (
+        "wait for its own pods to end, or raise its max, which does not help alone: the nodes "
+        "that quotas share offer 14 nvidia.com/gpu in all: add nodes"
+    ) in text
 
 
 def test_nothing_used_is_said_as_koordinator_does() -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from koord.cli.quotabars import Glyphs, make_bar, make_legend
 from koord.core.quota.loans import Loan
+from koord.core.quota.scale import felt_min
 from koord.core.quota.terms import Terms
 from koord.core.quotatexts import write_fault
 from koord.core.quotaview import EditAnswer, QuotaOverview, QuotaView
@@ -98,7 +99,10 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
         asked += f", at most max {amount(terms.want)}"
     kept = f"min {amount(terms.minimum)}"
     if terms.scaled < terms.minimum:
-        kept += f", scaled to {amount(terms.scaled)}: all mins together exceed what is there"
+        felt = felt_min(terms.minimum, terms.scaled, terms.want, terms.share)
+        is_scaled = felt < terms.minimum
+        why = "all mins together exceed what is there" if is_scaled else "it asks for no more"
+        kept += f", scaled to {amount(terms.scaled)}: {why}"
     if terms.floor > terms.scaled:
         kept += ", and what is used is guaranteed"
     starts = "the smaller of both" if terms.lends else "the guarantee"

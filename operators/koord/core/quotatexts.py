@@ -27,11 +27,16 @@ def insufficient_entitlement(reason: r.InsufficientEntitlement) -> str:
 
 def insufficient_max(reason: r.InsufficientMax) -> str:
     """Say that max would be exceeded."""
-    is_too_large = any(one.asked > one.limit for one in reason.shortages)
-    way_out = "raise its max" if is_too_large else "raise its max or wait for its own pods to end"
+    is_waiting_in_vain = any(
+        one.asked > one.limit or (one.offered is not None and one.asked > one.offered)
+        for one in reason.shortages
+    )
+    way_out = "raise its max"
     offered = _offered(reason)
     if offered:
         way_out = f"{way_out}, which does not help alone: {offered}"
+    if not is_waiting_in_vain:
+        way_out = f"wait for its own pods to end, or {way_out}"
     return f"quota {reason.quota} may use {_short(reason)}; {way_out} ({_insufficient(reason)})"
 
 
