@@ -109,6 +109,29 @@ def test_what_was_valid_before_a_restart_is_in_force_after_it() -> None:
     assert book.problem_of("a").fault is QuotaFault.MIN_EXCEEDS_MAX
 
 
+SMALL = quota("b", "org", min=4, max=20, namespace="q", created=3.0)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        pytest.param(replace(ORG, min={"cpu": 2}), id="a parent below its children"),
+        pytest.param(replace(ORG, is_parent=False), id="a parent that is to have none"),
+        pytest.param(replace(A, min={"cpu": 10}), id="more than siblings leave"),
+    ],
+)
+def test_an_edit_that_was_refused_is_not_in_force_after_a_restart(edited) -> None:
+    written = {spec.name: spec for spec in (ORG, A, SMALL)}
+    book = make_book(*written.values())
+    book.upsert(edited)
+    book.settle()
+    assert [*book.problems] == [f"q/{edited.name}"]
+    kept = replace(edited, last_valid=written[edited.name])
+    after = make_book(*(written | {edited.name: kept}).values())
+    assert after.registry.specs == book.registry.specs
+    assert after.problems == book.problems
+
+
 def test_a_quota_with_pods_does_not_become_a_parent() -> None:
     book = make_book(ORG, A)
     book.upsert(replace(A, is_parent=True))

@@ -126,11 +126,22 @@ class QuotaBook:
         self.problems = {}
         self.defects = {}
         self._drop_orphans()
-        while self._try_all(self._pending(), facts) or self._restore_all(facts):
+        while self._try_all(self._absent(), facts) or self._try_all(self._pending(), facts):
             pass
 
     def _waits_for_facts(self) -> bool:
         return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
+
+    def _absent(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return that of which nothing is in force, as it was before a restart, oldest first.
+
+        An edit that was refused then is tried only when all that it contradicts is in force again.
+        """
+        return [
+            (key, self._last_valid.get(key) or spec)
+            for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
+            if key not in self.defects and spec.name not in self.registry.specs
+        ]
 
     def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
         """Return what is written and not in force, oldest first."""
@@ -152,15 +163,6 @@ class QuotaBook:
             else:
                 self.problems[key] = fault
         return progress
-
-    def _restore_all(self, facts: Facts) -> bool:
-        """Bring back what was valid before a restart, where what is written is not."""
-        for key in sorted(self._last_valid, key=self._age):
-            spec = self._last_valid[key]
-            if self.registry.get(spec.name) is None and self._try(key, spec, facts) is None:
-                del self._last_valid[key]
-                return True
-        return False
 
     def _try(self, key: QuotaKey, spec: QuotaSpec, facts: Facts) -> InvalidQuota | None:
         before = self.registry.get(spec.name)
