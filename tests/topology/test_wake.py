@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
@@ -9,9 +11,13 @@ from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.queue import Queue
+from koord.core.reasons import ReasonCode
 from koord.core.state import ClusterState
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
+
+if TYPE_CHECKING:
+    from koord.core.changes import Feed
 
 A = "default/a"
 LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))
@@ -40,3 +46,41 @@ def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyWish | None)
     queue.absorb(feed.drain(), state)
     (again,) = queue.take(0.0, 10)
     assert plan(state.snapshot(), [again], Scoring()).placements
+
+
+@pytest.mark.parametrize(
+    ("layers", "code"),
+    [
+        pytest.param(None, ReasonCode.MISSING_TOPOLOGY, id="deleted"),
+        pytest.param(
+            (Layer("Block", "", ("r",)), Layer(NODE_LAYER, "Block")),
+            ReasonCode.UNKNOWN_LAYER,
+            id="other layers",
+        ),
+    ],
+)
+def test_a_gang_without_room_learns_that_its_topology_is_gone(
+    layers: tuple[Layer, ...] | None, code: ReasonCode
+) -> None:
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    state.upsert_topology(Topology("default", LAYERS))
+    state.upsert_node(make_node("n").gpu(8).label("r", "r0").build())
+    state.upsert_pod(make_pod("full").gpu(8).running("n").build())
+    state.upsert_pod_group(make_pod_group(A, 1).topology(must("Rack")).build())
+    state.upsert_pod(make_pod("a-0").gang(A).gpu(8).build())
+    assert refuse(queue, feed, state) is ReasonCode.NO_DOMAIN_FITS
+    if layers is None:
+        state.remove_topology("default")
+    else:
+        state.upsert_topology(Topology("default", layers))
+    assert refuse(queue, feed, state) is code
+
+
+def refuse(queue: Queue, feed: Feed, state: ClusterState) -> ReasonCode:
+    """Plan the one unit that is due; return why it is refused."""
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, 10)
+    (refusal,) = plan(state.snapshot(), [unit], Scoring()).refusals
+    queue.refuse(unit, refusal)
+    return refusal.reason.code

@@ -279,12 +279,17 @@ class ClusterState:
     def upsert_topology(self, topology: Topology) -> None:
         """Take in a network topology as observed."""
         if self.topologies.upsert(topology):
-            self._changes.freed.update(self.table.row_of)
+            self._note_domains()
 
     def remove_topology(self, name: str) -> None:
         """Forget a network topology that is gone."""
         if self.topologies.remove(name):
-            self._changes.freed.update(self.table.row_of)
+            self._note_domains()
+
+    def _note_domains(self) -> None:
+        """Have everybody look again who waits for domains: all nodes are in others."""
+        self._changes.freed.update(self.table.row_of)
+        self._changes.is_regrouped = True
 
     def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a namespace as observed."""
