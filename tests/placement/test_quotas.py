@@ -259,6 +259,25 @@ class TestWakeUp:
         cluster.state.upsert_quota(team("t", most=16))
         assert cluster.step() == ["b"]
 
+    def test_when_the_quota_moves_away_from_the_one_that_is_full(self) -> None:
+        full = team("full", most=8, minimum=4, is_parent=True)
+        rich = team("rich", minimum=4, is_parent=True)
+        cluster = Cluster(4, full, rich, team("t", "full", minimum=4), team("u", "full"))
+        cluster.add(worker("old", "u").running("n0").build(), worker("a", "t", 4).build())
+        assert cluster.step() == []
+        assert isinstance(cluster.reason(), AncestorInsufficient)
+        cluster.state.upsert_quota(team("t", "rich", minimum=4))
+        assert cluster.step() == ["a"]
+
+    def test_to_say_what_the_limit_is_now_when_it_is_lowered(self) -> None:
+        cluster = self.full()
+        cluster.state.upsert_quota(team("t", most=4))
+        assert cluster.step() == []
+        reason = cluster.reason()
+        assert isinstance(reason, InsufficientMax)
+        assert dict(reason.limit) == {GPU: 4}
+        assert cluster.ready() == 0
+
     def test_when_all_quotas_are_gone(self) -> None:
         cluster = self.full()
         cluster.state.remove_quota("q/t")

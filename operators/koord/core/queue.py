@@ -82,6 +82,7 @@ class Queue:
         self._look_again: set[str] = set()
         self._quotas_seen = (0, 0)
         """What quotas allowed when units that wait for them were last looked at."""
+        self._quota_edits_seen = 0
         self._slept_for: dict[UnitKey, Reason] = {}
         """Unit that sleeps, or was woken as it is -> why."""
 
@@ -242,7 +243,14 @@ class Queue:
         return sorted((*self._ready.values(), *asleep, *taken), key=_order_of)
 
     def _wake_by_quota(self, state: ClusterState) -> None:
-        """Wake what a quota has refused that now has more room; nothing else can help it."""
+        """Wake what a quota has refused that now has more room; nothing else can help it.
+
+        An edit wakes all of it: it may lead to quotas other than those that refused, or change the
+        limits that are told.
+        """
+        edits = state.quotas.book.edits
+        is_edited = edits != self._quota_edits_seen
+        self._quota_edits_seen = edits
         refused = {key: one for key, one in self.blocked.items() if _is_of_quota(one.reason)}
         if not refused:
             return
@@ -251,7 +259,7 @@ class Queue:
             return
         self._quotas_seen = state.quotas.version
         for key, blocked in refused.items():
-            if gate is None or _is_relieved(gate, blocked):
+            if gate is None or is_edited or _is_relieved(gate, blocked):
                 self._ready[key] = self.blocked.pop(key).unit
 
     def _wake(self, relevance: Relevance, *, is_moved: bool) -> None:

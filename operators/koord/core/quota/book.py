@@ -38,6 +38,8 @@ class QuotaBook:
         self._is_dirty = False
         self.bindings = 0
         """Grows whenever pods may belong to another quota than before."""
+        self.edits = 0
+        """Grows with every change of what is written."""
 
     @property
     def has_any(self) -> bool:
@@ -55,6 +57,7 @@ class QuotaBook:
         if before == spec:
             return
         self.bindings += 1
+        self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
         if spec.last_valid is not None:
             self._last_valid[key] = spec.last_valid
@@ -69,6 +72,7 @@ class QuotaBook:
                 del self.built_in[name]
             return
         self.bindings += 1
+        self.edits += 1
         self._claims[spec.name].discard(key)
         self._last_valid.pop(key, None)
         self.problems.pop(key, None)
