@@ -101,10 +101,12 @@ def write_fault(problem: InvalidQuota) -> str:
     )
 
 
-def write_finding(finding: Finding) -> str:
-    """Write a condition of a quota."""
+def write_finding(finding: Finding, revoke: str = "") -> str:
+    """Write a condition of a quota; ``revoke`` is what becomes of over-use (``write_revoke``)."""
     if finding.problem is not None:
         return write_fault(finding.problem)
+    if finding.over:
+        return "; ".join(filter(None, (write_overuse(finding.over), revoke)))
     amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in finding.amounts)
     holds, absent = _FINDINGS[finding.kind]
     return holds.format(amounts=amounts) if finding.holds else absent
@@ -129,6 +131,20 @@ def write_overuse(over: Sequence[Overuse]) -> str:
     used = _write(tuple((one.resource, one.used) for one in over))
     runtime = _write(tuple((one.resource, one.entitled) for one in over))
     return f"quota {over[0].quota} uses {uses} (runtime: {runtime}, used: {used})"
+
+
+def write_revoke(delay: float | None) -> str:
+    """Write what becomes of over-use that lasts for ``delay`` seconds; None if nothing does."""
+    if delay is None:
+        return (
+            "it gets no more until it uses less; none of its pods is evicted for it: that takes "
+            "elasticQuota.monitorAllQuotas and enableRuntimeQuota"
+        )
+    return (
+        f"it gets no more until it uses less; whenever that has lasted for {delay:g}s, pods of it "
+        "are evicted if something that waits is entitled to what they use and could then start, "
+        "or if its max is exceeded; those labelled preemptible=false stay"
+    )
 
 
 def _amount(problem: InvalidQuota, amount: int) -> str:
@@ -198,7 +214,7 @@ _FINDINGS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
         "asks for all that it is guaranteed, or lends nothing",
     ),
     QuotaCondition.OVER_ENTITLEMENT: (
-        "uses {amounts} more than it is entitled to now",
+        "",
         "uses no more than it is entitled to",
     ),
     QuotaCondition.MIN_SCALED: (

@@ -246,7 +246,7 @@ class Parts:
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             options=RevokeOptions(
-                is_on=settings.monitor_all_quotas and settings.enable_runtime_quota,
+                is_on=settings.revokes,
                 delay=settings.delay_evict_time,
                 interval=settings.revoke_pod_interval,
             ),
@@ -266,6 +266,7 @@ class Parts:
         return controller
 
     def _make_quota_status(self) -> None:
+        settings = self._settings.elastic_quota
         status = self._make_writer(
             QUOTAS,
             applied_by("koord-quota"),
@@ -284,6 +285,7 @@ class Parts:
             state=self.reader.state,
             sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
+            revoke_delay=settings.delay_evict_time if settings.revokes else None,
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
