@@ -28,6 +28,7 @@ from koord.runtime.collectors import (
     Auditing,
     EventCollector,
     EvictionCollector,
+    HookCollector,
     PendingCollector,
     QuotaCollector,
     Recording,
@@ -36,7 +37,6 @@ from koord.runtime.collectors import (
     StatusCollector,
     WritingStatus,
 )
-from koord.runtime.hooks import HookCollector
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
