@@ -72,7 +72,10 @@ def test_tree(run: Callable[..., Result]) -> None:
         "b nvidia.com/gpu 12 16 8 0 8 ▒▒▒▒▒▒▒▒▒▒·····┃···· lends 4 to a",
         "Bars, from 0 to max: █ used, ▒ entitled to, ┃ guaranteed",
         "Nodes to share out: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
-        "lost is not in force: its parent gone does not exist, or is not in force itself",
+        (
+            "lost is not in force: its parent gone does not exist, or is not in force itself; "
+            "create or correct that one, or name another in the label parent"
+        ),
     ]
 
 
@@ -223,7 +226,7 @@ def test_hooks_are_asked_what_if() -> None:
     ],
 )
 def test_it_is_said_if_others_are_asked_than_by_the_operators(
-    hooks: Hooks, operators_have_hooks: bool | None, part: str
+    *, hooks: Hooks, operators_have_hooks: bool | None, part: str
 ) -> None:
     reading = Reading(make_state(hooks), operators_have_hooks=operators_have_hooks)
     found = [*warn_of_gaps(reading, Target(Kind.POD, "default", "p"))]

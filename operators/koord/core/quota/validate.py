@@ -4,6 +4,7 @@ The first rule that is broken is the answer; what quotas must satisfy together i
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from koord.core.quota.fault import InvalidQuota, QuotaFault
@@ -12,6 +13,9 @@ from koord.core.units import Amounts
 
 SHARED_WEIGHT: Final = "shared-weight"
 STRICT_KEYS: Final = "max-strict-check-resource-keys"
+TOTAL: Final = "total-resource"
+UNSCHEDULABLE: Final = "unschedulable-resource"
+ADMISSION: Final = "admission"
 """Names by which ``QuotaSpec.unreadable`` calls annotations, without their prefix."""
 
 
@@ -65,6 +69,20 @@ def _check_strict_keys(spec: QuotaSpec, used: Amounts) -> InvalidQuota | None:
     return None
 
 
+def _check_annotations(spec: QuotaSpec, _: Amounts) -> InvalidQuota | None:
+    for name, text in spec.unreadable:
+        return InvalidQuota(QuotaFault.INVALID_ANNOTATION, spec.name, key=name, text=text)
+    for name, amounts in (
+        (TOTAL, spec.total),
+        (UNSCHEDULABLE, spec.unschedulable),
+        (ADMISSION, spec.admission or NOTHING),
+    ):
+        fault = _negative(spec, amounts, QuotaFault.NEGATIVE_ANNOTATION)
+        if fault is not None:
+            return replace(fault, other=name)
+    return None
+
+
 def _negative(spec: QuotaSpec, amounts: Amounts, fault: QuotaFault) -> InvalidQuota | None:
     key = next((key for key, amount in sorted(amounts.items()) if amount < 0), None)
     return None if key is None else InvalidQuota(fault, spec.name, key=key, value=amounts[key])
@@ -82,4 +100,5 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _check_weight,
     _check_min_within_max,
     _check_strict_keys,
+    _check_annotations,
 )
