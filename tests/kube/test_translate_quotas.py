@@ -16,6 +16,7 @@ from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.kube.translate.keptquota import encode_kept
 from koord.kube.translate.quotas import (
+    SHOWN,
     QuotaTranslator,
     make_recorded,
     read_recorded,
@@ -152,6 +153,11 @@ def test_a_selector_that_cannot_be_read_is_not_as_if_there_were_none() -> None:
     metadata = {"name": "q", "annotations": {own.NODE_SELECTOR: "pool=a"}}
     spec = translate({"metadata": metadata, "spec": {}})
     assert spec.unreadable == ((own.NODE_SELECTOR, "pool=a"),)
+
+
+def test_of_a_long_text_that_cannot_be_read_the_beginning_is_kept() -> None:
+    ((key, text),) = make(annotations={"namespaces": "x" * 100_000}).unreadable
+    assert (key, text) == ("namespaces", "x" * SHOWN + "…")
 
 
 def test_an_amount_that_is_none_is_refused() -> None:

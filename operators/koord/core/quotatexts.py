@@ -237,8 +237,8 @@ _FAULTS: Final[Mapping[QuotaFault, str]] = {
     QuotaFault.NOT_FOUND: "there is no quota {quota}",
     QuotaFault.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",
     QuotaFault.NEGATIVE_MIN: "min of {key} is {value}; it must not be negative",
-    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is no list of amounts: {text}; write it "
-    'like {{"cpu":"40","memory":"40Gi"}}',
+    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is no list of amounts, none negative: "
+    '{text}; write it like {{"cpu":"40","memory":"40Gi"}}',
     QuotaFault.NEGATIVE_SHARED_WEIGHT: "the shared weight of {key} is {value}; it must not be "
     "negative",
     QuotaFault.MIN_KEY_NOT_IN_MAX: "min names {key} and max does not; name it in max, too",
@@ -246,7 +246,6 @@ _FAULTS: Final[Mapping[QuotaFault, str]] = {
     "lower min",
     QuotaFault.INVALID_ANNOTATION: "annotation {key} cannot be read: {text}; docs/quota.md shows "
     "its form",
-    QuotaFault.NEGATIVE_ANNOTATION: "annotation {other}: {key} is {value}; it must not be negative",
     QuotaFault.INVALID_STRICT_KEYS: "annotation {key} is no list of resources: {text}; write it "
     'like ["cpu","memory"]',
     QuotaFault.STRICT_KEY_NOT_IN_MAX: "{limit} of {key} are used and max does not name it, "

@@ -189,6 +189,8 @@ class _QuotaSeries:
             buckets=_QUOTA_BUCKETS,
             registry=registry,
         )
+        for operation in ("settle", "solve"):
+            self.process.labels(operation)
         self.hook = Histogram(
             "scheduler_elastic_quota_hook_plugin_latency",
             "Seconds that a hook takes to answer.",

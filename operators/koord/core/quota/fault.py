@@ -21,7 +21,6 @@ class QuotaFault(StrEnum):
     MIN_KEY_NOT_IN_MAX = "MinKeyNotInMax"
     MIN_EXCEEDS_MAX = "MinExceedsMax"
     INVALID_ANNOTATION = "InvalidAnnotation"
-    NEGATIVE_ANNOTATION = "NegativeAnnotation"
     INVALID_STRICT_KEYS = "InvalidStrictKeys"
     STRICT_KEY_NOT_IN_MAX = "StrictKeyNotInMax"
     MAX_BELOW_USED = "MaxBelowUsed"

@@ -4,7 +4,6 @@ The first rule that is broken is the answer; what quotas must satisfy together i
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from koord.core.quota.fault import InvalidQuota, QuotaFault
@@ -13,9 +12,6 @@ from koord.core.units import Amounts
 
 SHARED_WEIGHT: Final = "shared-weight"
 STRICT_KEYS: Final = "max-strict-check-resource-keys"
-TOTAL: Final = "total-resource"
-UNSCHEDULABLE: Final = "unschedulable-resource"
-ADMISSION: Final = "admission"
 """Names by which ``QuotaSpec.unreadable`` calls annotations, without their prefix."""
 
 
@@ -70,17 +66,8 @@ def _check_strict_keys(spec: QuotaSpec, used: Amounts) -> InvalidQuota | None:
 
 
 def _check_annotations(spec: QuotaSpec, _: Amounts) -> InvalidQuota | None:
-    for name, text in spec.unreadable:
-        return InvalidQuota(QuotaFault.INVALID_ANNOTATION, spec.name, key=name, text=text)
-    for name, amounts in (
-        (TOTAL, spec.total),
-        (UNSCHEDULABLE, spec.unschedulable),
-        (ADMISSION, spec.admission or NOTHING),
-    ):
-        fault = _negative(spec, amounts, QuotaFault.NEGATIVE_ANNOTATION)
-        if fault is not None:
-            return replace(fault, other=name)
-    return None
+    name = next((name for name, _ in spec.unreadable), "")
+    return _unreadable(spec, name, QuotaFault.INVALID_ANNOTATION)
 
 
 def _negative(spec: QuotaSpec, amounts: Amounts, fault: QuotaFault) -> InvalidQuota | None:

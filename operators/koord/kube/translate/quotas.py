@@ -36,6 +36,9 @@ from koord.kube.translate.nodeselectors import translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
+SHOWN: Final = 256
+"""Of a text that cannot be read so much is kept: it ends up in conditions, which have a limit."""
+
 _NOTHING: Final[Mapping[str, str]] = {}
 _OLD_NAMES: Final = {
     "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
@@ -183,4 +186,5 @@ def _read_names(
 
 
 def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
-    return key.removeprefix(keys.PREFIX), annotations[key]
+    text = annotations[key]
+    return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
