@@ -188,7 +188,7 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
     ),
     "absurd min": (
         "team",
-        {"min": {"cpu": "1e40"}, "max": {"cpu": "1e39"}},
+        {"min": {"cpu": "1e39"}, "max": {"cpu": "1e40"}},
         "MaxKeysNotIncluded",
         ("max names cpu, which is not in the max above it (NAME-org); name it there, too",),
     ),
