@@ -228,15 +228,16 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
     cluster.pod("a", labels=quotas.label("team"))
     cluster.wait_bound("a")
 
-    def invalid(short: str) -> tuple[str, str, str]:
-        return cluster.condition(quotas.get(short), "ConfigInvalid")
+    def says(short: str, reason: str, parts: tuple[str, ...]) -> bool:
+        *said, text = cluster.condition(quotas.get(short), "ConfigInvalid")
+        named = (part.replace("NAME", cluster.namespace) for part in parts)
+        return said == ["True", reason] and all(part in text for part in named)
 
     for edit, (short, change, reason, parts) in INVALID.items():
         before = find_inverse(quotas.get(short), change)
         quotas.edit(short, **json.loads(json.dumps(change).replace("NAME", cluster.namespace)))
-        cluster.wait_for(lambda: invalid(short)[:2] == ("True", reason), edit)  # noqa: B023 - at once
-        for part in parts:
-            assert part.replace("NAME", cluster.namespace) in invalid(short)[2]
+        what = f"{edit}: {reason}, {parts}"
+        cluster.wait_for(lambda: says(short, reason, parts), what)  # noqa: B023 - at once
         assert cluster.condition(quotas.get(short), "Ready")[0] == "True"
         assert quotas.status(short)["lastValidSpec"]
         if edit != LAST:
