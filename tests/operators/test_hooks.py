@@ -29,7 +29,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLE), str(folder)]))
 
 
-def explain(cluster: Cluster, command: list[str]) -> str:
+def ask(cluster: Cluster, command: list[str]) -> str:
     """Return all that ``koord`` says."""
     kubeconfig = ["--kubeconfig", str(cluster.box.kubeconfig)]
     done = subprocess.run(
@@ -62,13 +62,14 @@ def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
         quota = quotas.get("team")
         assert "hook absent failed in load" in cluster.condition(quota, "HookFailed")[2]
         assert cluster.condition(quota, "example.com/LargestUnit")[1] == "HalfOfMax"
-        command = ["explain", "podgroup", "large", "--namespace", cluster.namespace]
-        told = explain(cluster, command)
-        assert "hook plugin largest-unit" in told, "it is asked here as well"
+        asked = ["--pods", "3", "--request", "nvidia.com/gpu=8"]
+        command = ["quota", "what-if", quotas.name("team"), *asked]
+        told = ask(cluster, command)
+        assert "would wait: QuotaCheckFailed" in told, "it is asked here as well"
         assert "hook absent cannot be asked" in told
         monkeypatch.delenv("PYTHONPATH")
-        told = explain(cluster, command)
-        assert "hook plugin" not in told
+        told = ask(cluster, command)
+        assert "would start now" in told
         assert "what they refuse is not known" in told
         _, text = operators.get("/metrics")
         assert 'koord_quota_hook_failures_total{hook="absent",operation="load"} 1.0' in text
