@@ -10,10 +10,15 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from typer.testing import CliRunner
 
 from koord.cli import quotas
-from koord.cli.cluster import Reading
+from koord.cli.cluster import Kind, Reading, Target
+from koord.cli.doubts import warn_of_gaps
 from koord.cli.main import app
 from koord.cli.quotabars import choose_glyphs, make_bar
+from koord.core.messages import render
+from koord.core.placement.scoring import Scoring
+from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
+from koord.core.quotaview import ask_what_if
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
@@ -21,14 +26,16 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
+    from koord.core.units import Amounts
+
 
 def team(name: str, parent: str = "", minimum: int = 0, most: int = 16, **more: bool) -> QuotaSpec:
     above = {"parent": parent} if parent else {}
     return QuotaSpec(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above, **more)
 
 
-def make_state() -> ClusterState:
-    state = ClusterState()
+def make_state(hooks: Hooks | None = None) -> ClusterState:
+    state = ClusterState(hooks=hooks)
     for at in range(2):
         state.upsert_node(make_node(f"n{at}").gpu(8).build())
     for spec in (
@@ -65,7 +72,10 @@ def test_tree(run: Callable[..., Result]) -> None:
         "b nvidia.com/gpu 12 16 8 0 8 ▒▒▒▒▒▒▒▒▒▒·····┃···· lends 4 to a",
         "Bars, from 0 to max: █ used, ▒ entitled to, ┃ guaranteed",
         "Nodes to share out: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
-        "lost is not in force: its parent gone does not exist, or is not in force itself",
+        (
+            "lost is not in force: its parent gone does not exist, or is not in force itself; "
+            "create or correct that one, or name another in the label parent"
+        ),
     ]
 
 
@@ -200,3 +210,43 @@ def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: s
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "_read", lambda *_: Reading(ClusterState()))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
+
+
+class Budget(QuotaHook):
+    def check_unit(self, quota: QuotaSpec, used: Amounts, request: Amounts) -> str:
+        return "no money"
+
+
+def test_hooks_are_asked_what_if() -> None:
+    hooks = Hooks({"budget": Budget()})
+    reason = ask_what_if(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
+    assert "hook plugin budget, err: no money" in render(reason)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "operators_have_hooks", "part"),
+    [
+        (Hooks(), True, "the operators ask hooks about quotas, and none is installed here"),
+        (Hooks({"budget": Budget()}), False, "budget is asked here, and the operators ask none"),
+        (Hooks({"budget": Budget()}), True, ""),
+        (Hooks({"budget": Budget()}), None, ""),
+        (Hooks(), False, ""),
+        (Hooks(), None, ""),
+    ],
+)
+def test_it_is_said_if_others_are_asked_than_by_the_operators(
+    *, hooks: Hooks, operators_have_hooks: bool | None, part: str
+) -> None:
+    reading = Reading(make_state(hooks), operators_have_hooks=operators_have_hooks)
+    found = [*warn_of_gaps(reading, Target(Kind.POD, "default", "p"))]
+    assert [part in one for one in found] == ([True] if part else [])
+
+
+def test_a_hook_that_cannot_be_loaded_is_named() -> None:
+    hooks = Hooks()
+    hooks.fail("budget", "load", ImportError("no such module"))
+    reading = Reading(make_state(hooks), operators_have_hooks=True)
+    (text,) = warn_of_gaps(reading, Target(Kind.POD, "default", "p"))
+    assert text.startswith(
+        "hook budget cannot be asked here (ImportError: no such module, in load)"
+    )

@@ -135,6 +135,31 @@ async def test_a_profile_with_problems_changes_nothing() -> None:
     assert "spec.resourceRatio: 2" in said["Ready"].message
 
 
+async def test_an_invalid_edit_leaves_in_force_what_was_valid_last() -> None:
+    scene = Scene()
+    scene.add_node("1", pool="a")
+    scene.add("a", "a")
+    await scene.settle()
+    problem = "metadata.annotations[resource-keys]: cpu: is no JSON"
+    scene.add("a", problems=(problem,), generation=3)
+    await scene.settle()
+    fields, said = scene.said_last("a")
+    assert (said["Ready"].status, said["Ready"].reason) == (False, "InvalidSettings")
+    assert said["Ready"].observed_generation == 3
+    assert said["Ready"].message == (
+        f"{problem}; until that is corrected, what was valid last is in force"
+    )
+    assert (fields["nodes"], fields["lastValidSpec"]["spec"]["quotaName"]) == (1, "root")
+    scene.add_node("2", pool="a")
+    await scene.settle()
+    assert scene.sink.made[-1].total["cpu"] == 2 * scene.sink.made[0].total["cpu"]
+    scene.add("a", "a", generation=4)
+    await scene.settle()
+    fields, said = scene.said_last("a")
+    assert said["Ready"].status
+    assert "lastValidSpec" not in fields
+
+
 async def test_a_failed_write_is_told_and_tried_again() -> None:
     scene = Scene()
     scene.add("a", "a")

@@ -15,9 +15,10 @@ from koord.core.quota.profile import Profile, make_root_quota
 from koord.kube.errors import Conflict
 from koord.kube.request import Media
 from koord.kube.rootquota import RootQuotaWriter, make_body
-from koord.kube.translate.profiles import translate_profile
+from koord.kube.translate.keptprofile import encode_kept_profile
+from koord.kube.translate.profiles import ProfileTranslator, translate_profile
 from koord.kube.translate.quotas import translate_quota
-from koord.kube.wire import ObjectMeta, OwnerReference, WireElasticQuota
+from koord.kube.wire import ObjectMeta, OwnerReference, WireElasticQuota, WireQuotaProfile
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaSpec
@@ -74,6 +75,52 @@ def test_what_cannot_be_read_is_named_with_its_value(spec, annotations, problem:
     profile = translate(spec, **annotations)
     assert profile.key == "ns/a"
     assert any(problem in one for one in profile.problems), profile.problems
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        (SPEC, {}),
+        (
+            {**SPEC, "quotaLabels": {"x": "y"}, "resourceRatio": ".000000125"},
+            {"policy": "Delete", "keys": '["cpu","nvidia.com/gpu"]'},
+        ),
+        ({"quotaName": "root", "nodeSelector": {}, "resourceRatio": "1"}, {}),
+        (
+            {
+                "quotaName": "root",
+                "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+            },
+            {"keys": "[]"},
+        ),
+    ],
+)
+def test_what_was_valid_outlives_a_restart(spec, annotations) -> None:
+    valid = translate(spec, **annotations)
+    status = {"lastValidSpec": encode_kept_profile(valid)}
+    wire = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 4},
+        "spec": {**SPEC, "resourceRatio": "2"},
+        "status": status,
+    }
+    seen = ProfileTranslator().translate(
+        msgspec.json.decode(json.dumps(wire), type=WireQuotaProfile)
+    )
+    assert seen.problems
+    assert seen.last_valid is not None
+    assert replace(seen.last_valid, generation=3) == valid
+
+
+@pytest.mark.parametrize(
+    "status", [None, {}, {"lastValidSpec": 5}, {"lastValidSpec": {"spec": {"quotaName": 5}}}]
+)
+def test_nonsense_in_the_status_is_as_if_there_were_none(status) -> None:
+    wire = {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}, "status": status}
+    seen = ProfileTranslator().translate(
+        msgspec.json.decode(json.dumps(wire), type=WireQuotaProfile)
+    )
+    assert seen.problems
+    assert seen.last_valid is None
 
 
 class Server:

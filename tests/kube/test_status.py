@@ -62,11 +62,15 @@ async def running(writer: StatusWriter) -> AsyncIterator[StatusWriter]:
 
 
 async def test_latest_of_a_burst_is_written_once(client: Client, group: ObjectRef) -> None:
-    async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
+    took: list[float] = []
+    made = StatusWriter(client, applied_by("me"), lambda _: NOBODY, observe=took.append)
+    async with running(made) as writer:
         for n in range(20):
             writer.say(group, Statement((placed(message=f"try {n}"),), {"attempts": n}))
             await asyncio.sleep(0.005)
         await until(lambda: writer.stats.written == 1)
+    assert len(took) == 1
+    assert took[0] > 0
     status = await status_of(client, group)
     assert status["attempts"] == 19
     (condition,) = status["conditions"]

@@ -9,12 +9,14 @@ import msgspec
 import pytest
 import yaml
 
+from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.fault import QuotaFault
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.kube.translate.keptquota import encode_kept
 from koord.kube.translate.quotas import (
+    SHOWN,
     QuotaTranslator,
     make_recorded,
     read_recorded,
@@ -121,6 +123,7 @@ def test_labels(labels: dict[str, str], expected: dict[str, Any]) -> None:
         ({"max-strict-check-resource-keys": '["cpu"]'}, {"strict_keys": ("cpu",)}),
         ({"admission": '{"cpu": "0"}'}, {"admission": {"cpu": 0}}),
         ({"admission": "{}"}, {"admission": None}),
+        ({"total-resource": "{"}, {"total": {}, "unreadable": (("total-resource", "{"),)}),
     ],
 )
 def test_annotations(annotations: dict[str, str], expected: dict[str, Any]) -> None:
@@ -146,6 +149,17 @@ def test_what_cannot_be_read_is_said() -> None:
     assert (problem.fault, problem.text) == (QuotaFault.INVALID_SHARED_WEIGHT, "[1]")
 
 
+def test_a_selector_that_cannot_be_read_is_not_as_if_there_were_none() -> None:
+    metadata = {"name": "q", "annotations": {own.NODE_SELECTOR: "pool=a"}}
+    spec = translate({"metadata": metadata, "spec": {}})
+    assert spec.unreadable == ((own.NODE_SELECTOR, "pool=a"),)
+
+
+def test_of_a_long_text_that_cannot_be_read_the_beginning_is_kept() -> None:
+    ((key, text),) = make(annotations={"namespaces": "x" * 100_000}).unreadable
+    assert (key, text) == ("namespaces", "x" * SHOWN + "…")
+
+
 def test_an_amount_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="lots"):
         make(max={"cpu": "lots"})
@@ -164,6 +178,7 @@ FULL = {
     "annotations": {
         "shared-weight": '{"cpu":"1500m"}',
         "total-resource": '{"memory":"3Gi"}',
+        "unschedulable-resource": '{"memory":"1Gi"}',
         "admission": '{"cpu":"2"}',
         "namespaces": '["a","b"]',
         "max-strict-check-resource-keys": '["cpu"]',

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from koord.controllers.quotaaudit import QuotaAudit
+from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.core.reasons import ReasonCode
@@ -42,10 +43,11 @@ SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
 
 def make_metrics() -> Metrics:
     """Return metrics that have a sample of everything."""
-    metrics = Metrics()
+    metrics, keeper = Metrics(), QuotaKeeper()
     watch = {
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
         "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),
+        "watch_quota_operations": lambda: metrics.watch_quota_operations(keeper),
         "watch_evictions": lambda: metrics.watch_evictions(dict),
         "watch_quota_audit": lambda: metrics.watch_quota_audit(QuotaAudit(*[None] * 3)),
         "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),
@@ -62,6 +64,9 @@ def make_metrics() -> Metrics:
     for name in dir(metrics):
         if name.startswith("watch_"):
             watch[name]()
+    for operation in ("settle", "solve"):
+        with keeper.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
+            pass
     return metrics
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from tests.operators.conftest import ROOT, Cluster
@@ -27,6 +29,19 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLE), str(folder)]))
 
 
+def ask(cluster: Cluster, command: list[str]) -> str:
+    """Return all that ``koord`` says."""
+    kubeconfig = ["--kubeconfig", str(cluster.box.kubeconfig)]
+    done = subprocess.run(
+        [sys.executable, "-m", "koord", *command, *kubeconfig],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return " ".join(f"{done.stdout} {done.stderr}".split())
+
+
 def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
     quiet_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +62,15 @@ def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
         quota = quotas.get("team")
         assert "hook absent failed in load" in cluster.condition(quota, "HookFailed")[2]
         assert cluster.condition(quota, "example.com/LargestUnit")[1] == "HalfOfMax"
+        asked = ["--pods", "3", "--request", "nvidia.com/gpu=8"]
+        command = ["quota", "what-if", quotas.name("team"), *asked]
+        told = ask(cluster, command)
+        assert "would wait: QuotaCheckFailed" in told, "it is asked here as well"
+        assert "hook absent cannot be asked" in told
+        monkeypatch.delenv("PYTHONPATH")
+        told = ask(cluster, command)
+        assert "would start now" in told
+        assert "what they refuse is not known" in told
         _, text = operators.get("/metrics")
         assert 'koord_quota_hook_failures_total{hook="absent",operation="load"} 1.0' in text
     assert "large-0" not in cluster.bound()

@@ -46,6 +46,10 @@ class Profiles:
         labels = {"pool": self.pools(pool)[0]}
         self._client.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
+    def annotate(self, name: str, **annotations: str) -> None:
+        body = {"metadata": {"annotations": {f"{PREFIX}{k}": v for k, v in annotations.items()}}}
+        self._client.patch(f"{self._path}/{name}", body)
+
     def delete(self, name: str) -> None:
         self._client.delete(f"{self._path}/{name}")
 
@@ -114,3 +118,28 @@ def test_what_somebody_changes_by_hand_is_put_right(cluster: Cluster) -> None:
     most = quotas.get("root")["spec"]["max"]
     quotas.set_max("root", 100)
     cluster.wait_for(lambda: quotas.get("root")["spec"]["max"] == most, "max is as it was")
+
+
+def test_an_invalid_edit_keeps_what_was_valid_in_force_also_over_a_restart(
+    cluster: Cluster,
+) -> None:
+    profiles, quotas = Profiles(cluster), Quotas(cluster)
+    first, second = cluster.add_nodes(2)
+    profiles.put(first, "a")
+    profiles.create("a", quotas.name("root"), "a")
+    profiles.wait("a", "Ready", "True", "Made")
+    profiles.annotate("a", **{"resource-keys": "gpu"})
+    profiles.wait("a", "Ready", "False", "InvalidSettings")
+    text = profiles.condition("a", "Ready")[2]
+    assert f"[{PREFIX}resource-keys]: gpu: is no JSON" in text
+    assert "what was valid last is in force" in text
+    assert "lastValidSpec" in profiles.get("a")["status"]
+    cluster.operators.kill()
+    cluster.operators.start()
+    profiles.put(second, "a")
+    cluster.wait_for(lambda: f'"{GPU}":"16"' in total_of(quotas.get("root")), "it goes on")
+    assert quotas.get("root")["spec"]["min"] == {"cpu": "128", GPU: "16"}
+    profiles.annotate("a", **{"resource-keys": f'["{GPU}"]'})
+    profiles.wait("a", "Ready", "True", "Made")
+    cluster.wait_for(lambda: quotas.get("root")["spec"]["min"] == {GPU: "16"}, "it is corrected")
+    assert "lastValidSpec" not in profiles.get("a")["status"]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from koord.sandbox.errors import ApiError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,6 +51,19 @@ class Quotas:
             "spec": {"min": {GPU: minimum}, "max": {GPU: most}},
         }
         self._client.create(self._path, body)
+
+    def edit(self, short: str, **changes: Any) -> None:
+        """Change ``min``, ``max``, ``labels`` or ``annotations``; None takes one away."""
+        prefixed = {
+            kind: {f"{PREFIX}{key}": value for key, value in changes.pop(kind).items()}
+            for kind in ("labels", "annotations")
+            if kind in changes
+        }
+        body = {"metadata": prefixed, "spec": changes}
+        self._client.patch(f"{self._path}/{self.name(short)}", body)
+
+    def delete(self, short: str) -> None:
+        self._client.delete(f"{self._path}/{self.name(short)}")
 
     def set_max(self, short: str, most: int) -> None:
         self._client.patch(f"{self._path}/{self.name(short)}", {"spec": {"max": {GPU: most}}})
@@ -112,3 +129,193 @@ def test_pods_of_a_quota_that_cannot_be_used_wait_for_it(cluster: Cluster) -> No
     )
     quotas.create("org", 0, 8, {"is-parent": "true"})
     cluster.wait_bound("a")
+
+
+INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
+    "min above max, of a resource that the server does not compare": (
+        "team",
+        {"min": {"x.com/y": 3}, "max": {"x.com/y": 2}},
+        "MinExceedsMax",
+        ("min of x.com/y is 3, above max 2; raise max or lower min",),
+    ),
+    "min above the sum": (
+        "team",
+        {"min": {GPU: 6}},
+        "SiblingMinSumExceedsParent",
+        (f"min of {GPU} adds up to 10 below NAME-org, which is guaranteed 8; raise the min of",),
+    ),
+    "min of a parent below the sum": (
+        "org",
+        {"min": {GPU: 4}},
+        "ChildMinSumExceedsMin",
+        (f"min of {GPU} of its children adds up to 8, above its own 4; raise that, or lower",),
+    ),
+    "cycle": (
+        "org",
+        {"labels": {"parent": "NAME-team"}},
+        "Cycle",
+        ("its parent NAME-team is below itself; name another in the label parent",),
+    ),
+    "orphan": (
+        "team",
+        {"labels": {"parent": "nobody"}},
+        "ParentNotFound",
+        ("its parent nobody does not exist", "create or correct that one, or name another"),
+    ),
+    "another tree": (
+        "team",
+        {"labels": {"tree-id": "x"}},
+        "TreeIDChanged",
+        ('label tree-id is "x"', 'put back "", or make another quota'),
+    ),
+    "a parent no more": (
+        "org",
+        {"labels": {"is-parent": "false"}},
+        "IsParentHasChildren",
+        ("it has children, NAME-other among them", 'put the label is-parent "true" back'),
+    ),
+    "a parent with pods": (
+        "team",
+        {"labels": {"is-parent": "true"}},
+        "IsParentHasPods",
+        ("it has pods and cannot become a parent; move them to another quota first",),
+    ),
+    "negative weight": (
+        "team",
+        {"annotations": {"shared-weight": '{"cpu":"-2"}'}},
+        "InvalidSharedWeight",
+        ('annotation shared-weight is no list of amounts, none negative: {"cpu":"-2"}; write it',),
+    ),
+    "absurd min": (
+        "team",
+        {"min": {"cpu": "1e39"}, "max": {"cpu": "1e40"}},
+        "MaxKeysNotIncluded",
+        ("max names cpu, which is not in the max above it (NAME-org); name it there, too",),
+    ),
+    "namespaces that are none": (
+        "team",
+        {"annotations": {"namespaces": "mine"}},
+        "InvalidAnnotation",
+        ("annotation namespaces cannot be read: mine",),
+    ),
+    "a limit that is none": (
+        "team",
+        {"annotations": {"admission": '{"cpu":NaN}'}},
+        "InvalidAnnotation",
+        ('annotation admission cannot be read: {"cpu":NaN}',),
+    ),
+}
+
+
+LAST = [*INVALID][-1]
+
+
+def find_inverse(quota: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return the edit that takes another one back."""
+    now: dict[str, Any] = {**quota["spec"]}
+    for kind in ("labels", "annotations"):
+        written = quota["metadata"].get(kind, {})
+        now[kind] = {key.removeprefix(PREFIX): value for key, value in written.items()}
+    return {kind: {key: now[kind].get(key) for key in keys} for kind, keys in change.items()}
+
+
+def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("org", 8, 16, {"is-parent": "true"})
+    for name in ("team", "other"):
+        quotas.create(name, 4, 16, {"parent": quotas.name("org")})
+    cluster.add_nodes(2)
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.wait_bound("a")
+
+    def says(short: str, reason: str, parts: tuple[str, ...]) -> bool:
+        *said, text = cluster.condition(quotas.get(short), "ConfigInvalid")
+        named = (part.replace("NAME", cluster.namespace) for part in parts)
+        return said == ["True", reason] and all(part in text for part in named)
+
+    for edit, (short, change, reason, parts) in INVALID.items():
+        before = find_inverse(quotas.get(short), change)
+        quotas.edit(short, **json.loads(json.dumps(change).replace("NAME", cluster.namespace)))
+        what = f"{edit}: {reason}, {parts}"
+        cluster.wait_for(lambda: says(short, reason, parts), what)  # noqa: B023 - at once
+        assert cluster.condition(quotas.get(short), "Ready")[0] == "True"
+        assert quotas.status(short)["lastValidSpec"]
+        if edit != LAST:
+            quotas.edit(short, **before)
+    cluster.pod("b", labels=quotas.label("other"))
+    cluster.wait_bound("b")
+    cluster.pod("c", labels=quotas.label("team"))
+    cluster.wait_for(lambda: "Insufficient" in cluster.pod_reason("c"), "limits hold as they were")
+    assert set(cluster.bound()) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("minimum", "most", "part"),
+    [
+        (9, 8, f"min must not exceed max for {GPU}"),
+        (0, "1k1", "spec.max"),
+        (0, "NaN", "spec.max"),
+        (0, "-1", "spec.max"),
+        (0, -1, "spec.max"),
+        ("-1e40", 8, "spec.min"),
+        (0, "8 GPUs", "spec.max"),
+    ],
+)
+def test_what_the_server_can_see_it_refuses(
+    cluster: Cluster, minimum: Any, most: Any, part: str
+) -> None:
+    with pytest.raises(ApiError, match=part):
+        Quotas(cluster).create("team", minimum, most)
+
+
+def test_a_max_beyond_all_numbers_is_no_limit(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("team", 0, "1e40")  # type: ignore[arg-type]
+    cluster.add_nodes(1)
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.wait_bound("a")
+    cluster.wait_for(lambda: quotas.status("team").get("used") == {GPU: "8"}, "it is told")
+
+
+def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("org", 8, 16, {"is-parent": "true"})
+    quotas.create("team", 8, 16, {"parent": quotas.name("org")})
+    quotas.create("free", 0, 16)
+    cluster.add_nodes(3)
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.wait_bound("a")
+    quotas.delete("org")
+    cluster.wait_for(
+        lambda: cluster.condition(quotas.get("team"), "Ready")[:2] == ("False", "ParentNotFound"),
+        "it says so",
+    )
+    text = cluster.condition(quotas.get("team"), "ConfigInvalid")[2]
+    assert text.startswith(f"its parent {quotas.name('org')} does not exist")
+    cluster.pod("b", labels=quotas.label("team"))
+    cluster.pod("c", labels=quotas.label("free"))
+    cluster.wait_bound("c")
+    cluster.wait_for(lambda: cluster.pod_reason("b") == "QuotaNotInForce", "and so do its pods")
+    assert "a" in cluster.bound()
+    quotas.create("org", 8, 16, {"is-parent": "true"})
+    cluster.wait_bound("b")
+
+
+def test_a_max_below_what_runs_ends_nothing_and_lets_nothing_in(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("team", 0, 16)
+    cluster.add_nodes(2)
+    for name in "ab":
+        cluster.pod(name, labels=quotas.label("team"))
+    cluster.wait_bound("a", "b")
+    quotas.set_max("team", 4)
+    cluster.wait_for(
+        lambda: cluster.condition(quotas.get("team"), "OverEntitlement")[0] == "True", "it says so"
+    )
+    text = cluster.condition(quotas.get("team"), "OverEntitlement")[2]
+    assert f"uses 16 {GPU} and is entitled to 4" in text
+    assert "none of its pods is evicted for it" in text
+    assert cluster.condition(quotas.get("team"), "ConfigInvalid")[0] == "False"
+    cluster.pod("c", gpus=1, labels=quotas.label("team"))
+    cluster.wait_for(lambda: cluster.pod_reason("c") == "InsufficientMax", "nothing comes in")
+    assert set(cluster.bound()) == {"a", "b"}

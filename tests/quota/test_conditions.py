@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.quota.scene import make_ledger, quota, wants
 
@@ -13,6 +14,7 @@ from koord.core.pods import Handling
 from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
 from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.overuse import find_overuse
 from koord.core.quota.status import summarise
 from koord.core.quotatexts import write_finding
 from koord.core.state import ClusterState
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from koord.kube.statement import Condition
 
 
-def found(ledger, name: str, over=None, problem=None) -> dict[str, str]:
+def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
     """Return the conditions that hold, with what is said."""
-    findings = find_conditions(summarise(ledger, name), over or {}, problem, lends=True)
+    findings = find_conditions(summarise(ledger, name), over, problem, lends=True)
     assert [one.kind for one in findings] == list(QuotaCondition)
-    return {one.kind.value: write_finding(one) for one in findings if one.holds}
+    return {one.kind.value: write_finding(one, revoke) for one in findings if one.holds}
 
 
 READY = {"Ready": "the quota is in force"}
@@ -51,16 +53,39 @@ def test_who_borrows_and_who_lends() -> None:
 
 def test_who_is_over_and_who_is_guaranteed_less() -> None:
     ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
-    said = found(ledger, "a", over={"cpu": 3})
-    assert said["OverEntitlement"] == "uses 3m cpu more than it is entitled to now"
+    said = found(ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it")
+    assert said["OverEntitlement"] == (
+        "quota a uses 6m cpu and is entitled to 3m (runtime: cpu:3m, used: cpu:6m); "
+        "nothing is evicted for it"
+    )
     assert said["MinScaled"] == (
         "is guaranteed 3m cpu less than its min: there is less than is guaranteed in all"
     )
 
 
+@pytest.mark.parametrize(
+    ("delay", "part"),
+    [
+        (None, "none of its pods is evicted for it: that takes elasticQuota.monitorAllQuotas"),
+        (90.5, "whenever that has lasted for 90.5s, pods of it are evicted"),
+    ],
+)
+def test_who_is_over_is_told_what_will_happen(delay: float | None, part: str) -> None:
+    state, sink = ClusterState(), Sink()
+    controller = QuotaStatusController(state, sink, lambda: True, revoke_delay=delay)
+    state.upsert_node(make_node("n").gpu(8).build())
+    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 4}))
+    state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
+    controller.look()
+    assert sink.said["t"][1]["OverEntitlement"]
+    text = sink.texts["t", "OverEntitlement"]
+    assert text.startswith("quota t uses 6 nvidia.com/gpu and is entitled to 4")
+    assert part in text
+
+
 def test_what_is_not_in_force_says_why() -> None:
     problem = InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "a", other="p")
-    findings = find_conditions(None, {}, problem, lends=False)
+    findings = find_conditions(None, (), problem, lends=False)
     assert [(one.kind, one.holds, one.reason) for one in findings] == [
         ("Ready", False, "ParentNotFound"),
         ("ConfigInvalid", True, "ParentNotFound"),
@@ -72,6 +97,7 @@ class Sink:
     def __init__(self) -> None:
         self.said: dict[str, tuple[Mapping[str, Any], dict[str, bool]]] = {}
         self.count = 0
+        self.texts: dict[tuple[str, str], str] = {}
         self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
 
     def write_status(
@@ -79,6 +105,7 @@ class Sink:
     ) -> None:
         self.count += 1
         self.said[quota.name] = (fields, {one.type: one.status for one in conditions})
+        self.texts |= {(quota.name, one.type): one.message for one in conditions}
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
         self.recorded.append((quota.name, amounts))

@@ -111,6 +111,36 @@ def test_nodes_of_two_profiles_are_told_of_both_until_one_is_narrowed() -> None:
     assert book.overlap("ns/a") == Overlap()
 
 
+def test_what_was_valid_last_goes_on_selecting_nodes() -> None:
+    valid = make_profile("a", "a", uid="u")
+    broken = make_profile("a", uid="u", quota="other", problems=("spec: no",))
+    book = make_book(valid, nodes=(make_node("1", "a"), make_node("2", "b")))
+    book.upsert(broken)
+    assert (book.get("ns/a"), book.in_force("ns/a")) == (broken, valid)
+    assert (book.count("ns/a"), book.make("ns/a").name) == (1, "a-root")
+    assert book.rivals("a-root", "ns/b") == [valid], "it still makes the quota of that name"
+    book.upsert_node(make_node("3", "a"))
+    assert book.make("ns/a").total["nvidia.com/gpu"] == 16
+    book.upsert(make_profile("a", "b", uid="u"))
+    assert book.in_force("ns/a") == book.get("ns/a")
+    assert book.make("ns/a").total["nvidia.com/gpu"] == 8
+
+
+def test_what_was_valid_before_a_restart_is_in_force_unless_it_is_another_object() -> None:
+    valid = make_profile("a", "a", uid="u")
+    broken = make_profile("a", uid="u", problems=("spec: no",))
+    nodes = (make_node("1", "a"),)
+    assert make_book(broken, nodes=nodes).in_force("ns/a") is None
+    assert make_book(broken, nodes=nodes).count("ns/a") == 0, "it selects nothing, not all"
+    assert make_book(replace(broken, last_valid=valid), nodes=nodes).in_force("ns/a") == valid
+    book = make_book(valid, nodes=nodes)
+    book.upsert(replace(broken, uid="another"))
+    assert book.in_force("ns/a") is None
+    book.remove("ns/a")
+    book.upsert(broken)
+    assert book.in_force("ns/a") is None
+
+
 OURS = QuotaSpec("root", "ns", profile="a")
 
 

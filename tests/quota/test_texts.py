@@ -62,7 +62,10 @@ EXPECTED = [
     ),
     (
         r.QuotaNotInForce(InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "team", other="org")),
-        "quota team is not in force: its parent org does not exist, or is not in force itself",
+        (
+            "quota team is not in force: its parent org does not exist, or is not in force itself; "
+            "create or correct that one, or name another in the label parent"
+        ),
     ),
     (
         r.QuotaCheckFailed("budget", "no money"),

@@ -43,6 +43,10 @@ KNOWN = (PARENT, CHILD, OTHER)
             quota("q", max=2, strict_keys=("cpu",)), {"cpu": 3},
             (QuotaFault.MAX_BELOW_USED, "cpu", 2, 3),
         ),
+        (
+            quota("q", unreadable=(("namespaces", "ns"),)), {},
+            (QuotaFault.INVALID_ANNOTATION, "namespaces", 0, 0),
+        ),
         (quota("q", max=3, strict_keys=("cpu", "x")), {"cpu": 3}, None),
         (quota("q", max=0), {"cpu": 3}, None),
     ],
@@ -101,6 +105,15 @@ def test_new(spec, fault, other) -> None:
 def test_changed(spec, fault) -> None:
     found = check_update(spec, Registry(KNOWN), Facts(labels={"c"}), OURS)
     assert (found and found.fault) == fault
+
+
+def test_max_is_compared_strictly_with_what_the_pods_of_all_quotas_below_use() -> None:
+    facts = Facts(used={"c": {"cpu": 7}, "p": {"cpu": 2}, "o": {"cpu": 99}})
+    spec = replace(PARENT, min={"cpu": 4}, max={"cpu": 8}, strict_keys=("cpu",))
+    registry = Registry([PARENT, replace(CHILD, max={"cpu": 5}), OTHER])
+    found = check_update(spec, registry, facts, OURS)
+    assert (found.fault, found.value, found.limit) == (QuotaFault.MAX_BELOW_USED, 8, 9)
+    assert check_update(replace(spec, max={"cpu": 9}), registry, facts, OURS) is None
 
 
 def test_what_is_not_changed_is_checked_all_the_same_except_by_koordinator() -> None:

@@ -163,7 +163,8 @@ def test_names_follow_the_convention():
     families = text_string_to_metric_families(metrics.encode().decode())
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names
-    assert all(re.fullmatch(r"koord(_[a-z]+)+", name) for name in names), names
+    form = r"(koord|scheduler_(update_)?elastic_quota)(_[a-z]+)+"  # Koordinator's own, too
+    assert all(re.fullmatch(form, name) for name in names), names
 
 
 def test_quotas_are_told_under_koordinators_names() -> None:

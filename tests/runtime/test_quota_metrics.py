@@ -9,6 +9,7 @@ import msgspec
 from tests.builders import make_node, make_pod
 
 from koord.controllers.quotastatus import QuotaStatusController
+from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
 from koord.runtime.metrics import Metrics
@@ -26,9 +27,12 @@ class Sink:
     def write_annotations(self, *_: Any) -> None: ...
 
 
+class Budget(QuotaHook): ...
+
+
 class Scene:
-    def __init__(self) -> None:
-        self.state = ClusterState()
+    def __init__(self, hooks: Hooks | None = None) -> None:
+        self.state = ClusterState(hooks=hooks)
         self.controller = QuotaStatusController(self.state, Sink(), lambda: True)
         self.metrics = Metrics()
         self.metrics.watch_quotas(lambda: self.controller.summaries)
@@ -84,6 +88,46 @@ def test_series_go_when_their_quota_does_or_a_label_changes() -> None:
     other = replace(TEAM, uid="3", tree_id="gpu", is_tree_root=True, total=TEAM.max)
     scene.state.upsert_quota(other)
     assert scene.labels("team") == {("gpu", "false", root)}
+
+
+def test_the_root_of_a_tree_tells_what_of_it_takes_no_pods() -> None:
+    scene = Scene()
+    root = replace(TEAM, tree_id="gpu", is_tree_root=True, total=TEAM.max, unschedulable=TEAM.min)
+    scene.state.upsert_quota(root)
+    assert scene.value("unschedulable-resource", "cpu") == 1500
+    scene.state.upsert_quota(replace(root, is_tree_root=False))
+    assert scene.value("unschedulable-resource", "cpu") is None
+
+
+def test_it_is_measured_how_long_quotas_take() -> None:
+    scene = Scene()
+    scene.metrics.watch_quota_operations(scene.state.quotas)
+    scene.state.upsert_quota(TEAM)
+    scene.controller.look()
+    name = "scheduler_elastic_quota_process_latency"
+    for operation in ("settle", "solve"):
+        count = scene.metrics.registry.get_sample_value(f"{name}_count", {"operation": operation})
+        assert count == 1
+
+
+def test_it_is_measured_how_long_hooks_take() -> None:
+    scene = Scene(Hooks({"budget": Budget()}))
+    scene.metrics.watch_hooks(scene.state.quotas.hooks)
+    scene.state.upsert_quota(TEAM)
+    scene.controller.look()
+    name = "scheduler_elastic_quota_hook_plugin_latency_count"
+    for operation in ("on_quota_change", "augment_status"):
+        labels = {"plugin": "budget", "operation": operation}
+        assert scene.metrics.registry.get_sample_value(name, labels) == 1
+
+
+def test_it_is_measured_how_long_a_status_takes_to_write() -> None:
+    metrics = Metrics()
+    metrics.observe_quota_write(0.003)
+    name = "scheduler_update_elastic_quota_status_duration_seconds_bucket"
+    assert metrics.registry.get_sample_value(name, {"le": "0.002"}) == 0
+    assert metrics.registry.get_sample_value(name, {"le": "0.004"}) == 1
+    assert metrics.registry.get_sample_value(name, {"le": "16.384"}) == 1
 
 
 def test_the_debug_page_tells_all_numbers_of_a_quota() -> None:

@@ -20,6 +20,7 @@ from koord.api.resource import (
     Conditions,
     Int32,
     Int64,
+    KeptSpec,
     Names,
     ObservedResources,
     Resource,
@@ -118,6 +119,8 @@ class ElasticQuotaProfileStatus(Model):
     """What is shared out."""
     unschedulable: ObservedResources | None = None
     """The part of it on nodes that take no pods now."""
+    last_valid_spec: KeptSpec | None = None
+    """The settings in force while the current ones are invalid."""
 
 
 class ElasticQuotaProfile(Resource):

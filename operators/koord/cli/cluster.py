@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from koord.api.slips import Slip, find_slips
+from koord.controllers.quotastatus import HOOK_FAILED
+from koord.core.quota.conditions import QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
@@ -42,12 +44,14 @@ from koord.kube.sources import (
     topology_source,
     volume_source,
 )
+from koord.kube.statement import conditions_of
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import Condition, WireClaim, WirePod, WirePodGroup
+from koord.runtime.hooks import load_hooks
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
@@ -112,13 +116,16 @@ class Reading:
     """The cluster as far as it could be read.
 
     ``sighting`` is None if the target was not among what was read. ``rejected`` holds what made no
-    sense, ``namespace/name`` -> problem; the state is without it.
+    sense, ``namespace/name`` -> problem; the state is without it. Hooks of quotas are those that
+    are installed here.
     """
 
     state: ClusterState
     sighting: Sighting | None = None
     gaps: tuple[Gap, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
+    operators_have_hooks: bool | None = None
+    """Whether the operators ask hooks about quotas, as these show it; None if none does."""
 
     def extent_of(self, resource: str) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -192,7 +199,7 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
-    state = ClusterState(compat=compat)
+    state = ClusterState(compat=compat, hooks=load_hooks())
     _take(of_topologies, state.upsert_topology)
     _take(of_nodes, state.upsert_node)
     _take(of_groups, state.upsert_pod_group)
@@ -204,7 +211,15 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     state.volumes.is_known = not any(gap.resource in VOLUME_KINDS for gap in reader.gaps)
     _take(of_quotas, state.upsert_quota)
     _take(of_pods, state.upsert_pod)
-    return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected)
+    statuses = [quotas.status_of(one.uid) or {} for one in of_quotas.result()]
+    hooked = _are_hooked(statuses)
+    return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected, hooked)
+
+
+def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
+    """Whether the operators have hooks: they say of every quota if one has failed."""
+    types = {kind for status in statuses for kind in conditions_of(status)}
+    return HOOK_FAILED in types if QuotaCondition.READY in types else None
 
 
 def _take(objects: asyncio.Task[list[T]], upsert: Callable[[T], None]) -> None:

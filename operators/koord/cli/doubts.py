@@ -140,6 +140,25 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
         count = len(reading.rejected)
         yield f"{count} objects that make no sense are left out; the first is {key}: {problem}"
     yield from _warn_of_company(reading, target)
+    if reading.state.quotas.is_in_use:
+        yield from _warn_of_hooks(reading)
+
+
+def _warn_of_hooks(reading: Reading) -> Iterator[str]:
+    """Say where other hooks are asked about quotas than the operators ask."""
+    hooks = reading.state.quotas.hooks
+    for (name, operation), failure in sorted(hooks.failures.items()):
+        yield (
+            f"hook {name} cannot be asked here ({failure.last}, in {operation}): what it refuses "
+            "is not known"
+        )
+    if reading.operators_have_hooks and not hooks:
+        yield (
+            "the operators ask hooks about quotas, and none is installed here: what they refuse "
+            "is not known; install the packages of the hooks beside koord"
+        )
+    if reading.operators_have_hooks is False and hooks.hooks:
+        yield f"hook {', '.join(hooks.hooks)} is asked here, and the operators ask none"
 
 
 def _warn_of_company(reading: Reading, target: Target) -> Iterator[str]:

@@ -25,6 +25,7 @@ from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.statement import Condition
+from koord.kube.translate.keptprofile import encode_kept_profile
 
 READY: Final = "Ready"
 NODE_OVERLAP: Final = "NodeOverlap"
@@ -110,24 +111,35 @@ class ProfileController:
         profile = self.state.profiles.get(key)
         if profile is None:
             return
-        book, written = self.state.profiles, self.state.quotas.book
-        quotas = written.claimants(profile.quota_name)
-        rivals = book.rivals(profile.quota_name, key)
-        verdict, other = find_obstacle(profile, rivals, quotas)
-        nodes = book.count(key)
-        text = write_verdict(profile, verdict, other, nodes)
-        ready = _condition(profile, READY, verdict is ProfileVerdict.MADE, str(verdict), text)
-        made = book.make(key)
-        if verdict is ProfileVerdict.MADE:
-            present = next((one for one in quotas if one.namespace == profile.namespace), None)
-            ready = await self._write(profile, made, present) or ready
+        book = self.state.profiles
+        in_force = book.in_force(key)
+        fields: dict[str, Any] = {}
+        if in_force is None:
+            ready = _make_ready(profile, ProfileVerdict.INVALID, "")
+        else:
+            ready = await self._make(profile, in_force)
+            fields = _make_fields(book.make(key), book.count(key))
+            if profile.problems:
+                fields["lastValidSpec"] = encode_kept_profile(in_force)
         overlap = book.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
         shared = _condition(
             profile, NODE_OVERLAP, bool(overlap.nodes), reason, write_overlap(overlap)
         )
-        fields = {} if profile.problems else _make_fields(made, nodes)
         self.sink.write_status(profile, fields, (ready, shared))
+
+    async def _make(self, profile: Profile, in_force: Profile) -> Condition:
+        """Make the quota of what is in force of a profile; return what is to be said of it."""
+        book, name = self.state.profiles, in_force.quota_name
+        quotas = self.state.quotas.book.claimants(name)
+        verdict, other = find_obstacle(in_force, book.rivals(name, profile.key), quotas)
+        failed = None
+        if verdict is ProfileVerdict.MADE:
+            present = next((one for one in quotas if one.namespace == profile.namespace), None)
+            failed = await self._write(in_force, book.make(profile.key), present)
+        if profile.problems:
+            return _make_ready(profile, ProfileVerdict.INVALID, "", is_kept=True)
+        return failed or _make_ready(profile, verdict, other, nodes=book.count(profile.key))
 
     async def _write(
         self, profile: Profile, made: GeneratedQuota, present: QuotaSpec | None
@@ -149,17 +161,30 @@ class ProfileController:
     def _see(self, key: ProfileKey) -> _Seen:
         profile = self.state.profiles.get(key)
         assert profile is not None, "it was listed just now"  # noqa: S101 - for the type checker
-        quotas = self.state.quotas.book.claimants(profile.quota_name)
+        name = (self.state.profiles.in_force(key) or profile).quota_name
+        quotas = self.state.quotas.book.claimants(name)
         return _Seen(
             profile,
             self.state.profiles.version(key),
-            tuple(self.state.profiles.rivals(profile.quota_name, key)),
+            tuple(self.state.profiles.rivals(name, key)),
             tuple((one, one.profile) for one in quotas),
         )
 
 
 def _condition(profile: Profile, kind: str, holds: bool, reason: str, text: str) -> Condition:  # noqa: FBT001 - what is said
     return Condition(kind, holds, reason, text, profile.generation)
+
+
+def _make_ready(
+    profile: Profile,
+    verdict: ProfileVerdict,
+    other: str,
+    *,
+    nodes: int = 0,
+    is_kept: bool = False,
+) -> Condition:
+    text = write_verdict(profile, verdict, other, nodes, is_kept=is_kept)
+    return _condition(profile, READY, verdict is ProfileVerdict.MADE, str(verdict), text)
 
 
 def _make_fields(made: GeneratedQuota, nodes: int) -> dict[str, Any]:

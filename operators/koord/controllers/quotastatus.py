@@ -7,7 +7,7 @@ with the demand of one.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -15,9 +15,9 @@ from koord.controllers.bulkhead import OneByOne
 from koord.core.quota.book import QuotaKey
 from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.overuse import find_overuse
+from koord.core.quota.overuse import Overuse, find_overuse
 from koord.core.quota.status import Summary, are_same, recorded, summarise
-from koord.core.quotatexts import write_failed_hooks, write_finding
+from koord.core.quotatexts import write_failed_hooks, write_finding, write_revoke
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.statement import Condition
@@ -66,6 +66,8 @@ class QuotaStatusController:
     sink: QuotaSink
     is_synced: Callable[[], bool]
     is_busy: Callable[[], bool] = lambda: False
+    revoke_delay: float | None = None
+    """Seconds after which over-use is taken back; None if it is not. It is only told here."""
     summaries: tuple[Summary, ...] = ()
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
@@ -97,9 +99,9 @@ class QuotaStatusController:
             self.summaries = ()
             return
         ledger = self.state.open_ledger()
-        over: dict[QuotaName, dict[str, int]] = {}
+        over: dict[QuotaName, list[Overuse]] = {}
         for one in find_overuse(ledger):
-            over.setdefault(one.quota, {})[one.resource] = one.over
+            over.setdefault(one.quota, []).append(one)
         found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
         self.summaries = tuple(found)
         summaries = {summary.name: summary for summary in self.summaries}
@@ -123,12 +125,12 @@ class QuotaStatusController:
         self,
         key: QuotaKey,
         summaries: Mapping[QuotaName, Summary],
-        over: Mapping[QuotaName, Amounts],
+        over: Mapping[QuotaName, Sequence[Overuse]],
     ) -> None:
         quota = self.state.quotas.book.written[key]
         if self.state.quotas.failure_of(quota.name) is not None:
             return  # what was known last stands
-        statement = self._make(key, quota, summaries, over.get(quota.name, {}))
+        statement = self._make(key, quota, summaries, over.get(quota.name, ()))
         said = (quota.uid, quota.generation, *statement)
         if self._said.get(key) != said:
             self._said[key] = said
@@ -140,16 +142,19 @@ class QuotaStatusController:
         key: QuotaKey,
         quota: QuotaSpec,
         summaries: Mapping[QuotaName, Summary],
-        over: Amounts,
+        over: Sequence[Overuse],
     ) -> tuple[Mapping[str, Any], tuple[Condition, ...]]:
         book = self.state.quotas.book
         in_force = book.in_force(key)
         summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and in_force.lends
+        revoke = write_revoke(self.revoke_delay)
         findings = find_conditions(summary, over, book.problems.get(key), lends=lends)
         conditions = (
             *(
-                Condition(one.kind, one.holds, one.reason, write_finding(one), quota.generation)
+                Condition(
+                    one.kind, one.holds, one.reason, write_finding(one, revoke), quota.generation
+                )
                 for one in findings
             ),
             *self._ask_hooks(quota, summary),

@@ -10,7 +10,7 @@ _SHOWN: Final = 3
 
 _VERDICTS: Final[Mapping[ProfileVerdict, str]] = {
     ProfileVerdict.MADE: "ElasticQuota {quota} shares out what the nodes offer",
-    ProfileVerdict.INVALID: "{problems}; its quota stays as it is until that is corrected",
+    ProfileVerdict.INVALID: "{problems}; until that is corrected, {kept}",
     ProfileVerdict.NOT_OURS: "spec.quotaName: {name}: ElasticQuota {quota} is there and {maker}; "
     "choose another name, delete that quota, or hand it over with the label "
     "quota.scheduling.koordinator.sh/profile={profile}",
@@ -21,8 +21,18 @@ _VERDICTS: Final[Mapping[ProfileVerdict, str]] = {
 }
 
 
-def write_verdict(profile: Profile, verdict: ProfileVerdict, other: str, nodes: int) -> str:
-    """Write whether the quota of a profile is made, or what stands against it."""
+def write_verdict(
+    profile: Profile,
+    verdict: ProfileVerdict,
+    other: str,
+    nodes: int,
+    *,
+    is_kept: bool = False,
+) -> str:
+    """Write whether the quota of a profile is made, or what stands against it.
+
+    ``is_kept`` tells of settings that cannot be used if others are in force in their place.
+    """
     text = _VERDICTS[verdict].format(
         name=profile.quota_name,
         quota=f"{profile.namespace}/{profile.quota_name}",
@@ -30,6 +40,7 @@ def write_verdict(profile: Profile, verdict: ProfileVerdict, other: str, nodes: 
         other=other,
         maker=f"was made by profile {other}" if other else "was not made by a profile",
         problems="; ".join(profile.problems),
+        kept="what was valid last is in force" if is_kept else "no quota is made or changed",
     )
     if verdict is ProfileVerdict.MADE and not nodes:
         return f"{text}; spec.nodeSelector selects no node, so that is nothing"

@@ -14,7 +14,8 @@ from koord.core.quota.status import MEASURED, Summary, summarise
 from koord.core.state import ClusterState
 
 _FIELDS: Final = {**MEASURED, "submitted": "submitted", "demand": "demand"}
-AUDITED: Final = tuple(name for name in _FIELDS if name not in {"min", "max", "sharedWeight"})
+_WRITTEN: Final = {"min", "max", "sharedWeight", "unschedulable-resource"}
+AUDITED: Final = tuple(name for name in _FIELDS if name not in _WRITTEN)
 """The numbers that are compared, under the names that metrics give them."""
 
 

@@ -113,7 +113,8 @@ class ClusterState:
             # Whether a change of a quota is valid may depend on the pods that it has by now.
             self._count_for_quotas(changes)
             changes = Changes()
-        moved = quotas.settle()
+        with quotas.stopwatch("settle"):
+            moved = quotas.settle()
         for one in self.pods.values() if moved else ():
             if (one.quota, one.namespace) in moved:
                 if one.gang is None:
@@ -121,7 +122,9 @@ class ClusterState:
                 else:
                     changes.gangs.add(one.gang.key)
         self._count_for_quotas(changes)
-        return quotas.hooks.bind(Ledger(quotas.solve(self.used_on), quotas.rules))
+        with quotas.stopwatch("solve"):
+            solutions = quotas.solve(self.used_on)
+        return quotas.hooks.bind(Ledger(solutions, quotas.rules))
 
     def _count_for_quotas(self, changes: Changes) -> None:
         quotas = self.quotas

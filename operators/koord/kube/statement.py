@@ -35,14 +35,14 @@ class Statement:
 
 def render(statement: Statement, present: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Return the status to write; transition times are kept where the status of a condition is."""
-    known = _conditions_of(present)
+    known = conditions_of(present)
     conditions = [_render_condition(c, known.get(c.type), now) for c in statement.conditions]
     return {**statement.fields, **({"conditions": conditions} if conditions else {})}
 
 
 def is_said(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
     """Whether all of a rendered status already stands in ``present``."""
-    known = _conditions_of(present)
+    known = conditions_of(present)
     return all(
         _holds(known.get(condition["type"]), condition)
         for condition in status.get("conditions", ())
@@ -53,7 +53,8 @@ def _holds(present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool
     return present is not None and all(present.get(key) == wanted[key] for key in wanted)
 
 
-def _conditions_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def conditions_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the conditions of a status, by type."""
     conditions: Iterable[Any] = status.get("conditions") or ()
     return {c["type"]: c for c in conditions if isinstance(c, Mapping) and "type" in c}
 

@@ -93,7 +93,8 @@ class StatusWriter:
 
     ``is_busy`` tells whether there is more urgent work for the API server.
     ``has_subresource`` is False only for custom resources whose definition has no ``status``
-    subresource. ``wall_clock`` gives seconds since the epoch.
+    subresource. ``wall_clock`` gives seconds since the epoch. ``observe`` is told how many seconds
+    each request took, whatever came of it.
     """
 
     def __init__(  # noqa: PLR0913 - every one is somebody to work with
@@ -105,6 +106,7 @@ class StatusWriter:
         has_subresource: bool = True,
         is_busy: Callable[[], bool] = lambda: False,
         wall_clock: Callable[[], float] = time.time,
+        observe: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.stats = StatusStats()
         self._client = client
@@ -113,6 +115,7 @@ class StatusWriter:
         self._suffix = "/status" if has_subresource and not form.is_annotated else ""
         self._is_busy = is_busy
         self._wall_clock = wall_clock
+        self._observe = observe
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
         self._pending: dict[str, _Pending] = {}
         """Object uid -> what is to be said about it."""
@@ -191,7 +194,11 @@ class StatusWriter:
         else:
             body["status"] = status
         path = ref.path + self._suffix
-        await self._client.patch(path, body, self._form.media, self._form.params)
+        started = time.monotonic()
+        try:
+            await self._client.patch(path, body, self._form.media, self._form.params)
+        finally:
+            self._observe(time.monotonic() - started)
         self.stats.written += 1
         self._remember(ref.uid, status)
 

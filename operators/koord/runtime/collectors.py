@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
 from koord.kube.evictor import Eviction
@@ -131,6 +132,24 @@ class EvictionCollector(Collector):
         counts = self.counts()
         for outcome in Eviction:
             family.add_metric([outcome], counts.get(outcome, 0))
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HookCollector(Collector):
+    """Failures of hooks."""
+
+    hooks: Hooks
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "koord_quota_hook_failures",
+            "How often a quota hook failed; what it would have checked was let through.",
+            labels=["hook", "operation"],
+        )
+        for (name, operation), failure in sorted(self.hooks.failures.items()):
+            family.add_metric([name, operation], failure.count)
         yield family
 
 

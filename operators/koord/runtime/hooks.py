@@ -4,13 +4,8 @@ One that cannot be loaded keeps nothing from starting; it is logged, and counted
 """
 
 import logging
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Final
-
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
-from typing_extensions import override
 
 from koord.core.quota.hooks import Hooks, QuotaHook
 
@@ -40,21 +35,3 @@ def load_hooks() -> Hooks:
     for name, reason in failed:
         hooks.fail(name, "load", reason)
     return hooks
-
-
-class HookCollector(Collector):
-    """Reads the failures of hooks."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "koord_quota_hook_failures",
-            "How often a quota hook failed; what it would have checked was let through.",
-            labels=["hook", "operation"],
-        )
-        for (name, operation), failure in sorted(self._hooks.failures.items()):
-            family.add_metric([name, operation], failure.count)
-        yield family

@@ -18,6 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.kube.evictor import Eviction
@@ -27,6 +28,7 @@ from koord.runtime.collectors import (
     Auditing,
     EventCollector,
     EvictionCollector,
+    HookCollector,
     PendingCollector,
     QuotaCollector,
     Recording,
@@ -35,10 +37,13 @@ from koord.runtime.collectors import (
     StatusCollector,
     WritingStatus,
 )
-from koord.runtime.hooks import HookCollector
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+_QUOTA_WRITE_BUCKETS = tuple(0.001 * 2**at for at in range(15))
+_QUOTA_BUCKETS = tuple(0.00001 * 2**at for at in range(24))
+"""Those of Koordinator's series."""
 
 
 class Metrics:
@@ -49,6 +54,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._planning = _PlanningSeries(self.registry)
         self._writing = _WritingSeries(self.registry)
+        self._quotas = _QuotaSeries(self.registry)
 
     def observe_cycle(self, seconds: float) -> None:
         """Record how long one plan took."""
@@ -78,6 +84,14 @@ class Metrics:
     def watch_quotas(self, summaries: Callable[[], Iterable[Summary]]) -> None:
         """Ask ``summaries`` at every scrape for the numbers of all quotas."""
         self.registry.register(QuotaCollector(summaries))
+
+    def observe_quota_write(self, seconds: float) -> None:
+        """Record how long one request took that writes the status of a quota."""
+        self._quotas.write.observe(seconds)
+
+    def watch_quota_operations(self, keeper: QuotaKeeper) -> None:
+        """Record how long operations on all quotas take."""
+        keeper.stopwatch = lambda operation: self._quotas.process.labels(operation).time()
 
     def watch_quota_audit(self, audit: Auditing) -> None:
         """Read this audit of quotas at every scrape."""
@@ -114,7 +128,8 @@ class Metrics:
         self.registry.register(StatusCollector(writers))
 
     def watch_hooks(self, hooks: Hooks) -> None:
-        """Read the failures of these hooks at every scrape."""
+        """Record how long these hooks take, and read their failures at every scrape."""
+        hooks.stopwatch = lambda hook, operation: self._quotas.hook.labels(hook, operation).time()
         self.registry.register(HookCollector(hooks))
 
     def watch_events(self, recorder: Recording) -> None:
@@ -155,5 +170,31 @@ class _WritingSeries:
             "koord_bind_latency_seconds",
             "Time from a complete unit to the accepted binding of a pod of it.",
             buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
+
+
+class _QuotaSeries:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.write = Histogram(
+            "scheduler_update_elastic_quota_status_duration_seconds",
+            "Time of one request that writes the status of a quota.",
+            buckets=_QUOTA_WRITE_BUCKETS,
+            registry=registry,
+        )
+        self.process = Histogram(
+            "scheduler_elastic_quota_process_latency",
+            "Seconds that an operation on all quotas takes.",
+            ["operation"],
+            buckets=_QUOTA_BUCKETS,
+            registry=registry,
+        )
+        for operation in ("settle", "solve"):
+            self.process.labels(operation)
+        self.hook = Histogram(
+            "scheduler_elastic_quota_hook_plugin_latency",
+            "Seconds that a hook takes to answer.",
+            ["plugin", "operation"],
+            buckets=_QUOTA_BUCKETS,
             registry=registry,
         )

@@ -96,6 +96,11 @@ class QuotaSettings(_Section):
     delay_evict_time: Seconds = Field(default=120.0, ge=0)
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
 
+    @property
+    def revokes(self) -> bool:
+        """Whether over-use is taken back at all: without shares there is nothing to compare."""
+        return self.monitor_all_quotas and self.enable_runtime_quota
+
 
 class Settings(_Section):
     """All that can be configured; every field has the default that suits one machine.

@@ -144,6 +144,7 @@ class Parts:
             ),
         )
         self.metrics.watch_hooks(hooks)
+        self.metrics.watch_quota_operations(self.reader.state.quotas)
         self._binder = Binder(client, self._pods.form_of, in_flight=settings.bind_concurrency)
         self.placement = self._make_placement() if PLACEMENT in operators else None
         self._pod_group = self._make_pod_group() if POD_GROUP in operators else None
@@ -245,7 +246,7 @@ class Parts:
             is_synced=lambda: not self.reader.unsynced(),
             clock=time.monotonic,
             options=RevokeOptions(
-                is_on=settings.monitor_all_quotas and settings.enable_runtime_quota,
+                is_on=settings.revokes,
                 delay=settings.delay_evict_time,
                 interval=settings.revoke_pod_interval,
             ),
@@ -265,22 +266,26 @@ class Parts:
         return controller
 
     def _make_quota_status(self) -> None:
+        settings = self._settings.elastic_quota
         status = self._make_writer(
             QUOTAS,
             applied_by("koord-quota"),
             lambda ref: self._quotas.status_of(ref.uid),
             yields=True,
+            observe=self.metrics.observe_quota_write,
         )
         annotations = self._make_writer(
             QUOTAS,
             annotated_by("koord-quota-annotations"),
             lambda ref: self._quotas.recorded_on(ref.uid),
             yields=True,
+            observe=self.metrics.observe_quota_write,
         )
         controller = QuotaStatusController(
             state=self.reader.state,
             sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
+            revoke_delay=settings.delay_evict_time if settings.revokes else None,
             is_busy=self._is_binding,
         )
         self.background.append(controller.run)
@@ -352,6 +357,7 @@ class Parts:
         present: Present,
         *,
         yields: bool = False,
+        observe: Callable[[float], None] = lambda _: None,
     ) -> StatusWriter:
         writer = StatusWriter(
             self._client,
@@ -359,6 +365,7 @@ class Parts:
             present,
             has_subresource=resource not in self._without_subresource,
             is_busy=self._is_binding if yields else _is_never_busy,
+            observe=observe,
         )
         self._writers.append((resource, writer))
         self.background.append(writer.run)

@@ -630,8 +630,9 @@ def adapt_status_sync(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_metrics(case: Mapping[str, Any]) -> Fields:
-    summary = make_summary(case)
-    series = measure(summary, case["unschedulableResource"] if case["isTreeRoot"] else {})
+    closed = case["unschedulableResource"] if case["isTreeRoot"] else {}
+    summary = replace(make_summary(case), unschedulable=closed)
+    series = measure(summary)
     return {
         "labels": {
             "name": summary.name,

@@ -5,6 +5,7 @@ ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate`
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from koord.core.gang.book import GangBook
@@ -72,6 +73,8 @@ class QuotaKeeper:
         self._uncounted: dict[str, Exception] = {}
         """Pod -> the defect that keeps it from being counted; it counts as it did before."""
         self._solved = 0
+        self.stopwatch: Callable[[str], AbstractContextManager[object]] = nullcontext
+        """Is entered, with its name, while an operation on all quotas runs: here is no clock."""
 
     def _make_usage(self) -> UsageBook:
         return UsageBook(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)

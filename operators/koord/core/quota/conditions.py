@@ -3,12 +3,13 @@
 A condition lists the resources that it is about, with how much of each. Texts are made elsewhere.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from koord.core.quota.fault import InvalidQuota
+from koord.core.quota.overuse import Overuse
 from koord.core.quota.status import Summary
 from koord.core.units import Amounts
 
@@ -46,12 +47,16 @@ ABSENT: Final[Mapping[QuotaCondition, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One condition. ``amounts`` are resources with how much; ``problem`` says what is wrong."""
+    """One condition. ``amounts`` are resources with how much; ``problem`` says what is wrong.
+
+    ``over`` is what of that is compared with what, of a quota that uses too much.
+    """
 
     kind: QuotaCondition
     holds: bool
     amounts: tuple[tuple[str, int], ...] = ()
     problem: InvalidQuota | None = None
+    over: tuple[Overuse, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -62,9 +67,13 @@ class Finding:
 
 
 def find_conditions(
-    summary: Summary | None, over: Amounts, problem: InvalidQuota | None, *, lends: bool
+    summary: Summary | None, over: Iterable[Overuse], problem: InvalidQuota | None, *, lends: bool
 ) -> tuple[Finding, ...]:
-    """Return every condition of a quota; ``summary`` is None if it is not in force."""
+    """Return every condition of a quota; ``summary`` is None if it is not in force.
+
+    ``over`` is what the quota uses too much of.
+    """
+    excess = tuple(one for one in over if one.quota == summary.name) if summary else ()
     invalid = Finding(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
     if summary is None:
         return (Finding(QuotaCondition.READY, holds=False, problem=problem), invalid)
@@ -78,7 +87,10 @@ def find_conditions(
             {key: used - least.get(key, 0) for key, used in summary.used.items()},
         ),
         _find(QuotaCondition.LENDING, lent),
-        _find(QuotaCondition.OVER_ENTITLEMENT, over),
+        replace(
+            _find(QuotaCondition.OVER_ENTITLEMENT, {one.resource: one.over for one in excess}),
+            over=excess,
+        ),
         _find(
             QuotaCondition.MIN_SCALED,
             {key: low - least.get(key, 0) for key, low in summary.min.items()},

@@ -20,6 +20,7 @@ class QuotaFault(StrEnum):
     NEGATIVE_SHARED_WEIGHT = "NegativeSharedWeight"
     MIN_KEY_NOT_IN_MAX = "MinKeyNotInMax"
     MIN_EXCEEDS_MAX = "MinExceedsMax"
+    INVALID_ANNOTATION = "InvalidAnnotation"
     INVALID_STRICT_KEYS = "InvalidStrictKeys"
     STRICT_KEY_NOT_IN_MAX = "StrictKeyNotInMax"
     MAX_BELOW_USED = "MaxBelowUsed"

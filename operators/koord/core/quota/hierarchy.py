@@ -96,7 +96,8 @@ def check_delete(name: QuotaName, registry: Registry, facts: Facts) -> InvalidQu
 
 def check_own(edit: Edit) -> InvalidQuota | None:
     """Check what a quota must satisfy by itself."""
-    return check_spec(edit.spec, edit.facts.used.get(edit.spec.name, NOTHING))
+    used = _used_below(edit, edit.spec.name) if edit.spec.strict_keys else NOTHING
+    return check_spec(edit.spec, used)
 
 
 def check_is_parent(edit: Edit) -> InvalidQuota | None:
@@ -115,15 +116,15 @@ def check_tree_id(edit: Edit) -> InvalidQuota | None:
     """Keep a quota in one tree for good, that of its parent and of its children."""
     tree, before, parent = edit.spec.tree_id, edit.before, edit.parent
     if before is not None and before.tree_id != tree:
-        return edit.fault(QuotaFault.TREE_ID_CHANGED, text=before.tree_id)
+        return edit.fault(QuotaFault.TREE_ID_CHANGED, key=tree, text=before.tree_id)
     if parent is not None and parent.tree_id != tree:
         return edit.fault(
-            QuotaFault.TREE_ID_MISMATCH_PARENT, other=parent.name, text=parent.tree_id
+            QuotaFault.TREE_ID_MISMATCH_PARENT, key=tree, other=parent.name, text=parent.tree_id
         )
     for child in edit.children:
         if child.tree_id != tree:
             return edit.fault(
-                QuotaFault.TREE_ID_MISMATCH_CHILD, other=child.name, text=child.tree_id
+                QuotaFault.TREE_ID_MISMATCH_CHILD, key=tree, other=child.name, text=child.tree_id
             )
     return None
 
@@ -254,6 +255,12 @@ def _path(registry: Registry, name: QuotaName) -> list[QuotaName]:
         path.append(spec.name)
         spec = registry.get(spec.parent)
     return path
+
+
+def _used_below(edit: Edit, name: QuotaName) -> dict[str, int]:
+    """Return what the pods of a quota use, and those of all quotas below."""
+    below = (_used_below(edit, one.name) for one in edit.registry.children(name))
+    return add_up((edit.facts.used.get(name, NOTHING), *below))
 
 
 def _first_above(amounts: Amounts, limits: Amounts) -> str | None:

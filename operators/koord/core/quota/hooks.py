@@ -6,6 +6,7 @@ found is not known here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -73,6 +74,8 @@ class Hooks:
         self.hooks = dict(sorted((hooks or {}).items()))
         self.failures: dict[tuple[HookName, str], Failure] = {}
         """(hook, operation) -> what went wrong there."""
+        self.stopwatch: Callable[[HookName, str], AbstractContextManager[object]] = _untimed
+        """Is entered while a hook is asked: here is no clock."""
 
     def __bool__(self) -> bool:
         return bool(self.hooks or self.failures)
@@ -138,10 +141,15 @@ class Hooks:
         **named: P.kwargs,
     ) -> T | None:
         try:
-            return call(*given, **named)
+            with self.stopwatch(name, operation):
+                return call(*given, **named)
         except Exception as error:  # noqa: BLE001 - what somebody else's code does wrong is its own
             self.fail(name, operation, error)
             return None
+
+
+def _untimed(*_: str) -> AbstractContextManager[object]:
+    return nullcontext()
 
 
 def _augment(hook: QuotaHook, summary: Summary) -> list[HookCondition]:

@@ -33,7 +33,7 @@ class Profile:
     """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored.
 
     ``is_owner`` says that the quota is deleted with the profile. ``problems`` tell what cannot be
-    read, each with field and value; nothing is made of such a profile.
+    read, each with field and value; what was valid last is in force then, if anything was.
     """
 
     namespace: str
@@ -49,6 +49,8 @@ class Profile:
     is_owner: bool = False
     problems: tuple[str, ...] = ()
     generation: int = 0
+    last_valid: "Profile | None" = field(default=None, compare=False)
+    """What the object's status remembers of settings that were in force, if these are not."""
 
     @property
     def key(self) -> ProfileKey:

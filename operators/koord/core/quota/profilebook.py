@@ -1,5 +1,7 @@
 """Profiles and the nodes that they select, kept up as both change.
 
+What is written is in force if it can be read; if not, what was valid last stays in force.
+
 A node is looked at when it changes, not whenever a quota is made: selecting among all nodes anew
 for every one that comes would cost their product.
 """
@@ -26,6 +28,7 @@ class ProfileBook:
 
     def __init__(self) -> None:
         self._profiles: dict[ProfileKey, Profile] = {}
+        self._in_force: dict[ProfileKey, Profile] = {}
         self._nodes: dict[str, Node] = {}
         self._selected: dict[ProfileKey, set[str]] = {}
         self._claims: dict[str, frozenset[ProfileKey]] = {}
@@ -39,6 +42,10 @@ class ProfileBook:
     def get(self, key: ProfileKey) -> Profile | None:
         """Return a profile as written."""
         return self._profiles.get(key)
+
+    def in_force(self, key: ProfileKey) -> Profile | None:
+        """Return what is in force of a profile: as written, or as it was valid last."""
+        return self._in_force.get(key)
 
     def version(self, key: ProfileKey) -> int:
         """Grows whenever the nodes of a profile change, or those that it shares with others."""
@@ -55,7 +62,11 @@ class ProfileBook:
         if before == profile:
             return
         self._touch(profile.key)
-        if before is None or before.selector != profile.selector:
+        old = self._in_force.pop(profile.key, None)
+        new = _choose(profile, old)
+        if new is not None:
+            self._in_force[profile.key] = new
+        if (old and old.selector) != (new and new.selector):
             for node in self._nodes.values():
                 self._claim(node)
 
@@ -63,6 +74,7 @@ class ProfileBook:
         """Forget a profile that is gone."""
         if self._profiles.pop(key, None) is None:
             return
+        self._in_force.pop(key, None)
         for name in sorted(self._selected.pop(key, ())):
             self._set_claims(name, self._claims[name] - {key})
         self._made.pop(key, None)
@@ -87,10 +99,10 @@ class ProfileBook:
             self._set_claims(name, frozenset())
 
     def make(self, key: ProfileKey) -> GeneratedQuota:
-        """Return the quota that a known profile stands for now."""
+        """Return the quota that a profile in force stands for now."""
         made = self._made.get(key)
         if made is None:
-            profile = self._profiles[key]
+            profile = self._in_force[key]
             nodes = (self._nodes[name] for name in self._selected.get(key, ()))
             made = self._made[key] = make_root_quota(profile, nodes)
         return made
@@ -106,12 +118,12 @@ class ProfileBook:
         return Overlap(tuple(sorted(shared)), tuple(sorted(others)))
 
     def rivals(self, name: QuotaName, key: ProfileKey) -> list[Profile]:
-        """Return the other profiles that make a quota of a name."""
-        return [one for one in self._profiles.values() if one.quota_name == name and one.key != key]
+        """Return the other profiles in force that make a quota of a name."""
+        return [one for one in self._in_force.values() if one.quota_name == name and one.key != key]
 
     def _claim(self, node: Node) -> None:
         claims = frozenset(
-            key for key, one in self._profiles.items() if is_selected(node.labels, one.selector)
+            key for key, one in self._in_force.items() if is_selected(node.labels, one.selector)
         )
         self._set_claims(node.name, claims)
 
@@ -134,3 +146,10 @@ class ProfileBook:
         if key in self._profiles:
             self._made.pop(key, None)
             self._versions[key] = self._versions.get(key, 0) + 1
+
+
+def _choose(profile: Profile, before: Profile | None) -> Profile | None:
+    """Return what is to be in force of a profile, given what is."""
+    if not profile.problems:
+        return profile
+    return before if before is not None and before.uid == profile.uid else profile.last_valid

@@ -15,7 +15,8 @@ from koord.core.units import Amounts
 class Facts:
     """What is known of the pods of quotas where a rule asks for it.
 
-    ``labels`` are the quotas that pods name, ``namespaces`` those that have pods.
+    ``labels`` are the quotas that pods name, ``namespaces`` those that have pods,
+    ``used`` is what the own pods of each quota use.
     """
 
     labels: Collection[QuotaName] = ()

@@ -40,6 +40,8 @@ class Summary:
     demand: Amounts = field(default_factory=dict)
     unmanaged: Amounts = field(default_factory=dict)
     """What pods of the quota itself use that somebody else placed."""
+    unschedulable: Amounts = field(default_factory=dict)
+    """On the root of a tree: the part of its capacity that is on nodes that take no pods."""
 
     def guarantee(self) -> dict[str, int]:
         """Return what is left of min where there is less to share out than is guaranteed in all."""
@@ -68,6 +70,7 @@ MEASURED: Final[Mapping[str, str]] = {
     "min": "min",
     "max": "max",
     "sharedWeight": "weight",
+    "unschedulable-resource": "unschedulable",
 }
 """Name of the metric field -> field of the summary."""
 
@@ -98,6 +101,7 @@ def summarise(ledger: Ledger, name: QuotaName) -> Summary:
         submitted=usage.submitted,
         demand=usage.demand,
         unmanaged=usage.foreign_used,
+        unschedulable=spec.unschedulable if spec.is_tree_root else NOTHING,
     )
 
 
@@ -118,14 +122,13 @@ def are_same(one: Mapping[str, Amounts], other: Mapping[str, Amounts]) -> bool:
     )
 
 
-def measure(summary: Summary, unschedulable: Amounts = NOTHING) -> dict[tuple[str, str], int]:
+def measure(summary: Summary) -> dict[tuple[str, str], int]:
     """Return the metric of a quota: (field, resource) -> amount in canonical units."""
-    series = {
+    return {
         (name, key): amount
         for name, attribute in MEASURED.items()
         for key, amount in getattr(summary, attribute).items()
     }
-    return series | {("unschedulable-resource", key): n for key, n in unschedulable.items()}
 
 
 def is_same(one: Amounts, other: Amounts) -> bool:

@@ -65,6 +65,11 @@ def _check_strict_keys(spec: QuotaSpec, used: Amounts) -> InvalidQuota | None:
     return None
 
 
+def _check_annotations(spec: QuotaSpec, _: Amounts) -> InvalidQuota | None:
+    name = next((name for name, _ in spec.unreadable), "")
+    return _unreadable(spec, name, QuotaFault.INVALID_ANNOTATION)
+
+
 def _negative(spec: QuotaSpec, amounts: Amounts, fault: QuotaFault) -> InvalidQuota | None:
     key = next((key for key, amount in sorted(amounts.items()) if amount < 0), None)
     return None if key is None else InvalidQuota(fault, spec.name, key=key, value=amounts[key])
@@ -82,4 +87,5 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _check_weight,
     _check_min_within_max,
     _check_strict_keys,
+    _check_annotations,
 )

@@ -41,6 +41,7 @@ def encode_kept(spec: QuotaSpec) -> dict[str, Any]:
     annotations = {
         keys.SHARED_WEIGHT: encode_amounts(spec.weight or {}),
         keys.TOTAL_RESOURCE: encode_amounts(spec.total),
+        keys.UNSCHEDULABLE_RESOURCE: encode_amounts(spec.unschedulable),
         keys.ADMISSION: encode_amounts(spec.admission or {}),
         keys.NAMESPACES: msgspec.json.encode(spec.namespaces).decode(),
         keys.MAX_STRICT_CHECK_RESOURCE_KEYS: msgspec.json.encode(spec.strict_keys).decode(),

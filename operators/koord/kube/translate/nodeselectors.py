@@ -22,7 +22,12 @@ def translate_selector(selector: NodeSelector) -> tuple[Requirement, ...]:
 
 def encode_selector(selector: tuple[Requirement, ...]) -> str:
     """Return a selector as it stands in an annotation."""
-    return msgspec.json.encode({"matchExpressions": [_make(one) for one in selector]}).decode()
+    return msgspec.json.encode(make_selector(selector)).decode()
+
+
+def make_selector(selector: tuple[Requirement, ...]) -> dict[str, Any]:
+    """Return a selector as users write it."""
+    return {"matchExpressions": [_make(one) for one in selector]}
 
 
 def _make(requirement: Requirement) -> dict[str, Any]:

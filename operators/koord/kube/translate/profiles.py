@@ -5,6 +5,7 @@ take is told of the object; a profile of which nothing can be read still has its
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +23,7 @@ from koord.api.quotaprofile import (
     find_policy_problems,
 )
 from koord.core.quota.profile import DEFAULT_KEYS, Profile
+from koord.kube.translate.keptprofile import decode_kept_profile
 from koord.kube.translate.nodeselectors import translate_selector
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import ObjectMeta, WireQuotaProfile
@@ -34,9 +36,14 @@ class ProfileTranslator(SeenStatuses):
     """Translates profiles, and keeps what stands in their status for those who write it."""
 
     def translate(self, wire: WireQuotaProfile) -> Profile:
-        """Return the core's view of a profile."""
-        self._see(wire.metadata.uid, wire.status)
-        return translate_profile(wire.metadata, bytes(wire.spec))
+        """Return the core's view of a profile, and of what its status keeps."""
+        status = self._see(wire.metadata.uid, wire.status)
+        profile = translate_profile(wire.metadata, bytes(wire.spec))
+        kept = decode_kept_profile(wire.metadata, status) if profile.problems else None
+        if kept is None:
+            return profile
+        last_valid = translate_profile(*kept)
+        return profile if last_valid.problems else replace(profile, last_valid=last_valid)
 
 
 def translate_profile(meta: ObjectMeta, raw: bytes) -> Profile:

@@ -36,6 +36,9 @@ from koord.kube.translate.nodeselectors import translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
+SHOWN: Final = 256
+"""Of a text that cannot be read so much is kept: it ends up in conditions, which have a limit."""
+
 _NOTHING: Final[Mapping[str, str]] = {}
 _OLD_NAMES: Final = {
     "koordinator.sh/batch-cpu": "kubernetes.io/batch-cpu",
@@ -121,7 +124,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         is_forced=labels.get(keys.ALLOW_FORCE_UPDATE) == "true",
         total=_read_amounts(TOTAL_RESOURCE, annotations, unreadable) or {},
         unschedulable=_read_amounts(UNSCHEDULABLE_RESOURCE, annotations, unreadable) or {},
-        selector=_read_selector(annotations),
+        selector=_read_selector(annotations, unreadable),
         namespaces=_read_names(QUOTA_NAMESPACES, annotations, unreadable),
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
@@ -160,9 +163,14 @@ def _read_amounts(
     return {_rename(name): _count(name, quantity) for name, quantity in found.items()}
 
 
-def _read_selector(annotations: Mapping[str, str]) -> LabelSelector:
+def _read_selector(
+    annotations: Mapping[str, str], unreadable: list[tuple[str, str]]
+) -> LabelSelector:
     found = NODE_SELECTOR.read(annotations)
-    return None if found is None or isinstance(found, Invalid) else translate_selector(found)
+    if isinstance(found, Invalid):
+        unreadable.append(_name(NODE_SELECTOR.key, annotations))
+        return None
+    return None if found is None else translate_selector(found)
 
 
 def _read_names(
@@ -178,4 +186,5 @@ def _read_names(
 
 
 def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
-    return key.removeprefix(keys.PREFIX), annotations[key]
+    text = annotations[key]
+    return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
