@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
-from koord.core.gang.model import Phase, PodGroup
+from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.nested import ROOT, Nest, SubGroup
 from koord.core.gather import NODE_LAYER, TopologyWish
 from koord.core.state import ClusterState
@@ -120,15 +121,27 @@ def test_members_on_nodes_that_are_not_well_are_told() -> None:
     assert look().reason == "AtStrength"
 
 
-def test_a_gang_that_has_lost_all_of_its_members_is_told_in_time() -> None:
-    """Groups that nobody has joined yet can wait; what was said of members must not stand on."""
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
+def test_a_gang_without_members_is_told_in_time_if_something_was_said_of_it(phase: Phase) -> None:
+    """New groups can wait for their pods; what was said must not stand on."""
     scene = Scene()
     scene.pass_time(LONGEST_SECONDS)
-    group = make_pod_group(A, 5).group(A, B).phase(Phase.RUNNING).build()
+    group = make_pod_group(A, 5).group(A, B).phase(phase).build()
     scene.state.upsert_pod_group(group)
     scene.pass_time(LONGEST_SECONDS)
     scene.state.remove_pod("uid-default-a-0")
     assert A in scene.pass_time(LONGEST_SECONDS)
+    odd = make_pod_group(A, 5)._set_spec(bad_values=(BadValue("k", "v", "default", "is odd"),))
+    scene.state.upsert_pod_group(odd.phase(phase).build())
+    assert A in scene.pass_time(LONGEST_SECONDS)
+
+
+def test_a_new_group_is_not_told_of_before_its_pods_have_had_time_to_come() -> None:
+    scene = Scene()
+    scene.pass_time(LONGEST_SECONDS)
+    scene.state.upsert_pod_group(make_pod_group("default/c", 5).build())
+    assert scene.pass_time(LONGEST_SECONDS) == []
+    assert scene.pass_time(2 * LONGEST_SECONDS) == ["default/c"]
 
 
 def observe_spec(nest: Nest | None, sub_group: str = "") -> Condition:

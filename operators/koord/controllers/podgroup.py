@@ -44,7 +44,6 @@ _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _NO_PAUSE = Pause(0.0, 0.0)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
 """Nobody waits in a new group without pods; mostly they are about to come."""
-_NEW = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING})
 SAY_AGAIN_AFTER_SECONDS = 10.0
 """What differs in its wording only is written again after this long: where hundreds of gangs start
 together, the messages of all of them count the members of all of them."""
@@ -143,10 +142,10 @@ class PodGroupController:
             due.put_off(now)
 
     def _is_new(self, gang: GangKey) -> bool:
-        """Whether no pod has joined yet: nothing can be said that is not so any more."""
+        """Whether no pod has joined and nothing was said: so nothing stands that is not so."""
         pod_group = self.state.book.pod_group(gang)
         is_empty = not self.state.book.members(gang)
-        return is_empty and (pod_group is None or pod_group.phase in _NEW)
+        return is_empty and (pod_group is None or pod_group.phase is Phase.UNSET)
 
     def _flush(self) -> None:
         now = self.clock()
