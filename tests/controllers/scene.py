@@ -10,10 +10,11 @@ from dataclasses import replace
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
-from koord.core.gang.model import GangKey
+from koord.core.gang.model import GangKey, PodGroup
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction
 from koord.kube.outcomes import Done, Outcome
@@ -30,7 +31,8 @@ class Writer:
         self.answers: dict[str, Outcome] = {}
         self.is_late = False
         self.bound: dict[str, str] = {}
-        self.evicted: dict[str, str] = {}
+        self.evicted: list[str] = []
+        self.protected: set[str] = set()
         self.writes: Counter[str] = Counter()
         self._state = state
 
@@ -43,11 +45,14 @@ class Writer:
             self._state.upsert_pod(replace(pod, recorded=plan, is_gated=False))
         return answer
 
-    async def remove(self, pod: Pod, reason: str, _: str) -> Eviction:
+    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
+        return not self.protected & {pod.name for pod in pods}
+
+    async def evict(self, pod: Pod) -> Eviction:
         self.writes[pod.name] += 1
         if pod.name in self.answers:
             return Eviction.REFUSED
-        self.evicted[pod.name] = reason
+        self.evicted.append(pod.name)
         self._state.remove_pod(pod.uid)
         return Eviction.EVICTED
 
@@ -66,6 +71,17 @@ class Observer:
 
     def __getattr__(self, _: str) -> Callable[..., None]:
         return lambda *_, **__: None
+
+
+class Announcer:
+    """Notes the reasons of events."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def announce_event(self, _: PodGroup, reason: Reason, note: str) -> None:
+        assert note
+        self.told.append(str(reason.code))
 
 
 class Reporter:
@@ -88,6 +104,7 @@ class Scene:
     def __init__(self) -> None:
         self.state = ClusterState()
         self.writer = Writer(self.state)
+        self.announcer = Announcer()
         self.is_synced = True
         self.noted: set[GangKey] = set()
         self.operator = PlacementController(
@@ -96,7 +113,7 @@ class Scene:
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),
-            restarts=GangRestarts(self.state, self.writer, Observer(), time.monotonic),
+            restarts=GangRestarts(self.state, self.writer, self.announcer, time.monotonic),
             is_synced=lambda: self.is_synced,
             clock=time.monotonic,
             wall_clock=time.time,

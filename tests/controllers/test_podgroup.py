@@ -1,13 +1,19 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
-from koord.core.gang.model import PodGroup
+from koord.core.gang.model import BadValue, Phase, PodGroup
+from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.gather import NODE_LAYER, TopologyWish
 from koord.core.state import ClusterState
+from koord.core.topology.book import Topology
+from koord.core.topology.layers import Layer
 from koord.kube.statement import Condition
 
 if TYPE_CHECKING:
@@ -113,3 +119,63 @@ def test_members_on_nodes_that_are_not_well_are_told() -> None:
     assert "(n)" in look().message
     state.upsert_node(make_node("n").build())
     assert look().reason == "AtStrength"
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
+def test_a_gang_without_members_is_told_in_time_if_something_was_said_of_it(phase: Phase) -> None:
+    """New groups can wait for their pods; what was said must not stand on."""
+    scene = Scene()
+    scene.pass_time(LONGEST_SECONDS)
+    group = make_pod_group(A, 5).group(A, B).phase(phase).build()
+    scene.state.upsert_pod_group(group)
+    scene.pass_time(LONGEST_SECONDS)
+    scene.state.remove_pod("uid-default-a-0")
+    assert A in scene.pass_time(LONGEST_SECONDS)
+    odd = make_pod_group(A, 5)._set_spec(bad_values=(BadValue("k", "v", "default", "is odd"),))
+    scene.state.upsert_pod_group(odd.phase(phase).build())
+    assert A in scene.pass_time(LONGEST_SECONDS)
+
+
+def test_a_new_group_is_not_told_of_before_its_pods_have_had_time_to_come() -> None:
+    scene = Scene()
+    scene.pass_time(LONGEST_SECONDS)
+    scene.state.upsert_pod_group(make_pod_group("default/c", 5).build())
+    assert scene.pass_time(LONGEST_SECONDS) == []
+    assert scene.pass_time(2 * LONGEST_SECONDS) == ["default/c"]
+
+
+def observe_spec(nest: Nest | None, sub_group: str = "") -> Condition:
+    """Return what is said of the settings of a gang with one member."""
+    said: list[Condition] = []
+
+    class Sink:
+        def write_status(
+            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        ) -> None:
+            assert fields
+            said.extend(one for one in conditions if one.type == "SpecValid")
+
+    state = ClusterState()
+    state.upsert_topology(Topology("default", (Layer(NODE_LAYER, ""),)))
+    group = make_pod_group(A, 1).topology(TopologyWish(())).build()
+    state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
+    PodGroupController(state, Sink(), lambda: 0.0, lambda: 0.0)._observe(A)
+    (spec_valid,) = said
+    return spec_valid
+
+
+def test_layers_of_sub_groups_that_the_network_does_not_have_are_named() -> None:
+    found = observe_spec(Nest(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)), "g")
+    assert (found.status, found.reason) == (False, "UnknownLayer")
+    assert "Rack" in found.message
+
+
+def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> None:
+    nest = Nest(SubGroup(ROOT), (SubGroup("g", 1),))
+    assert observe_spec(nest, "g").status
+    assert observe_spec(nest).status, "who names none belongs to the gang itself"
+    for one in (nest, None):
+        found = observe_spec(one, "h")
+        assert (found.status, found.reason) == (False, "InvalidAnnotation")
+        assert 'sub-group "h"' in found.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group
@@ -9,6 +10,7 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import restart
 from koord.core.gang.model import OnBindFailure, OnMemberFailure
+from koord.core.pods import RecordedPlan
 from koord.kube.outcomes import Refused
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from koord.core.pods import Pod
 
 A = "default/a"
+PLAN = RecordedPlan("n", "p", A, 3, 3)
 
 
 def member(name: str, node: str = "n") -> Pod:
@@ -39,7 +42,8 @@ async def test_survivors_are_evicted_and_the_gang_starts_anew() -> None:
         await scene.settle()
         assert not scene.writer.evicted
         scene.remove("a-1")
-        assert await scene.eventually(lambda: scene.writer.evicted == {"a-0": "RestartingGang"})
+        assert await scene.eventually(lambda: scene.writer.evicted == ["a-0"])
+        assert scene.announcer.told == ["RestartingGang"]
         scene.add(make_pod("a-2").gang(A).build(), make_pod("a-3").gang(A).build())
         assert await scene.eventually(lambda: scene.writer.bound.keys() == {"a-2", "a-3"})
 
@@ -53,6 +57,26 @@ async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.M
         assert await scene.eventually(lambda: scene.writer.writes["a-0"] > 1)
         scene.writer.answers.clear()
         assert await scene.eventually(lambda: "a-0" in scene.writer.evicted)
+
+
+async def test_what_a_budget_protects_stays_whole_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restart, "AGAIN_SECONDS", 0.01)
+    scene = make_scene()
+    scene.state.upsert_pod_group(
+        make_pod_group(A, 3).on_member_failure(OnMemberFailure.RESTART_GANG).build()
+    )
+    scene.writer.protected = {"a-1"}
+    scene.add(*(replace(member(f"a-{at}"), recorded=PLAN) for at in range(2)))
+    async with scene.running():
+        assert await scene.eventually(lambda: bool(scene.announcer.told))
+        await scene.settle()
+        assert scene.announcer.told == ["RestartProtected"]
+        assert not scene.writer.evicted
+        scene.writer.protected = set()
+        assert await scene.eventually(lambda: len(scene.writer.evicted) == 2)
+        assert scene.announcer.told == ["RestartProtected", "RestartingGang"]
 
 
 async def test_nobody_is_evicted_before_all_is_known() -> None:
@@ -73,4 +97,4 @@ async def test_a_start_that_was_cut_off_is_given_the_wait_time() -> None:
     async with scene.running():
         await scene.settle()
         assert not scene.writer.evicted
-        assert await scene.eventually(lambda: scene.writer.evicted.keys() == {"a-0", "a-1"})
+        assert await scene.eventually(lambda: {"a-0", "a-1"} == set(scene.writer.evicted))

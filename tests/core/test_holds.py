@@ -194,6 +194,17 @@ def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
     assert {refusal.unit for refusal in outcome.refusals} == {A}
 
 
+def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> None:
+    """Else whoever comes after it in the same cycle sleeps, and nothing that happens wakes it."""
+    scene = Scene(1, gang_pods("a", 2, A), [make_non_strict(A, 2)])
+    scene.plan(*scene.units(A))
+    assert scene.holds.kept_for() == {A: 1}
+    for name in ("n1", "n2"):
+        scene.state.upsert_node(make_node(name).gpu(8).build())
+    outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
+    assert placed(outcome).keys() == {"a-0", "a-1", "single"}
+
+
 def test_what_is_kept_for_a_non_strict_gang_gives_way_to_what_fits_whole() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))

@@ -276,6 +276,22 @@ def test_sub_groups_that_make_no_tree_are_named_and_left_out(
     assert found.settings.sub_groups is None
 
 
+@pytest.mark.parametrize(
+    ("text", "asker"),
+    [
+        ('{"minSubGroups": 2, "groups": [{"name": "a"}]}', "the gang"),
+        ('{"groups": [{"name": "a", "minSubGroups": 2}, {"name": "b", "parent": "a"}]}', '"a"'),
+    ],
+)
+def test_more_sub_groups_than_there_are_cannot_be_asked_for(text: str, asker: str) -> None:
+    found = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", own.SUB_GROUPS: text})
+    assert found is not None
+    assert found.settings is not None
+    assert found.settings.sub_groups is not None, "the list stays in force, and all are needed"
+    assert [(bad.key, bad.in_force) for bad in found.bad] == [(own.SUB_GROUPS, "1")]
+    assert f"{asker} asks for 2" in found.bad[0].problem
+
+
 @pytest.mark.parametrize("policy", ["once-satisfied", "only-waiting", "waiting-and-running"])
 def test_what_becomes_of_a_gang_depends_on_its_match_policy_if_nothing_is_written(
     policy: str,

@@ -49,7 +49,6 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
     ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
     "the log calls that a patch",
-    ("", "pods", "delete"): "restarts gangs that lost members and ask for it",
     ("scheduling.k8s.io", "podgroups", "list"): "this server has no PodGroups of its own",
     ("scheduling.k8s.io", "podgroups", "watch"): "the same",
 }

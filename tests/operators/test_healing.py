@@ -1,7 +1,7 @@
 """Started gangs that lose members: nobody else gets the room before the replacement has it."""
 
 import pytest
-from tests.operators.conftest import Cluster
+from tests.operators.conftest import GROUP_LABEL, Cluster
 
 pytestmark = pytest.mark.sandbox
 
@@ -95,11 +95,35 @@ def test_a_gang_that_asks_for_it_is_evicted_whole_and_starts_anew(cluster: Clust
     cluster.wait_bound("a-0", "a-1")
     cluster.delete_pod("a-1")
     cluster.wait_for(lambda: not cluster.pods(), "the survivor goes too")
-    assert ("delete", "pods", "", "a-0") in cluster.writes()
+    assert ("create", "pods", "eviction", "a-0") in cluster.writes()
     cluster.pod("a-2", group="a")
     cluster.wait_for(lambda: cluster.pod_reason("a-2") == "MissingMembers", "it gathers anew")
     cluster.pod("a-3", group="a")
     cluster.wait_bound("a-2", "a-3")
+
+
+def test_a_gang_that_is_to_start_anew_goes_whole_or_stays_whole(cluster: Cluster) -> None:
+    """A budget that lets one of two go keeps both, until it lets both go."""
+    cluster.add_nodes(3)
+    path = f"/apis/policy/v1/namespaces/{cluster.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {GROUP_LABEL: "a"}}}
+    cluster.box.client.create(path, {"metadata": {"name": "budget"}, "spec": spec})
+    cluster.pod_group("a", 3, **{"gang.scheduling.koordinator.sh/match-policy": "only-waiting"})
+    for at in range(3):
+        cluster.pod(f"a-{at}", group="a")
+    cluster.wait_for(lambda: cluster.running("a") == 3, "it runs")
+    cluster.delete_pod("a-2")
+    events = f"/apis/events.k8s.io/v1/namespaces/{cluster.namespace}/events"
+
+    def reasons() -> set[str]:
+        return {one["reason"] for one in cluster.box.client.get(events)["items"]}
+
+    cluster.wait_for(lambda: "RestartProtected" in reasons(), "it is told")
+    assert set(cluster.pods()) == {"a-0", "a-1"}
+    assert not any(one[2] == "eviction" for one in cluster.writes())
+    cluster.box.client.patch(f"{path}/budget", {"spec": {"minAvailable": 0}})
+    cluster.wait_for(lambda: not cluster.pods(), "both go")
+    cluster.wait_for(lambda: "RestartingGang" in reasons(), "that is told, too")
 
 
 def test_losses_that_are_ignored_keep_no_room(cluster: Cluster) -> None:

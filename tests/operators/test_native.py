@@ -33,12 +33,12 @@ def native(native_box: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
     assert running.stop() == 0
 
 
-def create_group(cluster: Cluster, name: str, count: int) -> dict[str, Any]:
+def create_group(cluster: Cluster, name: str, count: int, **spec: Any) -> dict[str, Any]:
     body = {
         "apiVersion": "scheduling.k8s.io/v1alpha2",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": cluster.namespace},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
     }
     return cluster.box.client.create(f"{PATH}/namespaces/{cluster.namespace}/podgroups", body)
 
@@ -63,6 +63,31 @@ def test_members_of_a_native_pod_group_start_together(native: Cluster) -> None:
         if one.namespace == native.namespace
     }
     assert "podgroups" not in written, "what others own is read and never written"
+
+
+@pytest.mark.sandbox
+def test_a_workload_is_a_template_that_no_pod_names(native: Cluster) -> None:
+    """What pods name is a PodGroup; should that change with a new server, this is to be known."""
+    schemas = native.box.client.get("/openapi/v3/api/v1")["components"]["schemas"]
+    fields = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert "schedulingGroup" in fields
+    assert "workloadRef" not in fields
+    template = {"name": "workers", "schedulingPolicy": {"gang": {"minCount": 2}}}
+    body = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "Workload",
+        "metadata": {"name": "job", "namespace": native.namespace},
+        "spec": {"podGroupTemplates": [template]},
+    }
+    native.box.client.create(f"{PATH}/namespaces/{native.namespace}/workloads", body)
+    made_from = {"workloadName": "job", "podGroupTemplateName": "workers"}
+    create_group(native, "job-0", 2, podGroupTemplateRef={"workload": made_from})
+    native.add_nodes(2)
+    group = {"schedulingGroup": {"podGroupName": "job-0"}}
+    native.pod("w-0", **group)
+    native.wait_for(lambda: native.pod_reason("w-0") == "MissingMembers", "it waits")
+    native.pod("w-1", **group)
+    native.wait_bound("w-0", "w-1")
 
 
 @pytest.mark.sandbox

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -144,8 +145,9 @@ def test_a_gang_goes_only_when_its_budget_lets_all_of_it_go(scene: Scene) -> Non
     scene.wait_running("g-0", "g-1")
     scene.protect(1, **{GROUP_LABEL: "g"})
     scene.pod("mine", "b")
-    scene.cluster.wait_for(lambda: len(scene.evictions()) >= 2, "it was tried")
+    time.sleep(5)  # it has been tried by then, more than once
     assert {"g-0", "g-1"} <= set(scene.cluster.bound())
+    assert not scene.evictions(), "not even asked of the server, since together they may not go"
     scene.cluster.box.client.delete(f"{scene.budgets}/budget")
     scene.cluster.wait_bound("mine")
     scene.wait_left("mine")

@@ -7,6 +7,7 @@ is decided elsewhere; this module knows no pod and no PodGroup.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -331,7 +332,11 @@ class _Reader:
         problem = "" if found is None else _find_fault(found)
         if problem:
             self._report(own.SUB_GROUPS, self._annotations[own.SUB_GROUPS], problem, "none")
-        return None if problem else found
+            return None
+        if found is not None and (excess := _find_excess(found)):
+            problem, all_of_them = excess
+            self._report(own.SUB_GROUPS, self._annotations[own.SUB_GROUPS], problem, all_of_them)
+        return found
 
     def _read(self, annotation: JsonAnnotation[T]) -> T | None:
         found = annotation.read(self._annotations)
@@ -360,6 +365,18 @@ def _find_fault(found: SubGroups) -> str:
     stray = next((name for name in names if name not in reached), "")
     problem = f"has more than {MAX_LEVELS} parents above it, or they lead in a circle"
     return f'"{stray}" {problem}' if stray else ""
+
+
+def _find_excess(found: SubGroups) -> tuple[str, str] | None:
+    """Say who asks for more complete sub-groups than are right below, and how many those are."""
+    below = Counter(one.parent for one in found.groups)
+    asked = {"": found.min_sub_groups, **{one.name: one.min_sub_groups for one in found.groups}}
+    for name, count in asked.items():
+        if count is not None and count > below[name]:
+            asker = f'"{name}"' if name else "the gang"
+            problem = f"{asker} asks for {count} complete sub-groups, and right below are fewer"
+            return problem, str(below[name])
+    return None
 
 
 def _when_a_member_fails(match_policy: str) -> str:

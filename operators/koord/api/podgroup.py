@@ -125,7 +125,7 @@ class PodGroupStatus(Model):
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """QuorumReached, SpecValid, QuotaReserved, Placed, Preempting, Bound, Degraded and Timeout."""
+    """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout."""
     members: GroupMembers | None = None
     """How many members are where on their way."""
     placement: GroupPlacement | None = None

@@ -28,7 +28,9 @@ from koord.core.reasons import (
     NoDomainFits,
     PinnedNodeUnfit,
     Planned,
+    QuotaExceeded,
     Reason,
+    SubmissionExceeded,
 )
 from koord.core.topology.book import Topology
 from koord.core.units import Amounts
@@ -52,6 +54,8 @@ PLACING: Final = "Placing"
 REVOKING: Final = "Revoking"
 """The same, where pods are evicted because their quota uses too much."""
 
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""The reason of a gang that a quota keeps waiting; which limit it is stands in ``Placed``."""
 _CAPACITY_REASONS = (InsufficientNodes, NoDomainFits, NeedsKubeScheduler, PinnedNodeUnfit)
 """What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
 
@@ -80,13 +84,15 @@ class PlacementAnnouncer:
         self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
 
     def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
-        """Set ``Placed=False`` on a PodGroup, and ``Bound=False`` if that is what failed."""
-        types = [ConditionType.PLACED]
+        """Set ``Placed=False`` on a PodGroup, and False what else it is that failed."""
+        said = {ConditionType.PLACED: str(reason.code)}
         if isinstance(reason, BindFailed):
-            types.append(ConditionType.BOUND)
+            said[ConditionType.BOUND] = str(reason.code)
+        elif isinstance(reason, (QuotaExceeded, SubmissionExceeded)):
+            said[ConditionType.QUOTA_RESERVED] = QUOTA_EXCEEDED
         conditions = (
-            Condition(kind, False, str(reason.code), render(reason), pod_group.generation)
-            for kind in types
+            Condition(kind, False, code, render(reason), pod_group.generation)
+            for kind, code in said.items()
         )
         fields: dict[str, Any] = {"attempts": attempts.count}
         if attempts.last:

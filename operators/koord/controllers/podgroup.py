@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from koord.api.parse import Problem
+from koord.api.keys import own
+from koord.api.parse import Problem, cut
 from koord.api.podgroup import PodGroup as PodGroupResource
 from koord.controllers.accepted import INVALID, Verdict, judge
 from koord.controllers.debounce import Due, Pause
 from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
 from koord.core.reasons import (
     InconsistentGroup,
+    InvalidAnnotation,
     MemberOnFailedNode,
     Reason,
     ReasonCode,
@@ -41,7 +43,7 @@ LONGEST_SECONDS = 1.5
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
 _NO_PAUSE = Pause(0.0, 0.0)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
-"""Nobody waits in a group without pods; mostly they are about to come."""
+"""Nobody waits in a new group without pods; mostly they are about to come."""
 SAY_AGAIN_AFTER_SECONDS = 10.0
 """What differs in its wording only is written again after this long: where hundreds of gangs start
 together, the messages of all of them count the members of all of them."""
@@ -133,11 +135,17 @@ class PodGroupController:
     def _touch(self, gangs: set[GangKey]) -> None:
         now = self.clock()
         for gang in gangs:
-            pause = _PAUSE if self.state.book.members(gang) else _PAUSE_WHILE_EMPTY
+            pause = _PAUSE_WHILE_EMPTY if self._is_new(gang) else _PAUSE
             due = self._due.get(gang)
             if due is None or due.pause is not pause:
                 due = self._due[gang] = Due(now, pause)
             due.put_off(now)
+
+    def _is_new(self, gang: GangKey) -> bool:
+        """Whether no pod has joined and nothing was said: so nothing stands that is not so."""
+        pod_group = self.state.book.pod_group(gang)
+        is_empty = not self.state.book.members(gang)
+        return is_empty and (pod_group is None or pod_group.phase is Phase.UNSET)
 
     def _flush(self) -> None:
         now = self.clock()
@@ -168,7 +176,9 @@ class PodGroupController:
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
         conditions = _add_doubts(
-            _conditions(status, self._problems.get(gang, ()), self._unknown(gang)),
+            _conditions(
+                status, self._problems.get(gang, ()), self._unknown(gang) or self._strays(gang)
+            ),
             self._on_failed_nodes(gang),
         )
         fields = _fields(status) | self._placement(gang, status)
@@ -205,16 +215,28 @@ class PodGroupController:
         return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
     def _unknown(self, gang: GangKey) -> UnknownLayer | None:
-        """Return layers that the gang names and its topology does not have; they have no effect."""
+        """Return layers that the gang names and its topology does not have."""
         spec = self.state.book.spec(gang)
         if spec is None or spec.topology is None:
             return None
         tree = self.state.topologies.tree(spec.topology.topology)
         named = {one.layer for one in spec.topology.layers}
+        if spec.nest is not None:
+            named |= {one.layer for one in spec.nest.groups if one.layer}
         if tree is None or named <= set(tree.layers):
             return None
         unknown = tuple(sorted(named - set(tree.layers)))
         return UnknownLayer(spec.topology.topology, unknown, tree.layers[1:])
+
+    def _strays(self, gang: GangKey) -> InvalidAnnotation | None:
+        """Return sub-groups that members name and the gang does not list."""
+        spec = self.state.book.spec(gang)
+        listed = spec.nest.by_name if spec is not None and spec.nest is not None else ()
+        named = {pod.sub_group for pod in self.state.book.members(gang).values()} - {"", *listed}
+        problem = f"is on members, and {own.SUB_GROUPS} does not list it"
+        bad = (BadValue(own.SUB_GROUP, cut(name), "the gang itself", problem) for name in named)
+        values = tuple(sorted(bad, key=lambda one: one.value))
+        return InvalidAnnotation(values) if values else None
 
     def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
         """Return where the members are, named as in the API; nothing if they are nowhere."""
@@ -291,15 +313,15 @@ def _fields(status: GangStatus) -> dict[str, Any]:
 def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
-    unknown: UnknownLayer | None,
+    fault: UnknownLayer | InvalidAnnotation | None,
 ) -> tuple[Condition, ...]:
     conditions = {
         kind: Condition(kind, is_true, str(reason.code), render(reason))
         for kind, is_true, reason in status.conditions
     }
     kind = ConditionType.SPEC_VALID
-    if unknown is not None and conditions[kind].status:
-        conditions[kind] = Condition(kind, False, str(unknown.code), render(unknown))
+    if fault is not None and conditions[kind].status:
+        conditions[kind] = Condition(kind, False, str(fault.code), render(fault))
     is_said = conditions[kind].reason == ReasonCode.INVALID_ANNOTATION
     if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))

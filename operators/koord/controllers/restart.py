@@ -1,5 +1,8 @@
 """Carries out restarts of gangs: what is left of a gang is evicted, so that it starts anew.
 
+All of it or nothing: while a disruption budget does not let all of it go, nobody is evicted, for
+what is left would be of no more use than before. Users are told that it is held up.
+
 Level-triggered, as all of placement: whether a gang is to go is read from its members every time,
 and an eviction that failed is tried again for as long as it still is. A start that was cut off is
 given the wait time of the gang, counted from when it was first seen.
@@ -15,7 +18,7 @@ from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.messages import render
 from koord.core.pods import Pod
-from koord.core.reasons import Reason, RestartingGang
+from koord.core.reasons import Reason, RestartingGang, RestartProtected
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction
 
@@ -28,10 +31,13 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 
 
 class Evictor(Protocol):
-    """Who deletes pods."""
+    """Who evicts pods."""
 
-    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
-        """Delete a pod, and no other of its name."""
+    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
+        """Tell whether all of them could be evicted now."""
+
+    async def evict(self, pod: Pod) -> Eviction:
+        """Evict a pod, and no other of its name."""
 
 
 class Announcer(Protocol):
@@ -57,6 +63,8 @@ class GangRestarts:
     _due: dict[GangKey, float] = field(default_factory=dict)
     _cut_off_since: dict[GangKey, float] = field(default_factory=dict)
     _going: set[GangKey] = field(default_factory=set)
+    _held_up: set[GangKey] = field(default_factory=set)
+    """Gangs of which users were told that they cannot be evicted."""
 
     def note(self, gangs: Iterable[GangKey]) -> None:
         """Look at these gangs next time."""
@@ -84,6 +92,8 @@ class GangRestarts:
             self._due[gang] = now + LOOK_AGAIN_SECONDS
             return None
         restart = find_restart(self.state.book, gang)
+        if restart is None:
+            self._held_up.discard(gang)
         if restart is None or restart.lost:
             self._cut_off_since.pop(gang, None)
             return restart
@@ -102,17 +112,11 @@ class GangRestarts:
 
     async def carry_out(self, restart: Restart) -> None:
         """Evict every member; what fails is looked at again."""
-        reason = RestartingGang(restart.lost, restart.unbound, len(restart.pods))
-        text = render(reason)
-        log.info("restarting a gang", extra={"gang": restart.gang, "pods": len(restart.pods)})
-        pod_group = self.state.book.pod_group(restart.gang)
-        if pod_group is not None:
-            self.announcer.announce_event(pod_group, reason, text)
         together = self.state.book.group(restart.gang).gangs
+        outcomes: list[Eviction] = []
         try:
-            outcomes = await asyncio.gather(
-                *(self.evictor.remove(pod, str(reason.code), text) for pod in restart.pods)
-            )
+            if await self._may_go(restart):
+                outcomes = await asyncio.gather(*map(self.evictor.evict, restart.pods))
         finally:
             self._going.difference_update((*together, restart.gang))
         failed = sum(not one.is_done for one in outcomes)
@@ -123,3 +127,16 @@ class GangRestarts:
             )
         # Also if all went well: what the watch has yet to show is looked at then.
         self._due[restart.gang] = self.clock() + AGAIN_SECONDS
+
+    async def _may_go(self, restart: Restart) -> bool:
+        """Ask whether all of a gang may be evicted, and tell users."""
+        gang, counts = restart.gang, (restart.lost, restart.unbound, len(restart.pods))
+        is_allowed = await self.evictor.may_go(restart.pods)
+        reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)
+        if is_allowed or gang not in self._held_up:
+            log.info(render(reason), extra={"gang": gang, "pods": len(restart.pods)})
+            pod_group = self.state.book.pod_group(gang)
+            if pod_group is not None:
+                self.announcer.announce_event(pod_group, reason, render(reason))
+        (self._held_up.discard if is_allowed else self._held_up.add)(gang)
+        return is_allowed

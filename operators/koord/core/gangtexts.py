@@ -31,14 +31,25 @@ def _member_on_failed_node(reason: r.MemberOnFailedNode) -> str:
 
 
 def _restarting_gang(reason: r.RestartingGang) -> str:
-    lost, unbound = reason.lost, reason.unbound
-    cause = f"{lost} lost" if lost else f"{unbound} released and not bound"
-    return f"members {cause}: the {reason.pods} left are evicted, so that all start anew"
+    return f"members {_cause(reason)}: the {reason.pods} left are evicted, so that all start anew"
+
+
+def _restart_protected(reason: r.RestartProtected) -> str:
+    return (
+        f"members {_cause(reason)}: the {reason.pods} left are to be evicted, so that all start "
+        "anew, but a disruption budget, or the API server, does not let all of them go; give the "
+        "budget room, or delete them"
+    )
+
+
+def _cause(reason: r.RestartingGang | r.RestartProtected) -> str:
+    return f"{reason.lost} lost" if reason.lost else f"{reason.unbound} released and not bound"
 
 
 TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.BelowMin: _below_min,
     r.MemberOnFailedNode: _member_on_failed_node,
     r.RestartingGang: _restarting_gang,
+    r.RestartProtected: _restart_protected,
 }
 """Reason -> what is said of it."""

@@ -81,7 +81,7 @@ class HoldBook:
                 departed.append(pod)
                 del departed[:-MAX_DEPARTED]
         freed: set[str] = set()
-        for gang in gangs:
+        for gang in sorted(gangs):
             freed |= self._follow(gang, state, now)
         return freed
 
@@ -285,7 +285,9 @@ class _Session:
 
     def _settle(self, unit: Unit, placement: Placement) -> None:
         """Keep nothing more for those that have just been placed."""
-        self.partial.pop(unit.key, None)
+        part = self.partial.pop(unit.key, None)
+        if part is not None:
+            part.slots.clear()
         nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
         for demand in unit.demands:
             hold = self.lost.get(demand.gang)

@@ -1,4 +1,4 @@
-"""Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count; deletes what is broken.
+"""Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count.
 
 An eviction names the uid of its pod: another pod of the same name is never evicted. Before several
 pods go together they are *marked*, all of them, with a condition. The mark outlives a crash, so
@@ -82,7 +82,6 @@ _EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
 """What the empty selector means here; in preemption it means nothing."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"
-_DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Evictor:
@@ -94,10 +93,13 @@ class Evictor:
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
         """Whether all pods could be evicted now: asked of the server, and of budgets together."""
+        # The cheaper question first: it may be asked again and again.
+        if len(pods) > 1 and not await self._is_allowed(pods):
+            return False
         for pod in pods:
             if not (await self._post(pod, is_dry=True)).is_done:
                 return False
-        return len(pods) == 1 or await self._is_allowed(pods)
+        return True
 
     async def mark(self, pod: Pod, text: str) -> bool:
         """Say on a pod that it is to be evicted, and why; return whether that stands there now."""
@@ -111,21 +113,6 @@ class Evictor:
     async def evict(self, pod: Pod) -> Eviction:
         """Evict one pod."""
         return await self._post(pod, is_dry=False)
-
-    async def remove(self, pod: Pod, reason: str, text: str) -> Eviction:
-        """Delete one pod whatever budgets say, and say before that it was disrupted.
-
-        The condition lets a Job tell that from a failure:
-        https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
-        """
-        await self._set_condition(pod, Condition(_DISRUPTION_TARGET, True, reason, text))
-        try:
-            await self._client.delete(_path_of(pod), uid=pod.uid)
-        except (NotFound, Conflict):
-            return Eviction.GONE
-        except KubeError as error:
-            return Eviction.UNKNOWN if is_transient(error) else Eviction.REFUSED
-        return Eviction.EVICTED
 
     async def _post(self, pod: Pod, *, is_dry: bool) -> Eviction:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}

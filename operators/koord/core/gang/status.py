@@ -39,10 +39,11 @@ from koord.core.reasons import (
 
 
 class ConditionType(StrEnum):
-    """Condition types of a PodGroup that follow from its members."""
+    """Condition types of a PodGroup."""
 
     QUORUM_REACHED = "QuorumReached"
     SPEC_VALID = "SpecValid"
+    QUOTA_RESERVED = "QuotaReserved"
     PLACED = "Placed"
     BOUND = "Bound"
     DEGRADED = "Degraded"

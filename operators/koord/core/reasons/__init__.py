@@ -335,6 +335,16 @@ class RestartingGang:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartProtected:
+    """What is left of a gang is to be evicted, and may not be: a disruption budget keeps it."""
+
+    code: ClassVar = ReasonCode.RESTART_PROTECTED
+    lost: int
+    unbound: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
 class AtStrength:
     """The gang does not run, or has its minimum or more."""
 
@@ -397,6 +407,7 @@ Reason: TypeAlias = (
     | BelowMin
     | MemberOnFailedNode
     | RestartingGang
+    | RestartProtected
     | AtStrength
     | ScheduleTimeout
     | WithinTime

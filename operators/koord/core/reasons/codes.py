@@ -31,6 +31,7 @@ class ReasonCode(StrEnum):
     BELOW_MIN = "BelowMin"
     MEMBER_ON_FAILED_NODE = "MemberOnFailedNode"
     RESTARTING_GANG = "RestartingGang"
+    RESTART_PROTECTED = "RestartProtected"
     NOT_DEGRADED = "AtStrength"
     SCHEDULE_TIMEOUT = "ScheduleTimeout"
     WITHIN_TIME = "WithinTime"

@@ -1,0 +1,47 @@
+"""What the placement operator writes on PodGroups, type by type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.builders import make_pod_group
+
+from koord.controllers.announce import PlacementAnnouncer
+from koord.controllers.attempts import Attempts
+from koord.core.reasons import (
+    BindFailed,
+    InsufficientMax,
+    MissingTopology,
+    Reason,
+    SubmissionExceeded,
+)
+
+
+class Sink:
+    """Keeps the last statement."""
+
+    def say(self, _: object, statement: Any) -> None:
+        self.said = {one.type: (one.status, one.reason) for one in statement.conditions}
+
+
+@pytest.mark.parametrize(
+    ("reason", "beside"),
+    [
+        (MissingTopology("default", exists=False), {}),
+        (BindFailed("default/a-0", 403, "no"), {"Bound": (False, "BindFailed")}),
+        (
+            InsufficientMax(("team",), (), (), (), ()),
+            {"QuotaReserved": (False, "QuotaExceeded")},
+        ),
+        (SubmissionExceeded("team", ()), {"QuotaReserved": (False, "QuotaExceeded")}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_keeps_a_gang_is_said_of_all_that_it_is_about(
+    reason: Reason, beside: dict[str, tuple[bool, str]]
+) -> None:
+    sink: Any = Sink()
+    announcer = PlacementAnnouncer(pods=sink, pod_groups=sink, events=sink)
+    announcer.announce_gang(make_pod_group("default/a").build(), reason, Attempts())
+    assert sink.said == {"Placed": (False, str(reason.code)), **beside}
