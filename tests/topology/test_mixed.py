@@ -59,6 +59,7 @@ def find_best(
     wanted: str,
     order: tuple[str, ...],
     multiple: int,
+    *,
     standing: tuple[int, ...] = (),
 ) -> Key | None:
     """Try every placement; ``standing`` are nodes of members that are there already."""
@@ -210,7 +211,7 @@ def test_the_gap_of_mixed_roles_bounds_what_was_missed(
     outcome = run(state, make_kinds(kinds))
     order = ORDERS[preferred]
     pods = [cpus for cpus, count in kinds.items() for _ in range(count)]
-    best = find_best(sizes, pods, wanted, order, 1, (0,) if has_sibling else ())
+    best = find_best(sizes, pods, wanted, order, 1, standing=(0,) if has_sibling else ())
     if not outcome.placements:
         return
     where = outcome.placements[0].gathered[0]

@@ -221,7 +221,10 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
 
 def _no_domain_fits(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
     """Write Koordinator's text, then what would help."""
-    return f"{_no_candidate(reason)} {_domain_advice(reason)}"
+    text = f"{_no_candidate(reason)} {_domain_advice(reason)}"
+    if not reason.untried:
+        return text
+    return f"{text} Its sub-groups were not tried in {_plural(reason.untried, 'more domain')}."
 
 
 def _no_candidate(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
