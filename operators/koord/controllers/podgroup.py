@@ -19,11 +19,13 @@ from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.gather import TopologyWish
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
 from koord.core.reasons import (
     InconsistentGroup,
     MemberOnFailedNode,
+    MissingTopology,
     Reason,
     ReasonCode,
     UnknownLayer,
@@ -95,6 +97,8 @@ class PodGroupController:
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
     _failed: set[str] = field(default_factory=set)
     """Nodes that are not well."""
+    _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topology -> its layers, none if there is no tree."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
@@ -127,6 +131,7 @@ class PodGroupController:
         while True:
             changes = feed.drain()
             self._touch(changes.gangs | self._on_changed_nodes(changes.freed))
+            self._touch(self._on_changed_topologies())
             self._flush()
             await self._rest()
 
@@ -168,7 +173,7 @@ class PodGroupController:
         if status.timeout_at is not None and status.timeout_at > now:
             self._timeouts[gang] = status.timeout_at
         conditions = _add_doubts(
-            _conditions(status, self._problems.get(gang, ()), self._unknown(gang)),
+            _conditions(status, self._problems.get(gang, ()), self._find_idle(gang)),
             self._on_failed_nodes(gang),
         )
         fields = _fields(status) | self._placement(gang, status)
@@ -192,6 +197,22 @@ class PodGroupController:
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)
         return {pod.gang.key for pod in pods if pod.gang is not None}
 
+    def _on_changed_topologies(self) -> set[GangKey]:
+        """Return the gangs that ask something of topologies which have other layers now."""
+        book, before = self.state.topologies, self._layers
+        trees = ((name, book.tree(name)) for name in book)
+        self._layers = {name: () if tree is None else tree.layers for name, tree in trees}
+        names = self._layers.keys() | before.keys()
+        changed = {name for name in names if self._layers.get(name) != before.get(name)}
+        if not changed:
+            return set()
+        gangs = self.state.book.keys()
+        return {gang for gang in gangs if (wish := self._wish(gang)) and wish.topology in changed}
+
+    def _wish(self, gang: GangKey) -> TopologyWish | None:
+        spec = self.state.book.spec(gang)
+        return None if spec is None else spec.topology
+
     def _has_failed(self, node: str) -> bool:
         row = self.state.table.row_of.get(node)
         return row is not None and self.state.table.node_at(row).has_failed
@@ -204,17 +225,21 @@ class PodGroupController:
         nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
         return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
-    def _unknown(self, gang: GangKey) -> UnknownLayer | None:
+    def _find_idle(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
         """Return layers that the gang names and its topology does not have; they have no effect."""
         spec = self.state.book.spec(gang)
         if spec is None or spec.topology is None:
             return None
-        tree = self.state.topologies.tree(spec.topology.topology)
         named = {one.layer for one in spec.topology.layers}
-        if tree is None or named <= set(tree.layers):
+        if spec.nest is not None:
+            named |= {one.layer for one in spec.nest.groups if one.layer}
+        name, topologies = spec.topology.topology, self.state.topologies
+        tree = topologies.tree(name)
+        if not named or (tree is not None and named <= set(tree.layers)):
             return None
-        unknown = tuple(sorted(named - set(tree.layers)))
-        return UnknownLayer(spec.topology.topology, unknown, tree.layers[1:])
+        if tree is None:
+            return MissingTopology(name, exists=name in topologies)
+        return UnknownLayer(name, tuple(sorted(named - set(tree.layers))), tree.layers[1:])
 
     def _placement(self, gang: GangKey, status: GangStatus) -> dict[str, Any]:
         """Return where the members are, named as in the API; nothing if they are nowhere."""
@@ -291,15 +316,15 @@ def _fields(status: GangStatus) -> dict[str, Any]:
 def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
-    unknown: UnknownLayer | None,
+    idle: UnknownLayer | MissingTopology | None,
 ) -> tuple[Condition, ...]:
     conditions = {
         kind: Condition(kind, is_true, str(reason.code), render(reason))
         for kind, is_true, reason in status.conditions
     }
     kind = ConditionType.SPEC_VALID
-    if unknown is not None and conditions[kind].status:
-        conditions[kind] = Condition(kind, False, str(unknown.code), render(unknown))
+    if idle is not None and conditions[kind].status:
+        conditions[kind] = Condition(kind, False, str(idle.code), render(idle))
     is_said = conditions[kind].reason == ReasonCode.INVALID_ANNOTATION
     if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))

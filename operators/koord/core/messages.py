@@ -287,9 +287,10 @@ def _missing_topology(reason: r.MissingTopology) -> str:
 
 
 def _unknown_layer(reason: r.UnknownLayer) -> str:
+    names = _listed(f'"{layer}"' for layer in reason.layers)
     return (
-        f"the gang asks to share {_listed(reason.layers)}, which topology {reason.topology} does "
-        f"not have; it has {_listed(reason.known)} (names are case-sensitive)"
+        f"the gang names {names}, which ClusterNetworkTopology {reason.topology} does not have; "
+        f"it has {_listed(reason.known)}: correct the annotation (names are case-sensitive)"
     )
 
 
