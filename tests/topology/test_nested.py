@@ -344,3 +344,16 @@ def test_without_a_topology_members_beyond_the_minimum_come_one_by_one() -> None
     scene.fill(*nodes[3:])
     placed = scene.decide().placements[0].assignments
     assert len(placed) == 3
+
+
+@pytest.mark.parametrize(("filled", "gap"), [(("r0-0",), ("Rack", 1)), ((), None)])
+def test_sub_groups_that_might_be_nearer_to_each_other_are_not_called_the_best(
+    filled: tuple[str, ...], gap: tuple[str, int] | None
+) -> None:
+    groups = replicas(2, members=1)
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=2)
+    scene.fill(*filled)
+    (placement,) = scene.decide().placements
+    (where,) = placement.gathered
+    assert where.gap == gap
+    assert dict(where.used)["Rack"] == (1 if gap is None else 2)

@@ -13,7 +13,7 @@ from koord.core.state import ClusterState
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
 
-A = "default/a"
+A, B = "default/a", "default/b"
 LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))
 
 
@@ -40,3 +40,25 @@ def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyWish | None)
     queue.absorb(feed.drain(), state)
     (again,) = queue.take(0.0, 10)
     assert plan(state.snapshot(), [again], Scoring()).placements
+
+
+def test_members_that_are_apart_no_more_for_what_another_gang_asks_now_are_tried_again() -> None:
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    state.upsert_topology(Topology("default", LAYERS))
+    for at, gang in enumerate((A, B)):
+        state.upsert_pod_group(make_pod_group(gang, 1).group(A, B).topology(must("Rack")).build())
+        state.upsert_node(make_node(f"n{at}").gpu(8).label("r", f"r{at}").build())
+        old = make_pod(f"old-{at}").gang(gang).gpu(1).released(f"n{at}", "p", f"{A},{B}", 2, 1)
+        state.upsert_pod(old.running(f"n{at}").build())
+    state.upsert_pod(make_pod("late").gang(B).gpu(1).build())
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, 10)
+    (refusal,) = plan(state.snapshot(), [unit], Scoring()).refusals
+    assert refusal.reason.code == "MembersApart"
+    queue.refuse(unit, refusal)
+    state.upsert_pod_group(make_pod_group(A, 1).group(A, B).topology(None).build())
+    queue.absorb(feed.drain(), state)
+    (again,) = queue.take(0.0, 10)
+    (placement,) = plan(state.snapshot(), [again], Scoring()).placements
+    assert [one.node for one in placement.assignments] == ["n1"]

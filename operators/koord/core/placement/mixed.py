@@ -44,7 +44,7 @@ class Mixture:
 def place_mixed(site: Site, kinds: Kinds) -> Mixture | NoSplit:
     """Place all pods of all kinds, or say what the domains offer."""
     kinds = sorted(kinds, key=_seeks_company)
-    bound = _find_bound(site, kinds)
+    bound = find_bound(site, kinds)
     if isinstance(bound, NoSplit):
         return bound
     best = _find_best(site, kinds, site.goal, bound)
@@ -55,10 +55,10 @@ def place_mixed(site: Site, kinds: Kinds) -> Mixture | NoSplit:
     worth, assignments = best
     for one in assignments:
         site.restore(one)
-    return Mixture(assignments, _find_gap(site, worth, bound))
+    return Mixture(assignments, find_gap(site, worth, bound))
 
 
-def _find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
+def find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
     """Return domains that must be used at least, in the order in which they count."""
     goal = site.goal.without_multiples()
     bound: Worth = ()
@@ -207,7 +207,8 @@ def _all_domains(site: Site, layer: int) -> Iterator[Mask]:
         yield np.equal(of_node, domain)
 
 
-def _find_gap(site: Site, worth: Worth, bound: Worth) -> tuple[str, int] | None:
+def find_gap(site: Site, worth: Worth, bound: Worth) -> tuple[str, int] | None:
+    """Return the first layer of which fewer domains might do, and how many fewer."""
     for layer, used, least in zip(site.goal.order, worth, bound, strict=True):
         if used != least:
             return site.tree.layers[layer], used - least
