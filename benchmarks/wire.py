@@ -15,6 +15,7 @@ import msgspec
 from typing_extensions import override
 
 from koord.kube.config import Access
+from koord.kube.request import Request
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -37,17 +38,17 @@ class Caller:
         self._host, self._port = address.hostname or "", address.port or 443
         authorization = f"Authorization: {access.authorization}\r\n" if access.authorization else ""
         self._tail = (
-            f" HTTP/1.1\r\nHost: {address.netloc}\r\n{authorization}"
-            f"User-Agent: koord-benchmark\r\nAccept: {_JSON}\r\n"
+            f" HTTP/1.1\r\nHost: {address.netloc}\r\n{authorization}User-Agent: koord-benchmark\r\n"
         )
 
     def make_request(self, method: str, path: str, body: Any = None, media: str = _JSON) -> bytes:
         """Return a request as it goes over the wire."""
+        head = f"{method} {path}{self._tail}Accept: {Request(method, path).accept}\r\n"
         if body is None:
-            return f"{method} {path}{self._tail}\r\n".encode()
+            return f"{head}\r\n".encode()
         content = msgspec.json.encode(body)
-        head = f"Content-Type: {media}\r\nContent-Length: {len(content)}\r\n\r\n"
-        return f"{method} {path}{self._tail}{head}".encode() + content
+        entity = f"Content-Type: {media}\r\nContent-Length: {len(content)}\r\n\r\n"
+        return f"{head}{entity}".encode() + content
 
     async def connect(self) -> "Connection":
         """Open a connection."""

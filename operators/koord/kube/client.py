@@ -64,11 +64,7 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._fence = fence
-        self._headers = {
-            "User-Agent": user_agent,
-            "Accept": str(Media.JSON),
-            "Accept-Encoding": "identity",
-        }
+        self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._writer = RequestWriter(Access(""), {})
         self._pool = Pool(Origin("", None, ""))
@@ -122,7 +118,7 @@ class Client:
     async def patch(
         self, path: str, body: Any, media: Media, params: Mapping[str, str] | None = None
     ) -> bytes:
-        """Change an object; returns it."""
+        """Change an object; returns its metadata."""
         return await self.request("PATCH", path, body=body, media=media, params=params)
 
     async def post(self, path: str, body: Any) -> bytes:
@@ -219,7 +215,9 @@ class Client:
         """Return the answer as it begins, if it is a good one; raise its error otherwise."""
         if self._session is None:
             raise ConnectionLost("the client is not open", sent=False)
-        headers = {"Content-Type": str(request.media)} if request.content is not None else {}
+        headers = {"Accept": request.accept}
+        if request.content is not None:
+            headers["Content-Type"] = str(request.media)
         if access.authorization:
             headers["Authorization"] = access.authorization
         with _connection_errors():

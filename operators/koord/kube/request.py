@@ -13,6 +13,7 @@ from koord.kube.config import Access
 from koord.kube.errors import Garbled
 
 _TARGET: Final = re.compile(r"/[!-~]*")
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class Media(StrEnum):
@@ -33,6 +34,11 @@ class Request(NamedTuple):
     content: bytes | None = None
     media: Media = Media.JSON
 
+    @property
+    def accept(self) -> str:
+        """What to answer with: whoever changes an object knows it, and asks for its metadata."""
+        return f"{_METADATA}, {Media.JSON}" if self.method == "PATCH" else Media.JSON
+
 
 class RequestWriter:
     """Writes requests for one access; what is the same in all of them is written once."""
@@ -52,7 +58,7 @@ class RequestWriter:
         target = f"{self._base}{request.target}"
         if not _TARGET.fullmatch(target):
             raise Garbled(f"not the path of an object: {request.target!r}")
-        head = f"{request.method} {target}{self._tail}"
+        head = f"{request.method} {target}{self._tail}Accept: {request.accept}\r\n"
         if request.content is None:
             return f"{head}\r\n".encode()
         length = len(request.content)
