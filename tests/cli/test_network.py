@@ -14,9 +14,10 @@ from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
 from koord.cli.domains import make_document
 from koord.cli.jsonform import make_document as make_answer_document
-from koord.cli.networktext import describe_free, draw
+from koord.cli.networktext import describe_free, describe_where, draw
 from koord.cli.text import print_answer
 from koord.core.placement.survey import survey
+from koord.core.plan import Gathered
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
@@ -83,10 +84,18 @@ def test_a_topology_shows_what_is_free() -> None:
     tree = state.topologies.tree("default")
     assert tree is not None
     domains = tuple(survey(state.snapshot(), tree))
-    text = write(draw(domains, describe_free, None))
+    text = write(draw(domains, describe_free, None, "--all"))
     assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
-    few = write(draw(domains, describe_free, 3))
-    assert "3 more domains" in few
+    few = write(draw(domains, describe_free, 3, "--all"))
+    assert "3 more domains (--all shows all)" in few
     document = make_document(state, "default", tree)
     assert document["leftOut"] == [{"node": "bare", "missingLayer": "Spine"}]
     assert json.loads(json.dumps(document))["domains"][1]["free"]["cpu"] == "16"
+
+
+def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
+    where = Gathered("default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1))
+    assert describe_where(where) == (
+        "Place: Block s0/a; uses 1 Block, 3 Node; "
+        "not known to be the best: maybe 1 Node more than needed"
+    )
