@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from tests.builders import make_node, make_pod
-from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must
+from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must, prefer
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
@@ -99,3 +99,21 @@ def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
         "Place: Block s0/a; uses 1 Block, 3 Node; "
         "not known to be the best: maybe 1 Node more than needed"
     )
+
+
+def test_a_gang_of_which_nobody_waits_sees_what_there_is_for_more_of_its_members() -> None:
+    text, _ = explain(fill(0, running=1))
+    assert "Block a  offers 1, has 1 member (2 nodes)" in text
+    assert "Block c  offers 2 (1 node)" in text
+
+
+def test_layers_that_the_topology_does_not_have_are_named() -> None:
+    state = fill(1)
+    ask(state, prefer("block"), must("Spine"))
+    text, document = explain(state)
+    assert 'Topology default has no layer "block" (case counts)' in text
+    network = document["network"]
+    assert isinstance(network, dict)
+    assert network["unknownLayers"] == ["block"]
+    text, _ = explain(fill(1))
+    assert "has no layer" not in text

@@ -25,7 +25,10 @@ def make_network(network: NetworkView, most: int | None) -> Iterator[RenderableT
         f"{one.strategy} {one.layer}" + (f" in multiples of {one.multiple}" * (one.multiple > 1))
         for one in network.wish.layers
     )
-    yield f"Network topology {network.wish.topology}: {wish}"
+    yield f"Network topology {network.wish.topology}: {wish or 'what its sub-groups ask'}"
+    if network.unknown:
+        names = ", ".join(f'"{layer}"' for layer in network.unknown)
+        yield f"Topology {network.wish.topology} has no layer {names} (case counts)"
     if network.where is not None:
         yield describe_where(network.where)
     yield draw(network.domains, _describe_offer, most, "--all-nodes")
