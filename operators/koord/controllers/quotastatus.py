@@ -28,6 +28,8 @@ PAUSE_SECONDS: Final = 2.0
 HOOK_FAILED: Final = "HookFailed"
 QUIET_SECONDS: Final = 0.5
 """Between a change and the look at it: changes come in bursts."""
+YIELD_SECONDS: Final = 4.0
+"""How much longer a look makes room for writes that pods wait for."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -55,6 +57,7 @@ class QuotaSink(Protocol):
 class QuotaStatusController:
     """Says of every quota what it uses and may use; ``is_synced`` tells whether that is known.
 
+    ``is_busy`` tells whether there is more urgent work for the API server.
     It does so twice: in the status, and for readers of Koordinator's annotations in those. Where
     the status is a subresource no write can change both.
     """
@@ -62,6 +65,7 @@ class QuotaStatusController:
     state: ClusterState
     sink: QuotaSink
     is_synced: Callable[[], bool]
+    is_busy: Callable[[], bool] = lambda: False
     summaries: tuple[Summary, ...] = ()
     """The numbers of all quotas in force, as of the last look."""
     _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
@@ -82,10 +86,16 @@ class QuotaStatusController:
                 self.look()
             await self._woken.wait()
             await asyncio.sleep(max(QUIET_SECONDS, looked + PAUSE_SECONDS - time.monotonic()))
+            latest = time.monotonic() + YIELD_SECONDS
+            while self.is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(QUIET_SECONDS)
             self._woken.clear()
 
     def look(self) -> None:
         """Say what is new about every quota."""
+        if not (self.state.quotas.is_in_use or self._said):
+            self.summaries = ()
+            return
         ledger = self.state.open_ledger()
         over: dict[QuotaName, dict[str, int]] = {}
         for one in find_overuse(ledger):

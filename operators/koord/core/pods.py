@@ -115,7 +115,10 @@ class PodPhase(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Terminal pods hold no resources."""
-        return self in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+        return self in _TERMINAL
+
+
+_TERMINAL: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 
 class Handling(StrEnum):

@@ -281,6 +281,7 @@ class Parts:
             state=self.reader.state,
             sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
+            is_busy=self._is_binding,
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
