@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from tests.builders import make_node, make_pod
-from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must
+from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must, prefer
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
 from koord.cli.domains import make_document
 from koord.cli.jsonform import make_document as make_answer_document
-from koord.cli.networktext import describe_free, draw
+from koord.cli.networktext import describe_free, describe_where, draw
 from koord.cli.text import print_answer
 from koord.core.placement.survey import survey
+from koord.core.plan import Gathered
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
@@ -83,10 +84,36 @@ def test_a_topology_shows_what_is_free() -> None:
     tree = state.topologies.tree("default")
     assert tree is not None
     domains = tuple(survey(state.snapshot(), tree))
-    text = write(draw(domains, describe_free, None))
+    text = write(draw(domains, describe_free, None, "--all"))
     assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
-    few = write(draw(domains, describe_free, 3))
-    assert "3 more domains" in few
+    few = write(draw(domains, describe_free, 3, "--all"))
+    assert "3 more domains (--all shows all)" in few
     document = make_document(state, "default", tree)
     assert document["leftOut"] == [{"node": "bare", "missingLayer": "Spine"}]
     assert json.loads(json.dumps(document))["domains"][1]["free"]["cpu"] == "16"
+
+
+def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
+    where = Gathered("default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1))
+    assert describe_where(where) == (
+        "Place: Block s0/a; uses 1 Block, 3 Node; "
+        "not known to be the best: maybe 1 Node more than needed"
+    )
+
+
+def test_a_gang_of_which_nobody_waits_sees_what_there_is_for_more_of_its_members() -> None:
+    text, _ = explain(fill(0, running=1))
+    assert "Block a  offers 1, has 1 member (2 nodes)" in text
+    assert "Block c  offers 2 (1 node)" in text
+
+
+def test_layers_that_the_topology_does_not_have_are_named() -> None:
+    state = fill(1)
+    ask(state, prefer("block"), must("Spine"))
+    text, document = explain(state)
+    assert 'Topology default has no layer "block" (case counts)' in text
+    network = document["network"]
+    assert isinstance(network, dict)
+    assert network["unknownLayers"] == ["block"]
+    text, _ = explain(fill(1))
+    assert "has no layer" not in text

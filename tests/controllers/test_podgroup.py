@@ -10,7 +10,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.nested import ROOT, Nest, SubGroup
-from koord.core.gather import NODE_LAYER, TopologyWish
+from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.state import ClusterState
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
@@ -165,12 +165,6 @@ def observe_spec(nest: Nest | None, sub_group: str = "") -> Condition:
     return spec_valid
 
 
-def test_layers_of_sub_groups_that_the_network_does_not_have_are_named() -> None:
-    found = observe_spec(Nest(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)), "g")
-    assert (found.status, found.reason) == (False, "UnknownLayer")
-    assert "Rack" in found.message
-
-
 def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> None:
     nest = Nest(SubGroup(ROOT), (SubGroup("g", 1),))
     assert observe_spec(nest, "g").status
@@ -179,3 +173,71 @@ def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> 
         found = observe_spec(one, "h")
         assert (found.status, found.reason) == (False, "InvalidAnnotation")
         assert 'sub-group "h"' in found.message
+
+
+class Alone:
+    """One gang that asks something of the network, and what is written about it."""
+
+    def __init__(self, wish: TopologyWish, nest: Nest | None = None) -> None:
+        self.fields: dict[str, Any] = {}
+        self.said: dict[str, Condition] = {}
+        self.now = 0.0
+        self.state = ClusterState()
+        self.feed: Feed = self.state.feed()
+        self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
+        group = make_pod_group(A, 1).topology(wish).build()
+        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+
+    def write_status(
+        self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+    ) -> None:
+        self.fields = dict(fields)
+        self.said = {one.type: one for one in conditions}
+
+    def spec_valid(self) -> tuple[bool, str]:
+        """Let a while pass; return what is said of the settings."""
+        gangs = self.feed.drain().gangs
+        self.controller._touch(gangs | self.controller._on_changed_topologies())
+        self.now += 10
+        self.controller._flush()
+        return self.said["SpecValid"].status, self.said["SpecValid"].reason
+
+
+RACKS = Topology("default", (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack")))
+SPINES = Topology("default", (Layer("Spine", "", ("spine",)), Layer(NODE_LAYER, "Spine")))
+
+
+def test_wishes_that_have_no_effect_are_said_for_as_long_as_that_is_so() -> None:
+    scene = Alone(TopologyWish((LayerWish("Rack", Gather.PREFER),)))
+    assert scene.spec_valid() == (False, "MissingTopology")
+    scene.state.upsert_topology(SPINES)
+    assert scene.spec_valid() == (False, "UnknownLayer")
+    message = scene.said["SpecValid"].message
+    assert '"Rack"' in message
+    assert "ClusterNetworkTopology default" in message
+    assert "Spine" in message
+    scene.state.upsert_topology(RACKS)
+    assert scene.spec_valid() == (True, "Valid")
+    scene.state.remove_topology("default")
+    assert scene.spec_valid() == (False, "MissingTopology")
+
+
+def test_layers_of_sub_groups_are_looked_at_too() -> None:
+    scene = Alone(TopologyWish(()), Nest(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)))
+    scene.state.upsert_topology(SPINES)
+    assert scene.spec_valid() == (False, "UnknownLayer")
+    nothing = Alone(TopologyWish(()), Nest(SubGroup(ROOT), (SubGroup("g", 1),)))
+    assert nothing.spec_valid() == (True, "Valid")
+
+
+def test_the_gap_that_was_recorded_is_in_the_status() -> None:
+    scene = Alone(TopologyWish((LayerWish("Rack", Gather.PREFER),)))
+    scene.state.upsert_topology(RACKS)
+    scene.state.upsert_node(make_node("n").label("rack", "r").build())
+    pod = make_pod("a-0").gang(A).released("n", "p", A).running("n").build()
+    assert pod.recorded is not None
+    for gap, told in (("", None), ("Rack+2", "Rack: 2 more than may have been needed")):
+        scene.state.upsert_pod(replace(pod, recorded=replace(pod.recorded, gap=gap)))
+        scene.spec_valid()
+        assert scene.fields["placement"]["optimal"] is not bool(gap)
+        assert scene.fields["placement"].get("gap") == told

@@ -12,6 +12,7 @@ from koord.core.messages import render
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
+from koord.core.queue import unit_of
 from koord.core.reasons import (
     MembersApart,
     MissingTopology,
@@ -365,3 +366,38 @@ def test_members_that_keep_apart_do_so_within_the_domain_that_they_share() -> No
     assert (where.domain, where.is_optimal) == (("s1", "b"), False)
     ask(state, must(NODE_LAYER))
     assert isinstance(run(state, pods).refusals[0].reason, NoDomainFits)
+
+
+def test_nodes_near_pods_with_the_selector_come_first_then_those_in_tight_blocks() -> None:
+    # As Koordinator ranks them: pods near by before the room that is left, on every layer. Were it
+    # the other way round, node-3 (one place in its block) would come before node-1 and node-9.
+    blocks = {"s1": {"b1": (8, 1, 9), "b2": (7, 2)}, "s2": {"b3": (6, 3), "b4": (4, 5)}}
+    state = make_cluster({})
+    for spine, inside in blocks.items():
+        for block, numbers in inside.items():
+            for number in numbers:
+                node = make_node(f"node-{number}").cpu(16_000).label("spine", spine)
+                state.upsert_node(node.label("block", block).build())
+    for number in (8, 7, 6):
+        old = make_pod(f"old-{number}").attraction("x").requests(cpu=16_000)
+        state.upsert_pod(old.running(f"node-{number}").build())
+    order = []
+    for at in range(6):
+        pod = make_pod(f"new-{at}").attraction("x").requests(cpu=16_000).build()
+        (placement,) = plan(state.snapshot(), [unit_of(pod)], Scoring()).placements
+        (one,) = placement.assignments
+        order.append(one.node)
+        # Taken by a pod that draws nobody.
+        state.upsert_pod(make_pod(f"full-{at}").requests(cpu=16_000).running(one.node).build())
+    assert order == [f"node-{number}" for number in (2, 1, 9, 3, 4, 5)]
+
+
+def test_a_gang_goes_near_pods_with_its_selector_before_it_saves_room() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}, "s1": {"b": [8, 8, 8]}})
+    state.upsert_node(make_node("old").cpu(0).label("spine", "s1").label("block", "b").build())
+    state.upsert_pod(make_pod("old").attraction("x").running("old").build())
+    ask(state, must("Block"))
+    pods = [
+        make_pod(f"w-{at}").gang(GANG).attraction("x").requests(cpu=8000).build() for at in range(2)
+    ]
+    assert set(nodes_of(run(state, pods)).values()) == {"node-2", "node-3"}

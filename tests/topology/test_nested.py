@@ -13,9 +13,16 @@ from tests.builders import make_node, make_pod, make_pod_group
 from koord.core.gang.nested import ROOT, Nest, SubGroup
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.messages import render
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
-from koord.core.reasons import GangCount, MissingMembers, NoDomainFits, UnknownLayer
+from koord.core.reasons import (
+    GangCount,
+    MissingMembers,
+    MultipleNotMet,
+    NoDomainFits,
+    UnknownLayer,
+)
 from koord.core.state import ClusterState
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
@@ -241,3 +248,112 @@ def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
     assert [one.name for one in network.siblings_of(B)] == ["b-0"]
     assert not list(network.siblings_of(A))
+
+
+def quarters(group: SubGroup) -> list[Pod]:
+    """Make members of which a node takes four."""
+    return [member(group.name, at, gpus=2) for at in range(group.min_member)]
+
+
+@pytest.mark.parametrize("strategy", Gather)
+def test_multiples_hold_in_every_sub_group(strategy: Gather) -> None:
+    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 2), LayerWish("Rack", strategy, 4)))
+    groups = replicas(1, members=4)
+    scene = Scene(make_nest(*groups), *quarters(groups[0]), minimum=4, wish=wish)
+    for at, rack in enumerate(RACKS):
+        for node in range(2):
+            # Three more fit on each node: in pairs no more than one, and four in each rack.
+            filler = make_pod(f"filler-{at}-{node}").gpu(2).running(f"{rack}-{node}").build()
+            scene.state.upsert_pod(filler)
+    (placement,) = scene.decide().placements
+    counts = Counter(one.node for one in placement.assignments)
+    assert sorted(counts.values()) == [2, 2]
+
+
+def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
+    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 4),))
+    groups = replicas(2, members=6)
+    pods = [pod for group in groups for pod in quarters(group)]
+    (refusal,) = Scene(make_nest(*groups), *pods, minimum=12, wish=wish).decide().refusals
+    assert isinstance(refusal.reason, MultipleNotMet)
+    assert f"podCountMultiple constraints: {NODE_LAYER}=4" in render(refusal.reason)
+
+
+def test_a_replacement_completes_the_multiple_of_its_sub_group() -> None:
+    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 2),))
+    groups = replicas(1, members=4)
+    living = [replace(pod, sub_group="g0") for pod in running_quarters("r0-0", "r0-1", "r0-1")]
+    scene = Scene(make_nest(*groups), *living, member("g0", 3, gpus=2), minimum=4, wish=wish)
+    (placement,) = scene.decide().placements
+    assert [one.node for one in placement.assignments] == ["r0-0"]
+
+
+def running_quarters(*nodes: str) -> list[Pod]:
+    return [
+        make_pod(f"old-{at}").gang(A).gpu(2).released(node, "p", A, 4, 4).running(node).build()
+        for at, node in enumerate(nodes)
+    ]
+
+
+def make_halves(scene: Scene, count: int) -> None:
+    """Add spines with room for four members, but in no rack for two."""
+    for spine in range(count):
+        for rack in range(4):
+            scene.add_node(f"x{spine}{rack}-0", f"x{rack}", f"x{spine}")
+
+
+PARTS = SubGroup("pipe", layer="Spine"), *(replace(one, parent="pipe") for one in replicas(2))
+
+
+def test_the_roomiest_domain_is_tried_when_there_are_too_many() -> None:
+    scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
+    scene.fill(*scene.state.table.row_of)
+    make_halves(scene, 30)
+    for at, rack in enumerate("aabbc"):
+        scene.add_node(f"{rack}-{at}", rack, "z")
+    assert set().union(*scene.place().values()) == {"a", "b"}
+
+
+def test_domains_that_were_not_tried_are_counted() -> None:
+    scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
+    scene.fill(*scene.state.table.row_of)
+    make_halves(scene, 30)
+    (refusal,) = scene.decide().refusals
+    assert isinstance(refusal.reason, NoDomainFits)
+    assert refusal.reason.untried == 6
+    assert "Its sub-groups were not tried in 6 more domains." in render(refusal.reason)
+
+
+def test_without_a_topology_sub_groups_beyond_those_needed_come_whole_too() -> None:
+    groups = replicas(3, layer="")
+    scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=2)
+    scene.state.remove_topology("default")
+    nodes = sorted(scene.state.table.row_of)
+    scene.fill(*nodes[3:])
+    assert scene.place().keys() == {"g0"}, "half a sub-group is of no use"
+    scene.state.remove_pod(f"uid-default-filler-{nodes[3]}")
+    assert scene.place().keys() == {"g1"}
+
+
+def test_without_a_topology_members_beyond_the_minimum_come_one_by_one() -> None:
+    groups = replicas(1, layer="")
+    more = [member("g0", 2), member("g0", 3), member("", 0)]
+    scene = Scene(make_nest(*groups), *members(*groups), *more, minimum=2)
+    scene.state.remove_topology("default")
+    nodes = sorted(scene.state.table.row_of)
+    scene.fill(*nodes[3:])
+    placed = scene.decide().placements[0].assignments
+    assert len(placed) == 3
+
+
+@pytest.mark.parametrize(("filled", "gap"), [(("r0-0",), ("Rack", 1)), ((), None)])
+def test_sub_groups_that_might_be_nearer_to_each_other_are_not_called_the_best(
+    filled: tuple[str, ...], gap: tuple[str, int] | None
+) -> None:
+    groups = replicas(2, members=1)
+    scene = Scene(make_nest(*groups), *members(*groups), minimum=2)
+    scene.fill(*filled)
+    (placement,) = scene.decide().placements
+    (where,) = placement.gathered
+    assert where.gap == gap
+    assert dict(where.used)["Rack"] == (1 if gap is None else 2)

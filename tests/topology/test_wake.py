@@ -19,7 +19,7 @@ from koord.core.topology.layers import Layer
 if TYPE_CHECKING:
     from koord.core.changes import Feed
 
-A = "default/a"
+A, B = "default/a", "default/b"
 LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))
 
 
@@ -84,3 +84,25 @@ def refuse(queue: Queue, feed: Feed, state: ClusterState) -> ReasonCode:
     (refusal,) = plan(state.snapshot(), [unit], Scoring()).refusals
     queue.refuse(unit, refusal)
     return refusal.reason.code
+
+
+def test_members_that_are_apart_no_more_for_what_another_gang_asks_now_are_tried_again() -> None:
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    state.upsert_topology(Topology("default", LAYERS))
+    for at, gang in enumerate((A, B)):
+        state.upsert_pod_group(make_pod_group(gang, 1).group(A, B).topology(must("Rack")).build())
+        state.upsert_node(make_node(f"n{at}").gpu(8).label("r", f"r{at}").build())
+        old = make_pod(f"old-{at}").gang(gang).gpu(1).released(f"n{at}", "p", f"{A},{B}", 2, 1)
+        state.upsert_pod(old.running(f"n{at}").build())
+    state.upsert_pod(make_pod("late").gang(B).gpu(1).build())
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, 10)
+    (refusal,) = plan(state.snapshot(), [unit], Scoring()).refusals
+    assert refusal.reason.code == "MembersApart"
+    queue.refuse(unit, refusal)
+    state.upsert_pod_group(make_pod_group(A, 1).group(A, B).topology(None).build())
+    queue.absorb(feed.drain(), state)
+    (again,) = queue.take(0.0, 10)
+    (placement,) = plan(state.snapshot(), [again], Scoring()).placements
+    assert [one.node for one in placement.assignments] == ["n1"]

@@ -89,6 +89,6 @@ def _print(
     console = make_console()
     console.print(f"ClusterNetworkTopology {name}: {text}")
     domains = tuple(survey(state.snapshot(), tree))
-    console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS))
+    console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all"))
     if show_all and tree.left_out:
         console.print(make_left_out(tree.left_out))

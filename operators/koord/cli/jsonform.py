@@ -47,6 +47,7 @@ def make_network(network: NetworkView) -> dict[str, Any]:
     return {
         "topology": network.wish.topology,
         "wish": [_make_plain(one) for one in network.wish.layers],
+        "unknownLayers": list(network.unknown),
         "where": None if network.where is None else _make_where(network.where),
         "domains": [make_domain(domain) for domain in network.domains],
     }

@@ -25,10 +25,13 @@ def make_network(network: NetworkView, most: int | None) -> Iterator[RenderableT
         f"{one.strategy} {one.layer}" + (f" in multiples of {one.multiple}" * (one.multiple > 1))
         for one in network.wish.layers
     )
-    yield f"Network topology {network.wish.topology}: {wish}"
+    yield f"Network topology {network.wish.topology}: {wish or 'what its sub-groups ask'}"
+    if network.unknown:
+        names = ", ".join(f'"{layer}"' for layer in network.unknown)
+        yield f"Topology {network.wish.topology} has no layer {names} (case counts)"
     if network.where is not None:
         yield describe_where(network.where)
-    yield draw(network.domains, _describe_offer, most)
+    yield draw(network.domains, _describe_offer, most, "--all-nodes")
 
 
 def describe_where(where: Gathered) -> str:
@@ -42,9 +45,15 @@ def describe_where(where: Gathered) -> str:
 
 
 def draw(
-    domains: Sequence[SurveyedDomain], describe: Callable[[SurveyedDomain], Text], most: int | None
+    domains: Sequence[SurveyedDomain],
+    describe: Callable[[SurveyedDomain], Text],
+    most: int | None,
+    option: str,
 ) -> RenderableType:
-    """Draw the domains as a tree, each described; those with more to offer stay if some go."""
+    """Draw the domains as a tree, each described; those with more to offer stay if some go.
+
+    ``option`` is what shows all of them.
+    """
     shown = set(_choose(domains, most))
     branches: dict[tuple[str, ...], Tree] = {}
     for domain in domains:
@@ -55,7 +64,7 @@ def draw(
             branches[domain.path] = branches[domain.path[:-1]].add(label)
     hidden = len(domains) - len(branches)
     if hidden:
-        branches[()].add(Text(f"… and {count_of(hidden, 'more domain')} (--all-nodes shows all)"))
+        branches[()].add(Text(f"… and {count_of(hidden, 'more domain')} ({option} shows all)"))
     return branches[()]
 
 

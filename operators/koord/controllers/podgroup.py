@@ -20,12 +20,14 @@ from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
 from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.gather import TopologyWish
 from koord.core.messages import render
 from koord.core.placement.locate import locate_gang
 from koord.core.reasons import (
     InconsistentGroup,
     InvalidAnnotation,
     MemberOnFailedNode,
+    MissingTopology,
     Reason,
     ReasonCode,
     UnknownLayer,
@@ -97,6 +99,8 @@ class PodGroupController:
     _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
     _failed: set[str] = field(default_factory=set)
     """Nodes that are not well."""
+    _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topology -> its layers, none if there is no tree."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
@@ -129,6 +133,7 @@ class PodGroupController:
         while True:
             changes = feed.drain()
             self._touch(changes.gangs | self._on_changed_nodes(changes.freed))
+            self._touch(self._on_changed_topologies())
             self._flush()
             await self._rest()
 
@@ -177,7 +182,7 @@ class PodGroupController:
             self._timeouts[gang] = status.timeout_at
         conditions = _add_doubts(
             _conditions(
-                status, self._problems.get(gang, ()), self._unknown(gang) or self._strays(gang)
+                status, self._problems.get(gang, ()), self._find_idle(gang) or self._strays(gang)
             ),
             self._on_failed_nodes(gang),
         )
@@ -202,6 +207,22 @@ class PodGroupController:
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)
         return {pod.gang.key for pod in pods if pod.gang is not None}
 
+    def _on_changed_topologies(self) -> set[GangKey]:
+        """Return the gangs that ask something of topologies which have other layers now."""
+        book, before = self.state.topologies, self._layers
+        trees = ((name, book.tree(name)) for name in book)
+        self._layers = {name: () if tree is None else tree.layers for name, tree in trees}
+        names = self._layers.keys() | before.keys()
+        changed = {name for name in names if self._layers.get(name) != before.get(name)}
+        if not changed:
+            return set()
+        gangs = self.state.book.keys()
+        return {gang for gang in gangs if (wish := self._wish(gang)) and wish.topology in changed}
+
+    def _wish(self, gang: GangKey) -> TopologyWish | None:
+        spec = self.state.book.spec(gang)
+        return None if spec is None else spec.topology
+
     def _has_failed(self, node: str) -> bool:
         row = self.state.table.row_of.get(node)
         return row is not None and self.state.table.node_at(row).has_failed
@@ -214,19 +235,21 @@ class PodGroupController:
         nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
         return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
-    def _unknown(self, gang: GangKey) -> UnknownLayer | None:
-        """Return layers that the gang names and its topology does not have."""
+    def _find_idle(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
+        """Return what the gang asks of the network and does not exist."""
         spec = self.state.book.spec(gang)
         if spec is None or spec.topology is None:
             return None
-        tree = self.state.topologies.tree(spec.topology.topology)
         named = {one.layer for one in spec.topology.layers}
         if spec.nest is not None:
             named |= {one.layer for one in spec.nest.groups if one.layer}
-        if tree is None or named <= set(tree.layers):
+        name, topologies = spec.topology.topology, self.state.topologies
+        tree = topologies.tree(name)
+        if not named or (tree is not None and named <= set(tree.layers)):
             return None
-        unknown = tuple(sorted(named - set(tree.layers)))
-        return UnknownLayer(spec.topology.topology, unknown, tree.layers[1:])
+        if tree is None:
+            return MissingTopology(name, exists=name in topologies)
+        return UnknownLayer(name, tuple(sorted(named - set(tree.layers))), tree.layers[1:])
 
     def _strays(self, gang: GangKey) -> InvalidAnnotation | None:
         """Return sub-groups that members name and the gang does not list."""
@@ -313,7 +336,7 @@ def _fields(status: GangStatus) -> dict[str, Any]:
 def _conditions(
     status: GangStatus,
     problems: tuple[Problem, ...],
-    fault: UnknownLayer | InvalidAnnotation | None,
+    fault: UnknownLayer | MissingTopology | InvalidAnnotation | None,
 ) -> tuple[Condition, ...]:
     conditions = {
         kind: Condition(kind, is_true, str(reason.code), render(reason))

@@ -66,11 +66,13 @@ class NetworkView:
     """The topology that a gang asks for: what it asks, where it is, what each domain offers.
 
     ``where`` is the place of the members that have one, or of all if the gang is placeable.
+    ``unknown`` are layers that it names and the topology does not have.
     """
 
     wish: TopologyWish
     where: Gathered | None
     domains: tuple[SurveyedDomain, ...]
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,12 @@ def _view(
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
-    shape = waiting[0].shape if waiting else None
+    living = [pod for pod in state.book.members(key).values() if pod.is_alive]
+    like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
+    shape = snapshot.shape_of(like[0]) if like else None
     members = [sibling.node for sibling in snapshot.network.siblings_of(key)]
-    return NetworkView(wish, where, tuple(survey(snapshot, tree, shape, members)))
+    unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
+    return NetworkView(wish, where, tuple(survey(snapshot, tree, shape, members)), unknown)
 
 
 def _first_refusal(outcome: Plan) -> Reason:

@@ -221,7 +221,10 @@ def _shortfall(reason: r.InsufficientNodes) -> str:
 
 def _no_domain_fits(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
     """Write Koordinator's text, then what would help."""
-    return f"{_no_candidate(reason)} {_domain_advice(reason)}"
+    text = f"{_no_candidate(reason)} {_domain_advice(reason)}"
+    if not reason.untried:
+        return text
+    return f"{text} Its sub-groups were not tried in {_plural(reason.untried, 'more domain')}."
 
 
 def _no_candidate(reason: r.NoDomainFits | r.MultipleNotMet) -> str:
@@ -284,9 +287,10 @@ def _missing_topology(reason: r.MissingTopology) -> str:
 
 
 def _unknown_layer(reason: r.UnknownLayer) -> str:
+    names = _listed(f'"{layer}"' for layer in reason.layers)
     return (
-        f"the gang asks to share {_listed(reason.layers)}, which topology {reason.topology} does "
-        f"not have; it has {_listed(reason.known)} (names are case-sensitive)"
+        f"the gang names {names}, which ClusterNetworkTopology {reason.topology} does not have; "
+        f"it has {_listed(reason.known)}: correct the annotation (names are case-sensitive)"
     )
 
 

@@ -32,6 +32,8 @@ class Demand:
     """Members that have a place already, or have succeeded."""
     wish: TopologyWish | None = None
     """What the gang asks of the network: when that is changed, an answer is no longer one."""
+    together: tuple[str, ...] = ()
+    """The gangs of the group that gather with it, itself too: where those are, it has to be."""
     nest: Nest | None = None
     """The sub-groups of the gang."""
     sub_group: str = ""

@@ -21,10 +21,11 @@ from typing import TypeAlias
 
 from koord.core.gang.book import GangBook, order_of
 from koord.core.gang.group import make_group_id
-from koord.core.gang.model import GangKey, GangMode, MatchPolicy, OnMemberFailure
+from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.gang.permit import Permit, Standing, permit_member
 from koord.core.gang.subgroups import divide_demand, divide_started, find_missing
 from koord.core.gang.tally import gangs_of, is_placed, is_present
+from koord.core.gather import TopologyWish
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -364,8 +365,24 @@ class _Part:
             min_member=standing.min_member,
             standing=tally.placed + tally.succeeded,
             wish=None if spec is None else spec.topology,
+            together=() if spec is None else self._find_together(gang, spec),
             nest=None if spec is None else spec.nest,
         )
+
+    def _find_together(self, gang: GangKey, spec: GangSpec) -> tuple[GangKey, ...]:
+        if spec.topology is None:
+            return ()
+        return (gang,) if spec.nest is not None else self._gathering[spec.topology]
+
+    @cached_property
+    def _gathering(self) -> dict[TopologyWish, tuple[GangKey, ...]]:
+        """What is asked of the network -> the gangs that ask it; none with sub-groups."""
+        found: dict[TopologyWish, list[GangKey]] = {}
+        for gang in self._group.gangs:
+            spec = self._book.spec(gang)
+            if spec is not None and spec.topology is not None and spec.nest is None:
+                found.setdefault(spec.topology, []).append(gang)
+        return {wish: tuple(gangs) for wish, gangs in found.items()}
 
     def _make_part(self, demand: Demand) -> Unit:
         """Make a unit of one pod, or of a sub-group that starts after the others."""

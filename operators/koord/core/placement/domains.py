@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from koord.core.gather import Gather, Sibling, TopologyWish
-from koord.core.placement.mixed import Mixture, place_mixed
+from koord.core.placement.mixed import Mixture, find_bound, find_gap, place_mixed
 from koord.core.placement.nested import Ask as NestedAsk
 from koord.core.placement.nested import Nesting
 from koord.core.placement.outspent import count_outspent
@@ -141,12 +141,20 @@ class Domains:
             return UnknownLayer(wish.topology, tuple(sorted(unknown)), tree.layers[1:])
         placed = self._placed.get((unit.group, wish), ())
         siblings = [*network.siblings_of(wish.nest), *placed]
+        goal = _goal_of_all(wish, tree)
+        site = Site(self._snapshot, tree, goal, siblings)
+        required = [pod for demand in demands for pod in demand.pods[: demand.required]]
+        bound = find_bound(site, _by_shape(site, required)) if required else ()
         nesting = Nesting(self._snapshot, tree, nest, wish, siblings, self._place_one)
         found = nesting.place(demands)
         if not isinstance(found, list):
             return found
-        everyone = [*siblings, *(Sibling(one.node) for one in found)]
-        where = Site(self._snapshot, tree, _no_goal(tree), everyone).describe(wish.topology, None)
+        for one in found:
+            site.add(Sibling(one.node))
+        least = (1,) * tree.depth if isinstance(bound, NoSplit) or not bound else bound
+        used = site.used()
+        gap = find_gap(site, tuple(used[layer] for layer in goal.order), least)
+        where = site.describe(wish.topology, gap)
         left_over = nesting.left_over
         if not found and left_over:
             return next(iter(left_over.values()))
@@ -238,7 +246,7 @@ class _Gathering:
         """Place the members that must start; say what is short if they do not fit."""
         if not any(demand.required for demand in self._demands):
             return None
-        if len(self._demands) == 1 and len(self._by_shape(self._demands[0].pods)) == 1:
+        if len(self._demands) == 1 and len(_by_shape(self.site, self._demands[0].pods)) == 1:
             # One question: the required ones, and more of them if that opens no new domain.
             return self._place(self._demands[0].pods, self._demands[0].required)
         refusal: Reason | None = None
@@ -253,7 +261,7 @@ class _Gathering:
     def place_surplus(self) -> dict[str, Reason]:
         """Place whom there is room for beyond the required ones; say why for the others."""
         reasons: dict[str, Reason] = {}
-        for pods in self._by_shape(self._waiting()):
+        for pods in _by_shape(self.site, self._waiting()):
             left = pods
             while left:
                 reason = self._place(left, 1)
@@ -264,19 +272,13 @@ class _Gathering:
                 left = [pod for pod in left if pod.uid not in placed]
         return reasons
 
-    def _by_shape(self, pods: Sequence[Pod]) -> list[list[Pod]]:
-        kinds: dict[PodShape, list[Pod]] = {}
-        for pod in pods:
-            kinds.setdefault(self.site.shape_of(pod), []).append(pod)
-        return list(kinds.values())
-
     def _waiting(self) -> list[Pod]:
         placed = {one.pod.uid for one in self.assignments}
         pods = [pod for demand in self._demands for pod in demand.pods]
         return [pod for pod in pods if pod.uid not in placed]
 
     def _place(self, pods: Sequence[Pod], least: int) -> Reason | None:
-        kinds = self._by_shape(pods)
+        kinds = _by_shape(self.site, pods)
         is_uniform = len(kinds) == 1
         found = self.site.place(pods, least) if is_uniform else place_mixed(self.site, kinds)
         if isinstance(found, NoSplit):
@@ -306,8 +308,20 @@ class _Gathering:
         )
 
 
-def _no_goal(tree: TopologyTree) -> Goal:
-    return Goal(0, (), (1,) * (tree.depth + 1))
+def _goal_of_all(wish: TopologyWish, tree: TopologyTree) -> Goal:
+    """Return what is preferred of a gang with sub-groups, taken as a whole."""
+    preferred = tuple(one for one in wish.layers if one.strategy is Gather.PREFER)
+    goal = make_goal(TopologyWish(preferred), tree.layers)
+    if isinstance(goal, frozenset):
+        raise TypeError("what is preferred need not exist")
+    return goal.without_multiples()
+
+
+def _by_shape(site: Site, pods: Sequence[Pod]) -> list[list[Pod]]:
+    kinds: dict[PodShape, list[Pod]] = {}
+    for pod in pods:
+        kinds.setdefault(site.shape_of(pod), []).append(pod)
+    return list(kinds.values())
 
 
 def _path(site: Site, layer: int, domain: int) -> tuple[str, ...]:

@@ -43,7 +43,8 @@ class Mixture:
 
 def place_mixed(site: Site, kinds: Kinds) -> Mixture | NoSplit:
     """Place all pods of all kinds, or say what the domains offer."""
-    bound = _find_bound(site, kinds)
+    kinds = sorted(kinds, key=_seeks_company)
+    bound = find_bound(site, kinds)
     if isinstance(bound, NoSplit):
         return bound
     best = _find_best(site, kinds, site.goal, bound)
@@ -54,15 +55,15 @@ def place_mixed(site: Site, kinds: Kinds) -> Mixture | NoSplit:
     worth, assignments = best
     for one in assignments:
         site.restore(one)
-    return Mixture(assignments, _find_gap(site, worth, bound))
+    return Mixture(assignments, find_gap(site, worth, bound))
 
 
-def _find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
+def find_bound(site: Site, kinds: Kinds) -> Worth | NoSplit:
     """Return domains that must be used at least, in the order in which they count."""
     goal = site.goal.without_multiples()
     bound: Worth = ()
     for pods in (*kinds, _crowd(kinds)):
-        offers = site.offers(site.shape_of(pods[0]))
+        offers = site.reach(site.shape_of(pods[0]))
         found = split(site.tree, site.ask(pods, len(pods), offers, goal))
         if isinstance(found, NoSplit):
             return found
@@ -78,7 +79,7 @@ def _needed(site: Site, kinds: Kinds) -> Worth:
     wanted: dict[str, int] = {}
     for pods in kinds:
         shape = site.shape_of(pods[0])
-        usable |= site.offers(shape) > 0
+        usable |= site.reach(shape) > 0
         for name, amount in shape.requests:
             wanted[name] = wanted.get(name, 0) + amount * len(pods)
     needed = dict.fromkeys(site.goal.order, 1)
@@ -127,7 +128,7 @@ def _domains(site: Site, kinds: Kinds, layer: int) -> Iterator[Mask]:
     fits = None
     room = np.zeros(0, dtype=np.int64)
     for pods in kinds:
-        sums = sum_up(tree, np.minimum(site.offers(site.shape_of(pods[0])), len(pods)))[layer]
+        sums = sum_up(tree, np.minimum(site.reach(site.shape_of(pods[0])), len(pods)))[layer]
         enough = sums >= len(pods)
         fits = enough if fits is None else fits & enough
         room = sums if not room.size else room + sums
@@ -148,8 +149,15 @@ def _orders(site: Site, kinds: Kinds) -> Iterator[Kinds]:
     if len(kinds) <= MOST_PERMUTED:
         yield from permutations(kinds)
         return
-    yield sorted(kinds, key=lambda pods: int(site.offers(site.shape_of(pods[0])).sum()))
-    yield sorted(kinds, key=len)
+    by_room = sorted(kinds, key=lambda pods: int(site.reach(site.shape_of(pods[0])).sum()))
+    yield sorted(by_room, key=_seeks_company)
+    yield sorted(sorted(kinds, key=len), key=_seeks_company)
+
+
+def _seeks_company(pods: Sequence[Pod]) -> bool:
+    """Whether such pods may have to wait for others to be placed."""
+    constraints = pods[0].shape.constraints
+    return constraints is not None and bool(constraints.affinity)
 
 
 def _try(
@@ -199,7 +207,8 @@ def _all_domains(site: Site, layer: int) -> Iterator[Mask]:
         yield np.equal(of_node, domain)
 
 
-def _find_gap(site: Site, worth: Worth, bound: Worth) -> tuple[str, int] | None:
+def find_gap(site: Site, worth: Worth, bound: Worth) -> tuple[str, int] | None:
+    """Return the first layer of which fewer domains might do, and how many fewer."""
     for layer, used, least in zip(site.goal.order, worth, bound, strict=True):
         if used != least:
             return site.tree.layers[layer], used - least

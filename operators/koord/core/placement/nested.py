@@ -3,10 +3,11 @@
 Sub-groups are placed from the top of their tree down. One that asks for a layer tries its domains,
 the ones with the least room first, and within each of them what is below it, the largest first; the
 lowest sub-groups are split exactly. The number of domains that are tried is bounded, so a way may
-be missed in principle; equal sub-groups of equal pods are always placed if they can be.
+be missed in principle, and the refusal counts those that were not tried; equal sub-groups of equal
+pods are always placed if they can be. Multiples hold within each sub-group.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,12 +19,20 @@ from koord.core.placement.arrays import Mask
 from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Assignment, Demand
 from koord.core.pods import PodShape
-from koord.core.reasons import GangCount, MissingMembers, Reason
+from koord.core.reasons import (
+    GangCount,
+    MissingMembers,
+    MultipleNotMet,
+    NoDomainFits,
+    Reason,
+)
 from koord.core.topology.measure import sum_up
 from koord.core.topology.tree import Ints, TopologyTree
 
 MOST_DOMAINS: Final = 24
-"""How many domains are tried for a sub-group that others are part of."""
+"""How many domains are tried for a sub-group that others are part of: the roomiest is the last."""
+MOST_FAILED: Final = 10 * MOST_DOMAINS
+"""After so many in vain, only the roomiest one is tried of any further sub-group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,8 @@ class Nesting:
     is_settled: bool = False
     """Whether all that is required has its place, so that others may have what is left."""
     _before: Sequence[Sibling] = ()
+    _failed: int = 0
+    """Domains that were tried in vain."""
 
     def __post_init__(self) -> None:
         self._before = self.siblings
@@ -113,12 +124,14 @@ class Nesting:
         if parts == [name]:
             return self._place_own(name, layer, within, needed[name])
         refusal: Reason | None = None
-        for domain in self._domains(name, layer, within, needed):
+        domains, untried = self._domains(name, layer, within, needed)
+        for domain in domains:
             mark = self.snapshot.checkpoint()
             placed = self._place_parts(parts, name, domain, needed)
             if isinstance(placed, list):
                 return placed
             self.snapshot.rollback(mark)
+            self._failed += 1
             refusal = refusal or placed
         if refusal is None:
             # No domain has room for all: say what they offer to the members, taken together.
@@ -129,7 +142,7 @@ class Nesting:
             if not isinstance(refused, list):
                 return refused
             raise AssertionError("a domain that holds all of a sub-group was not tried")
-        return refusal
+        return _count_untried(refusal, untried)
 
     def _place_parts(
         self, parts: Sequence[str], name: str, domain: Mask, needed: dict[str, Demand]
@@ -149,12 +162,12 @@ class Nesting:
     def _place_own(
         self, name: str, layer: int, within: Mask, demand: Demand
     ) -> list[Assignment] | Reason:
-        asked = [one for one in self.wish.layers if one.strategy is Gather.PREFER]
-        asked = [replace(one, multiple=1) for one in asked]
+        asked = self.wish.layers
         if layer:
-            asked = [one for one in asked if one.layer != self.tree.layers[layer]]
-            asked.append(LayerWish(self.tree.layers[layer], Gather.MUST))
-        wish = TopologyWish(tuple(asked), self.wish.topology)
+            shared = self.tree.layers[layer]
+            own = LayerWish(shared, Gather.MUST, self.wish.multiples.get(shared, 1))
+            asked = (*(one for one in asked if one.layer != shared), own)
+        wish = TopologyWish(asked, self.wish.topology)
         ask = Ask(demand, wish, within, self._living(name), takes_more=self.is_settled)
         return self.place_one(ask)
 
@@ -187,11 +200,13 @@ class Nesting:
 
     def _domains(
         self, name: str, layer: int, within: Mask, needed: dict[str, Demand]
-    ) -> Iterator[Mask]:
-        """Yield the nodes of domains that may hold a sub-group, those with the least room first."""
+    ) -> tuple[list[Mask], int]:
+        """Return the nodes of domains that may hold a sub-group, and how many are left out.
+
+        Those with the least room come first; the last is the one with the most.
+        """
         if not layer:
-            yield within
-            return
+            return [within], 0
         of_node = (
             np.arange(len(self.tree.rows))
             if layer == self.tree.depth
@@ -201,7 +216,7 @@ class Nesting:
         fits: Mask | None = None
         room = np.zeros(0, dtype=np.int64)
         for shape, count in self._shapes(name, needed).items():
-            offers = np.where(within, self.snapshot.room(shape)[self.tree.rows], 0)
+            offers = np.where(within, self.snapshot.reach(shape)[self.tree.rows], 0)
             sums = sum_up(self.tree, np.minimum(offers, count))[layer]
             fits = sums >= count if fits is None else fits & (sums >= count)
             room = room + sums if room.size else sums
@@ -209,8 +224,10 @@ class Nesting:
         if allowed is not None:
             found = found[np.isin(found, allowed)]
         order = np.lexsort((self.tree.name_ranks(layer)[found], room[found]))
-        for domain in found[order][:MOST_DOMAINS].tolist():
-            yield within & np.equal(of_node, domain)
+        ranked = found[order].tolist()
+        most = MOST_DOMAINS if self._failed < MOST_FAILED else 1
+        chosen = ranked if len(ranked) <= most else [*ranked[: most - 1], ranked[-1]]
+        return [within & np.equal(of_node, one) for one in chosen], len(ranked) - len(chosen)
 
     def _homes(self, name: str, of_node: Ints) -> Ints | None:
         """Return the domain that a sub-group is in already, none if its members are apart.
@@ -233,6 +250,12 @@ class Nesting:
                 shape = self.snapshot.shape_of(pod)
                 counts[shape] = counts.get(shape, 0) + 1
         return counts
+
+
+def _count_untried(refusal: Reason, untried: int) -> Reason:
+    if isinstance(refusal, NoDomainFits | MultipleNotMet):
+        return replace(refusal, untried=refusal.untried + untried)
+    return refusal
 
 
 def _sibling_of(one: Assignment) -> Sibling:

@@ -10,7 +10,7 @@ were placed after them, so they are tried again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from hashlib import blake2s
 
@@ -138,7 +138,12 @@ class _Attempt:
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
         mark = self._snapshot.checkpoint()
         placed = self._assign(pods)
-        if len(placed) == len(pods) or (placed and not unit.required):
+        if len(placed) == len(pods):
+            return placed
+        if not unit.required and any(one.least > 1 for one in unit.demands):
+            self._snapshot.rollback(mark)
+            placed = self._assign_surplus(unit, frozenset())
+        if placed and not unit.required:
             return placed
         if unit.required in {0, len(pods)}:
             return self._refuse(unit, pods, placed, mark)
@@ -152,12 +157,30 @@ class _Attempt:
             required = [pod for demand in unit.demands for pod in choose(demand)]
             placed = self._assign(required)
             if len(placed) == len(required):
-                chosen = {pod.uid for pod in required}
-                surplus = [pod for pod in unit.pods if pod.uid not in chosen]
-                return placed + self._assign(surplus)
+                return placed + self._assign_surplus(unit, {pod.uid for pod in required})
             if choose is _first_required:
                 self._snapshot.rollback(mark)
         return self._refuse(unit, required, placed, mark)
+
+    def _assign_surplus(self, unit: Unit, chosen: Collection[str]) -> list[Assignment]:
+        """Place more than the chosen, as there is room; of a sub-group at least what is of use.
+
+        What is left of a chosen sub-group comes one by one, after the whole ones.
+        """
+        placed: list[Assignment] = []
+        loose: list[Pod] = []
+        for demand in unit.demands:
+            rest = [pod for pod in demand.pods if pod.uid not in chosen]
+            if demand.required or demand.least < 2:
+                loose += rest
+                continue
+            mark = self._snapshot.checkpoint()
+            found = self._assign(rest)
+            if len(found) < demand.least:
+                self._snapshot.rollback(mark)
+            else:
+                placed += found
+        return placed + self._assign(loose)
 
     def _refuse(
         self,

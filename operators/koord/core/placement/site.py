@@ -5,6 +5,7 @@ and what to say if they do not fit, is not known here.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -75,11 +76,18 @@ class Site:
 
     def offers(self, shape: PodShape, within: Mask | None = None) -> Ints:
         """Return how many pods of a shape each node of the tree takes."""
-        offers = self.snapshot.room(shape)[self.tree.rows]
+        return self._inside(self.snapshot.room(shape), within)
+
+    def reach(self, shape: PodShape, within: Mask | None = None) -> Ints:
+        """Return how many it may take at most, however others are placed."""
+        return self._inside(self.snapshot.reach(shape), within)
+
+    def _inside(self, per_row: Ints, within: Mask | None) -> Ints:
+        found = per_row[self.tree.rows]
         for mask in (self.within, within):
             if mask is not None:
-                offers = np.where(mask, offers, 0)
-        return offers
+                found = np.where(mask, found, 0)
+        return found
 
     def ask(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> Ask:
         """Put the question of how to place pods of one shape."""
@@ -108,7 +116,7 @@ class Site:
         shape = self.shape_of(pods[0])
         ask = self.ask(pods, least, self.offers(shape, within), goal)
         if self.snapshot.is_reactive(shape):
-            return self._huddle(shape, pods, ask)
+            return self._huddle(shape, pods, ask, self.reach(shape, within))
         found = self._find_slot(pods, ask) or split(self.tree, ask)
         if isinstance(found, NoSplit):
             return found
@@ -118,10 +126,12 @@ class Site:
         """Return the shape under which the snapshot knows a pod."""
         return self.snapshot.shape_of(pod)
 
-    def _huddle(self, shape: PodShape, pods: Sequence[Pod], ask: Ask) -> list[Assignment] | NoSplit:
+    def _huddle(
+        self, shape: PodShape, pods: Sequence[Pod], ask: Ask, reach: Ints
+    ) -> list[Assignment] | NoSplit:
         """Place pods that matter to each other; what is offered is what the network would take."""
         self.is_certain = False
-        shares = fill_domain(self.snapshot, self.tree, shape, ask)
+        shares = fill_domain(self.snapshot, self.tree, shape, replace(ask, offers=reach))
         if not shares:
             return explain_offers(self.tree, ask)
         taken = ((share.row, share.count) for share in shares)

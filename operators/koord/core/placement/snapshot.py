@@ -36,6 +36,9 @@ class Checkpoint(NamedTuple):
 _MANY: Final = 8
 """From so many rows on, arithmetic on arrays is faster than row by row."""
 
+_PASSING: Final = frozenset({NodeRefusal.POD_AFFINITY, NodeRefusal.SPREAD})
+"""What pods that are placed elsewhere may put an end to."""
+
 _Resolved: TypeAlias = tuple[PodShape, tuple[PodSelector, ...], VolumeConstraints | None]
 
 
@@ -155,6 +158,14 @@ class Snapshot:
         for _, limits in self.limits(shape):
             np.minimum(room, limits, out=room)
         return room
+
+    def reach(self, shape: PodShape) -> Ints:
+        """Return :meth:`room` as it may become: others may yet come near, and spread even out."""
+        reach = self.capacity(shape)
+        for cause, limits in self.limits(shape):
+            if cause not in _PASSING:
+                np.minimum(reach, limits, out=reach)
+        return reach
 
     def capacity(self, shape: PodShape) -> Ints:
         """Return :meth:`room` as far as other pods and volumes do not matter."""

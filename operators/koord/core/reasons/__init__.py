@@ -160,7 +160,8 @@ class NoDomainFits:
 
     ``want`` members must be placed together. ``offers`` are the largest ones of the ``domains``
     that the ``layer`` has. ``shortage`` tells what the nodes lack for one more member beyond what
-    they could take. ``multiples`` are those asked for, by layer.
+    they could take. ``multiples`` are those asked for, by layer. ``untried`` counts domains that
+    might hold the sub-groups of the gang and were not tried: there were too many.
     """
 
     code: ClassVar = ReasonCode.NO_DOMAIN_FITS
@@ -171,6 +172,7 @@ class NoDomainFits:
     domains: int
     shortage: InsufficientNodes
     multiples: tuple[tuple[str, int], ...] = ()
+    untried: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class MultipleNotMet:
     domains: int
     shortage: InsufficientNodes
     multiples: tuple[tuple[str, int], ...] = ()
+    untried: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,82 @@
+"""Members that matter to each other beyond the network, by affinity or spread, and gather in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.builders import make_pod, make_pod_group, select_pods
+from tests.topology.test_gathering import (
+    GANG,
+    ask,
+    make_cluster,
+    must,
+    nodes_of,
+    run,
+)
+
+from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.gang.quorum import Ready, demands
+from koord.core.gather import TopologyWish
+from koord.core.placement.planner import plan
+from koord.core.placement.scoring import Scoring
+
+if TYPE_CHECKING:
+    from koord.core.pods import Pod
+    from koord.core.state import ClusterState
+
+HOST = "kubernetes.io/hostname"
+
+
+def make_spread(count: int) -> list[Pod]:
+    """Make members of which no host may have two more than another."""
+    return [
+        make_pod(f"w-{at}")
+        .gang(GANG)
+        .labels(app="w")
+        .spread(select_pods(app="w"), key=HOST)
+        .requests(cpu=1000)
+        .build()
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize("first", ["master", "worker"])
+def test_workers_that_must_be_near_their_master_come_with_it(first: str) -> None:
+    near = select_pods(app="master")
+    master = make_pod("master").gang(GANG).labels(app="master").requests(cpu=2000).build()
+    workers = [
+        make_pod(f"worker-{at}").gang(GANG).near(near, key="block").requests(cpu=4000).build()
+        for at in range(2)
+    ]
+    state = make_cluster({"s0": {"a": [4, 2]}, "s1": {"b": [6, 4, 4]}})
+    ask(state, must("Block"))
+    pods = [master, *workers] if first == "master" else [*workers, master]
+    assert set(nodes_of(run(state, pods)).values()) <= {"node-2", "node-3", "node-4"}
+
+
+def test_even_spread_takes_more_members_than_there_are_hosts() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}})
+    ask(state, must("Block"))
+    placed = nodes_of(run(state, make_spread(4)))
+    assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]
+
+
+def test_even_spread_within_a_part_of_a_sub_group() -> None:
+    state = make_cluster({"s0": {"a": [8, 8]}})
+    groups = SubGroup("replica", layer="Block"), SubGroup("tensor", 4, parent="replica")
+    place_nested(state, groups)
+    ready = demands(state.book, GANG)
+    assert isinstance(ready, Ready)
+    placed = nodes_of(plan(state.snapshot(), ready.units, Scoring()))
+    assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]
+
+
+def place_nested(state: ClusterState, groups: tuple[SubGroup, ...]) -> None:
+    """Let four members be in the last of some sub-groups."""
+    group = make_pod_group(GANG, 4).topology(TopologyWish(())).build()
+    nest = Nest(SubGroup(ROOT), groups)
+    state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    for pod in make_spread(4):
+        state.upsert_pod(replace(pod, sub_group=groups[-1].name))
