@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
 
-from koord.core.gang.model import GangMode
+from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
 from koord.core.holds import HoldBook
 from koord.core.placement.planner import plan
@@ -203,6 +203,20 @@ def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> 
         scene.state.upsert_node(make_node(name).gpu(8).build())
     outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
     assert placed(outcome).keys() == {"a-0", "a-1", "single"}
+
+
+def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps_it_too() -> None:
+    """Where members gather anew, replacements are a unit that keeps what fits of it."""
+    group = make_pod_group(A, 2).mode(GangMode.NON_STRICT).wait(60)
+    group = group.match_policy(MatchPolicy.ONLY_WAITING)
+    group = group.on_member_failure(OnMemberFailure.REPLACE)
+    scene = Scene(2, [started("a-0", "n0"), started("a-1", "n1")], [group.build()])
+    scene.remove("uid-default-a-1")
+    scene.put(*gang_pods("b", 2, A), waiting("single"))
+    for _ in range(2):
+        outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
+        assert placed(outcome) == {}
+        assert scene.holds.kept_for_lost() == {A: 1}
 
 
 def test_what_is_kept_for_a_non_strict_gang_gives_way_to_what_fits_whole() -> None:

@@ -243,8 +243,7 @@ class _Session:
         return replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
 
     def _plan_special(self, unit: Unit) -> None:
-        own = self._own(unit)
-        for hold in own:
+        for hold in self._own(unit):
             self._lift(hold)
         outcome = self.run(self.snapshot, (unit,))
         if not outcome.placements:
@@ -256,9 +255,10 @@ class _Session:
         else:
             held_up = self._held_up([unit])
             self.refusals += [self._blame(refusal, held_up) for refusal in outcome.refusals]
-            self._keep_part(unit)
-        for hold in own:
-            self._keep(hold)
+            self._find_part(unit)
+        # What was lost comes first: it gives way to nobody, and what fits may be the same room.
+        for hold in self._own(unit):
+            self._keep(hold, elsewhere=hold is not self.partial.get(unit.key))
 
     def _plan_over_partial(self, unit: Unit, before: Plan) -> Plan:
         """Let what is kept for NonStrict gangs give way to what a unit needs, not to its surplus.
@@ -297,8 +297,8 @@ class _Session:
                     node = nodes[pod.uid]
                     del hold.slots[at.index(node) if node in at else -1]
 
-    def _keep_part(self, unit: Unit) -> None:
-        """Keep for a NonStrict unit what fits of it now."""
+    def _find_part(self, unit: Unit) -> None:
+        """Find what is to be kept for a NonStrict unit: what fits of it now."""
         if not unit.lease_seconds:
             return
         hold = self.partial.get(unit.key)
@@ -321,7 +321,6 @@ class _Session:
             for assignment in placement.assignments
             if not assignment.pod.pinned
         ]
-        self._keep(hold)
 
     def _keep(self, hold: _Hold, *, elsewhere: bool = True) -> None:
         """Charge what is kept: on its node, or else wherever there is room, if that will do.
