@@ -40,14 +40,15 @@ EXPECTED = [
     (
         r.AncestorInsufficient(("org", "team"), *NUMBERS),
         (
-            f"quota org, above team, may use {SHORT} "
-            f"(Insufficient quotas, quotaNameTopo: [org team], {DETAILS})"
+            f"quota org, above team, may use {SHORT}; wait for pods below it to end, or raise its "
+            f"min or max (Insufficient quotas, quotaNameTopo: [org team], {DETAILS})"
         ),
     ),
     (
         r.NonPreemptibleOverMin(("team",), *NUMBERS),
         (
-            f"pods of quota team that must not be evicted may use {SHORT}, its min (Insufficient "
+            f"pods of quota team that must not be evicted may use {SHORT}, its min; raise its min, "
+            "or let these be evicted: label them preemptible: true (Insufficient "
             "non-preemptible quotas, quotaName: team, min: cpu:1500m,nvidia.com/gpu:8, "
             "nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, "
             "exceedDimensions: [nvidia.com/gpu])"

@@ -42,10 +42,10 @@ def insufficient_max(reason: r.InsufficientMax) -> str:
 
 def ancestor_insufficient(reason: r.AncestorInsufficient) -> str:
     """Say which quota above has not enough."""
-    topo, offered = " ".join(reason.topo), _offered(reason)
+    topo = " ".join(reason.topo)
+    way_out = _offered(reason) or "wait for pods below it to end, or raise its min or max"
     return (
-        f"quota {reason.quota}, above {reason.topo[-1]}, may use {_short(reason)}"
-        f"{offered and f'; {offered}'} "
+        f"quota {reason.quota}, above {reason.topo[-1]}, may use {_short(reason)}; {way_out} "
         f"(Insufficient quotas, quotaNameTopo: [{topo}], {_details(reason)})"
     )
 
@@ -53,7 +53,8 @@ def ancestor_insufficient(reason: r.AncestorInsufficient) -> str:
 def non_preemptible_over_min(reason: r.NonPreemptibleOverMin) -> str:
     """Say that what must not be evicted would exceed min."""
     return (
-        f"pods of quota {reason.quota} that must not be evicted may use {_short(reason)}, its min "
+        f"pods of quota {reason.quota} that must not be evicted may use {_short(reason)}, its min; "
+        "raise its min, or let these be evicted: label them preemptible: true "
         f"(Insufficient non-preemptible quotas, quotaName: {reason.quota}, "
         f"min: {_write(reason.limit)}, nonPreemptibleUsed: {_write(reason.used)}, "
         f"pod's request: {_write(reason.request)}, exceedDimensions: [{_keys(reason)}])"
