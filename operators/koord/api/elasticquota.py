@@ -129,7 +129,8 @@ class ElasticQuota(Resource):
             Column("CPU-Used", ".status.used.cpu"),
             Column("Memory-Max", ".spec.max.memory", priority=1),
             Column("Memory-Used", ".status.used.memory", priority=1),
-            reason_column("Accepted"),
+            reason_column("Ready"),
+            reason_column("Accepted", priority=1),
             AGE,
         ),
     )
