@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from koord.api.keys import own
 from koord.core.budgets import Budget, split_by_budgets
-from koord.core.pods import Pod
+from koord.core.pods import Pod, PodPhase
 from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
@@ -137,9 +137,15 @@ class Evictor:
         return Eviction.EVICTED
 
     async def _is_allowed(self, pods: Iterable[Pod]) -> bool:
-        """Whether no budget is exceeded if all pods go."""
+        """Whether no budget is exceeded if all pods go.
+
+        kube-apiserver asks none about a pod that has not begun to run, or is over or on its way
+        out (``canIgnorePDB`` of pods/eviction).
+        """
         covered = [
-            _Covered(pod.namespace, pod.name, dict(pod.profile.labels)) for pod in pods if pod.node
+            _Covered(pod.namespace, pod.name, dict(pod.profile.labels))
+            for pod in pods
+            if pod.is_alive and pod.phase is not PodPhase.PENDING
         ]
         budgets: list[Budget] = []
         try:

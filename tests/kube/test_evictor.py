@@ -1,0 +1,41 @@
+"""What may be evicted together, on a real API server."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.kube.conftest import Pods
+
+from koord.core.pods import Pod
+from koord.kube.client import Client
+from koord.kube.evictor import Evictor
+from koord.kube.request import Media
+
+NODE = "node-a"
+LABELS = {"job": "a"}
+
+
+async def make_two(client: Client, pods: Pods, phase: str) -> tuple[Pod, ...]:
+    """Make two pods on a node that a budget of both covers; it lets neither go."""
+    budget = {"maxUnavailable": 0, "selector": {"matchLabels": LABELS}}
+    path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets"
+    await client.post(path, {"metadata": {"name": "budget"}, "spec": budget})
+    made: list[Pod] = []
+    for _ in range(2):
+        spec: dict[str, Any] = {"schedulingGates": None, "nodeName": NODE}
+        pod = await pods.create(meta={"labels": LABELS}, **spec)
+        status = {"status": {"phase": phase}}
+        await client.patch(f"{pods.path}/{pod.name}/status", status, Media.STRATEGIC_MERGE_PATCH)
+        made.append(await pods.translate(pod.name))
+    return tuple(made)
+
+
+@pytest.mark.parametrize(("phase", "may_go"), [("Running", False), ("Pending", True)])
+async def test_budgets_protect_what_runs(
+    client: Client, pods: Pods, phase: str, *, may_go: bool
+) -> None:
+    """The API server asks no budget about pods that have not begun to run."""
+    evictor = Evictor(client, time.time)
+    made = await make_two(client, pods, phase)
+    assert await evictor.may_go(made) is may_go
+    assert (await evictor.evict(made[0])).is_done is may_go
