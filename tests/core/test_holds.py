@@ -194,6 +194,17 @@ def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
     assert {refusal.unit for refusal in outcome.refusals} == {A}
 
 
+def test_who_lost_its_node_does_not_take_the_room_that_was_planned_for_another() -> None:
+    """A start was cut off between two writes; the member that is left goes where it was to go."""
+    groups = [make_pod_group(key, 2).wait(60).build() for key in (A, B)]
+    scene = Scene(3, [started("a-0", "n0"), started("a-1", "gone")], groups)
+    scene.remove("uid-default-a-1")
+    late = make_pod("b-1").gang(B).gpu(8).released("n2", "p", B, 2, 2).build()
+    scene.put(started("b-0", "n1", B), late)
+    assert scene.holds.kept_for_lost() == {A: 1, B: 1}
+    assert placed(scene.plan(*scene.units(B))) == {"b-1": "n2"}
+
+
 def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> None:
     """Else whoever comes after it in the same cycle sleeps, and nothing that happens wakes it."""
     scene = Scene(1, gang_pods("a", 2, A), [make_non_strict(A, 2)])

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from koord.core.gang.book import order_of
 from koord.core.gang.model import GangKey
 from koord.core.gang.quorum import count_to_replace
+from koord.core.placement.arrays import Mask
 from koord.core.placement.fill import fill
 from koord.core.placement.home import find_home
 from koord.core.placement.scoring import Scoring
@@ -160,11 +161,19 @@ class HoldBook:
 def _slots_of(
     gang: GangKey, state: ClusterState, departed: Sequence[Pod], size: int
 ) -> list[_Slot]:
-    """Return the room of those lost last; of whom nothing is known, that of a living member."""
+    """Return the room that was planned for who waits, then that of those lost last.
+
+    Of whom nothing is known, it is the room of a living member.
+    """
     members = state.book.members(gang).values()
+    planned = [
+        _Slot(pod.shape, pod.recorded.node, pod.sub_group)
+        for pod in sorted(members, key=order_of)
+        if pod.is_waiting and pod.recorded is not None
+    ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
     gone = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
-    slots = [_Slot(pod.shape, pod.node, pod.sub_group) for pod in gone[:size]]
+    slots = [*planned, *(_Slot(pod.shape, pod.node, pod.sub_group) for pod in gone)][:size]
     sibling = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if sibling is not None:
         slots += [_Slot(sibling.shape) for _ in range(size - len(slots))]
@@ -188,6 +197,10 @@ class _Session:
         for hold in (*self.lost.values(), *self.partial.values()):
             for slot in hold.slots:
                 slot.row = None
+        # Who lost its node is not to take the room that another one knows.
+        for hold in self.lost.values():
+            self._keep_there(hold)
+        for hold in (*self.lost.values(), *self.partial.values()):
             self._keep(hold)
         plain: list[Unit] = []
         for unit in units:
@@ -327,22 +340,11 @@ class _Session:
 
         Either must be where the gang may be.
         """
-        groups = {slot.sub_group for slot in hold.slots}
-        homes = {group: find_home(self.snapshot, hold.gang, group) for group in groups}
-        left: list[_Slot] = []
-        for slot in hold.slots:
-            if slot.row is not None:
-                continue
-            row, home = self.snapshot.table.row_of.get(slot.node), homes[slot.sub_group]
-            if row is not None and home is not None and not home[row]:
-                row = None
-            if row is not None and self.snapshot.room_at(slot.shape, row):
-                self.snapshot.place(slot.shape, row)
-                slot.row = row
-            elif elsewhere:
-                left.append(slot)
+        homes = self._keep_there(hold)
+        left = [slot for slot in hold.slots if slot.row is None]
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
+            return
         for slot in left:
             home = homes[slot.sub_group]
             self.snapshot.confined = {} if home is None else {slot.shape: home}
@@ -351,6 +353,20 @@ class _Session:
                 slot.row = shares[0].row
                 slot.node = self.snapshot.table.node_at(slot.row).name
         self.snapshot.confined = {}
+
+    def _keep_there(self, hold: _Hold) -> dict[str, Mask | None]:
+        """Charge what has room on its node; return where each sub-group may be."""
+        groups = {slot.sub_group for slot in hold.slots if slot.row is None}
+        homes = {group: find_home(self.snapshot, hold.gang, group) for group in groups}
+        for slot in hold.slots:
+            row = self.snapshot.table.row_of.get(slot.node)
+            if slot.row is not None or row is None:
+                continue
+            home = homes[slot.sub_group]
+            if (home is None or home[row]) and self.snapshot.room_at(slot.shape, row):
+                self.snapshot.place(slot.shape, row)
+                slot.row = row
+        return homes
 
     def _lift(self, hold: _Hold) -> None:
         for slot in hold.slots:
