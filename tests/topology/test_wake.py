@@ -10,6 +10,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
+from koord.core.pods import PodPhase
 from koord.core.queue import Queue
 from koord.core.reasons import ReasonCode
 from koord.core.state import ClusterState
@@ -102,6 +103,27 @@ def test_members_that_are_apart_no_more_for_what_another_gang_asks_now_are_tried
     assert refusal.reason.code == "MembersApart"
     queue.refuse(unit, refusal)
     state.upsert_pod_group(make_pod_group(A, 1).group(A, B).topology(None).build())
+    queue.absorb(feed.drain(), state)
+    (again,) = queue.take(0.0, 10)
+    (placement,) = plan(state.snapshot(), [again], Scoring()).placements
+    assert [one.node for one in placement.assignments] == ["n1"]
+
+
+def test_a_multiple_that_was_not_met_is_tried_again_when_a_member_has_done_its_work() -> None:
+    """What it leaves need not be room for anybody: the number of the others is another one."""
+    state, queue = ClusterState(), Queue()
+    feed = state.feed()
+    state.upsert_topology(Topology("default", LAYERS))
+    wish = TopologyWish((LayerWish("Rack", Gather.MUST, 2),))
+    state.upsert_pod_group(make_pod_group(A, 1).topology(wish).build())
+    for name in ("n0", "n1"):
+        state.upsert_node(make_node(name).gpu(4).label("r", "r0").build())
+    olds = [make_pod(f"old-{at}").gang(A).gpu(1).released("n0", "p", A, 2, 1) for at in range(2)]
+    for old in olds:
+        state.upsert_pod(old.running("n0").build())
+    state.upsert_pod(make_pod("late").gang(A).gpu(4).build())
+    assert refuse(queue, feed, state) is ReasonCode.MULTIPLE_NOT_MET
+    state.upsert_pod(olds[0].phase(PodPhase.SUCCEEDED).build())
     queue.absorb(feed.drain(), state)
     (again,) = queue.take(0.0, 10)
     (placement,) = plan(state.snapshot(), [again], Scoring()).placements

@@ -34,6 +34,8 @@ class Demand:
     """What the gang asks of the network: when that is changed, an answer is no longer one."""
     together: tuple[str, ...] = ()
     """The gangs of the group that gather with it, itself too: where those are, it has to be."""
+    mates: int = 0
+    """Members of ``together`` that are on nodes: others fit in with them, and no more once gone."""
     nest: Nest | None = None
     """The sub-groups of the gang."""
     sub_group: str = ""

@@ -358,6 +358,7 @@ class _Part:
     def _make_demand(self, gang: GangKey) -> Demand:
         standing, tally = self._plannable(gang) or _NO_STANDING, self._book.tally(gang)
         spec = self._book.spec(gang)
+        together = () if spec is None else self._find_together(gang, spec)
         return Demand(
             gang=gang,
             pods=tuple(_sort_members(tally.plannable.values())),
@@ -365,7 +366,8 @@ class _Part:
             min_member=standing.min_member,
             standing=tally.placed + tally.succeeded,
             wish=None if spec is None else spec.topology,
-            together=() if spec is None else self._find_together(gang, spec),
+            together=together,
+            mates=sum(self._book.tally(one).placed for one in together),
             nest=None if spec is None else spec.nest,
         )
 
