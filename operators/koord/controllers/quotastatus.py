@@ -28,8 +28,6 @@ PAUSE_SECONDS: Final = 2.0
 HOOK_FAILED: Final = "HookFailed"
 QUIET_SECONDS: Final = 0.5
 """Between a change and the look at it: changes come in bursts."""
-YIELD_SECONDS: Final = 4.0
-"""How much longer a look makes room for writes that pods wait for."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -57,7 +55,6 @@ class QuotaSink(Protocol):
 class QuotaStatusController:
     """Says of every quota what it uses and may use; ``is_synced`` tells whether that is known.
 
-    ``is_busy`` tells whether there is more urgent work for the API server.
     It does so twice: in the status, and for readers of Koordinator's annotations in those. Where
     the status is a subresource no write can change both.
     """
@@ -65,7 +62,6 @@ class QuotaStatusController:
     state: ClusterState
     sink: QuotaSink
     is_synced: Callable[[], bool]
-    is_busy: Callable[[], bool] = lambda: False
     revoke_delay: float | None = None
     """Seconds after which over-use is taken back; None if it is not. It is only told here."""
     summaries: tuple[Summary, ...] = ()
@@ -88,9 +84,6 @@ class QuotaStatusController:
                 self.look()
             await self._woken.wait()
             await asyncio.sleep(max(QUIET_SECONDS, looked + PAUSE_SECONDS - time.monotonic()))
-            latest = time.monotonic() + YIELD_SECONDS
-            while self.is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(QUIET_SECONDS)
             self._woken.clear()
 
     def look(self) -> None:

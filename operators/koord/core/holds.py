@@ -298,9 +298,7 @@ class _Session:
 
     def _settle(self, unit: Unit, placement: Placement) -> None:
         """Keep nothing more for those that have just been placed."""
-        part = self.partial.pop(unit.key, None)
-        if part is not None:
-            part.slots.clear()
+        self.partial.pop(unit.key, None)
         nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
         for demand in unit.demands:
             hold = self.lost.get(demand.gang)

@@ -286,7 +286,6 @@ class Parts:
             sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
             revoke_delay=settings.delay_evict_time if settings.revokes else None,
-            is_busy=self._is_binding,
         )
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
