@@ -225,6 +225,15 @@ async def test_all_who_wait_hear_that_there_is_no_server() -> None:
     assert all(isinstance(answer, ConnectionLost) and not answer.sent for answer in answers)
 
 
+async def test_who_asks_again_at_once_is_answered_again() -> None:
+    """What was being opened is over when its failure is heard of: nobody may wait for it."""
+    connections = pool.Pool(pool.Origin("http://127.0.0.1:9", None, ""))
+    for _ in range(3):
+        async with asyncio.timeout(10):
+            with pytest.raises(ConnectionLost):
+                await connections.ask(b"", lambda: None, is_safe=True)
+
+
 async def test_who_gives_up_waiting_leaves_the_connection_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,7 @@ from koord.kube.errors import ConnectionLost
 from koord.kube.http1 import Answer, Broken, Connection
 
 MAX_CONNECTIONS: Final = 128
-MAX_OPENING: Final = 4
+MAX_OPENING: Final = 16
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
@@ -154,18 +154,22 @@ class Pool:
         for _ in range(min(wanted, room) - len(self._opening)):
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
 
     async def _open(self) -> None:
         """Open a connection for who waits longest."""
+        opened: Connection | Exception
         try:
-            connection = await _connect(self.origin)
+            opened = await _connect(self.origin)
         except (OSError, TimeoutError, ValueError) as error:
-            # The others would not get any further: they wait for the same server.
-            why = str(error) or type(error).__name__
-            self._refuse(f"cannot connect to {self.origin.server}: {why}")
+            opened = error
+        # Before anybody hears of it: who asks again at once would wait for what is over.
+        self._opening -= {asyncio.current_task()}
+        if isinstance(opened, Connection):
+            self._hand_on(opened)
         else:
-            self._hand_on(connection)
+            # The others would not get any further: they wait for the same server.
+            why = str(opened) or type(opened).__name__
+            self._refuse(f"cannot connect to {self.origin.server}: {why}")
 
     def _refuse(self, why: str) -> None:
         while self._waiting:
