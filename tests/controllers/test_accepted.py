@@ -8,7 +8,7 @@ from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
-from koord.controllers.accepted import AcceptedController, Verdict, judge
+from koord.controllers.accepted import AcceptedController, Judge, Verdict, judge
 
 SHARED_WEIGHT = "quota.scheduling.koordinator.sh/shared-weight"
 TOPOLOGY = "gang.scheduling.koordinator.sh/network-topology-spec"
@@ -77,3 +77,28 @@ async def test_an_object_is_told_once_per_generation_and_verdict() -> None:
     await controller.on_event({"type": "MODIFIED"}, body)
     await controller.on_event({"type": "DELETED"}, body)
     assert sink.told == ["u Valid", "u Valid", "u gone"]
+
+
+def test_only_what_a_user_may_have_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Any] = []
+
+    def note(_: type[Resource], body: dict[str, Any]) -> Verdict:
+        judged.append(body)
+        return Verdict()
+
+    monkeypatch.setattr("koord.controllers.accepted.judge", note)
+    known = Judge(ElasticQuota)
+    body = make_body(ElasticQuota, {})
+
+    def see(status: str = "", **meta: Any) -> int:
+        known.judge(body | {"metadata": body["metadata"] | meta, "status": {"x": status}})
+        return len(judged)
+
+    assert (see(), see("new")) == (1, 1)
+    assert see(generation=4) == 2
+    assert see(generation=4, annotations={"a": "b"}) == 3
+    assert see(generation=4, labels={"a": "b"}) == 4
+    assert see(generation=4, uid="another") == 5
+    assert (see(generation=None), see(generation=None)) == (6, 7), "nobody counts its versions"
+    known.forget("another")
+    assert see(generation=4, uid="another") == 8

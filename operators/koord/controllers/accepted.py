@@ -73,6 +73,35 @@ def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
     )
 
 
+class Judge:
+    """Judges objects of one kind, each version once: most of what happens to one is its status.
+
+    Of what the user writes, only labels and annotations may change while the generation stays.
+    """
+
+    def __init__(self, resource: type[Resource]) -> None:
+        self._resource = resource
+        self._known: dict[str, tuple[object, Verdict]] = {}
+        """Object uid -> the version that was judged last, and what came of it."""
+
+    def judge(self, body: Mapping[str, Any]) -> Verdict:
+        """Validate what a user has written."""
+        meta = body["metadata"]
+        version = (
+            meta.get("generation"),
+            dict(meta.get("labels") or {}),
+            dict(meta.get("annotations") or {}),
+        )
+        known = self._known.get(meta["uid"])
+        if known is None or version[0] is None or known[0] != version:
+            known = self._known[meta["uid"]] = (version, judge(self._resource, body))
+        return known[1]
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of an object that is gone."""
+        self._known.pop(uid, None)
+
+
 class AcceptedController:
     """The Kopf operator of one kind: parse, judge, hand over.
 
@@ -86,6 +115,7 @@ class AcceptedController:
         hand_over: Callable[..., object],
     ) -> None:
         self._resource = resource
+        self._judge = Judge(resource)
         self._sink = sink
         self._hand_over = hand_over
 
@@ -96,9 +126,10 @@ class AcceptedController:
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
         """Judge an object whenever it is seen, unless it is gone or already says so."""
         if event["type"] == "DELETED":
+            self._judge.forget(body["metadata"]["uid"])
             self._hand_over(self._sink.forget, body["metadata"]["uid"])
             return
-        verdict = judge(self._resource, body)
+        verdict = self._judge.judge(body)
         if not _is_said(body, verdict):
             self._hand_over(self._sink.accept, self._resource, dict(body), verdict)
 
