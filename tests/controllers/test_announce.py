@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.builders import make_pod_group
 
-from koord.controllers.announce import PlacementAnnouncer
+from koord.controllers.announce import PlacementAnnouncer, PodGroupAnnouncer
 from koord.controllers.attempts import Attempts
 from koord.core.reasons import (
     BindFailed,
@@ -16,12 +16,16 @@ from koord.core.reasons import (
     Reason,
     SubmissionExceeded,
 )
+from koord.kube.statement import Condition
 
 
 class Sink:
     """Keeps the last statement."""
 
+    is_urgent = False
+
     def say(self, _: object, statement: Any) -> None:
+        self.is_urgent = statement.is_urgent
         self.said = {one.type: (one.status, one.reason) for one in statement.conditions}
 
 
@@ -45,3 +49,25 @@ def test_what_keeps_a_gang_is_said_of_all_that_it_is_about(
     announcer = PlacementAnnouncer(pods=sink, pod_groups=sink, events=sink)
     announcer.announce_gang(make_pod_group("default/a").build(), reason, Attempts())
     assert sink.said == {"Placed": (False, str(reason.code)), **beside}
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_urgent"),
+    [
+        (("SpecValid", False), True),
+        (("SpecValid", True), False),
+        (("QuorumReached", False), True),
+        (("Degraded", True), True),
+        (("Degraded", False), False),
+        (("Timeout", True), True),
+        (("Bound", False), False),
+        (("Bound", True), False),
+    ],
+)
+def test_what_somebody_has_to_act_on_is_urgent(
+    condition: tuple[str, bool], *, is_urgent: bool
+) -> None:
+    sink: Any = Sink()
+    conditions = (Condition(*condition, "Reason", "text"),)
+    PodGroupAnnouncer(sink).write_status(make_pod_group("default/a").build(), {}, conditions)
+    assert sink.is_urgent is is_urgent

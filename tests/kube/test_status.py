@@ -273,6 +273,32 @@ async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
         await until(lambda: writer.stats.written == 1)
 
 
+async def test_a_statement_waits_for_the_end_of_a_burst_not_for_a_gap_in_it(
+    client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
+    monkeypatch.setattr("koord.kube.status.LULL_SECONDS", 0.6)
+    looks = iter([True])
+    is_busy = lambda: next(looks, False)  # noqa: E731 - says it best
+    async with running(
+        StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=is_busy)
+    ) as writer:
+        writer.say(group, Statement((placed(),)))
+        await asyncio.sleep(0.5)
+        assert not writer.stats.written
+        await until(lambda: writer.stats.written == 1)
+
+
+async def test_what_somebody_has_to_act_on_makes_room_for_nothing(
+    client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
+    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
+    async with running(writer):
+        writer.say(group, Statement((placed(),), is_urgent=True))
+        await until(lambda: writer.stats.written == 1)
+
+
 async def test_annotations_are_written_beside_those_of_others_and_taken_back(
     client: Client, group: ObjectRef
 ) -> None:

@@ -4,7 +4,7 @@ Three writers, because server-side apply tells writers apart by name: pods get m
 PodGroups and the other resources applied ones, each operator under a field manager of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,6 +58,20 @@ QUOTA_EXCEEDED: Final = "QuotaExceeded"
 """The reason of a gang that a quota keeps waiting; which limit it is stands in ``Placed``."""
 _CAPACITY_REASONS = (InsufficientNodes, NoDomainFits, NeedsKubeScheduler, PinnedNodeUnfit)
 """What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
+_ALARMS: Final = frozenset(
+    {
+        (ConditionType.SPEC_VALID, False),
+        (ConditionType.QUORUM_REACHED, False),
+        (ConditionType.DEGRADED, True),
+        (ConditionType.TIMEOUT, True),
+        (QuotaCondition.CONFIG_INVALID, True),
+    }
+)
+"""What somebody has to do something about: type and status of a condition."""
+
+
+def _is_alarming(conditions: Iterable[Condition]) -> bool:
+    return any((one.type, one.status) in _ALARMS for one in conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +148,8 @@ class PodGroupAnnouncer:
         conditions: tuple[Condition, ...],
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
-        statement = Statement(conditions, {**fields, "observedGeneration": pod_group.generation})
+        generation = {"observedGeneration": pod_group.generation}
+        statement = Statement(conditions, {**fields, **generation}, _is_alarming(conditions))
         self.writer.say(ref_of_pod_group(pod_group), statement)
 
 
@@ -162,7 +177,8 @@ class QuotaAnnouncer:
         conditions: tuple[Condition, ...],
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
-        statement = Statement(conditions, {**fields, "observedGeneration": quota.generation})
+        generation = {"observedGeneration": quota.generation}
+        statement = Statement(conditions, {**fields, **generation}, _is_alarming(conditions))
         self.writer.say(ref_of_quota(quota), statement)
 
 

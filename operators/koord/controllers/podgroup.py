@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from koord.api.keys import own
 from koord.api.parse import Problem, cut
 from koord.api.podgroup import PodGroup as PodGroupResource
-from koord.controllers.accepted import INVALID, Verdict, judge
+from koord.controllers.accepted import INVALID, Judge, Verdict
 from koord.controllers.debounce import Due, Pause
 from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
@@ -105,10 +105,16 @@ class PodGroupController:
 
     def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
         """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
+        known = Judge(PodGroupResource)
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-            key = make_gang_key(body["metadata"]["namespace"], body["metadata"]["name"])
-            verdict = Verdict() if event["type"] == "DELETED" else judge(PodGroupResource, body)
+            meta = body["metadata"]
+            key = make_gang_key(meta["namespace"], meta["name"])
+            verdict = Verdict()
+            if event["type"] == "DELETED":
+                known.forget(meta["uid"])
+            else:
+                verdict = known.judge(body)
             hand_over(self.note_problems, key, verdict.problems)
 
         register_events(registry, PodGroupResource, on_event)

@@ -25,7 +25,7 @@ MAX_QUEUED: Final = 1024
 MAX_REMEMBERED: Final = 1 << 16
 PER_SECOND: Final = 10.0
 BURST: Final = 50.0
-YIELD_SECONDS: Final = 3.0
+YIELD_SECONDS: Final = 5.0
 """How long an event makes room for writes that pods wait for."""
 _TICK: Final = 0.1
 

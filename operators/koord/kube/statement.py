@@ -31,6 +31,8 @@ class Statement:
 
     conditions: tuple[Condition, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    is_urgent: bool = False
+    """Whether somebody has to do something about it: then it makes room for nothing."""
 
 
 def render(statement: Statement, present: Mapping[str, Any], now: float) -> dict[str, Any]:

@@ -25,8 +25,14 @@ from koord.kube.statement import Statement, is_said, render
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
 """Seconds after which a statement is written, however often it changes."""
-YIELD_SECONDS: Final = 2.0
-"""How much longer a statement makes room for writes that pods wait for, if it may."""
+YIELD_SECONDS: Final = 8.0
+"""How much longer a statement makes room for writes that pods wait for, if it may.
+
+While as much is being bound as the server takes, most of what could be said is outdated within that
+time, and each statement costs the server as much as placing two pods."""
+LULL_SECONDS: Final = 1.5
+"""After this long without such writes nobody is in a hurry any more: what follows from the last of
+them is known by then, and is said at once."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
 MAX_INVALID: Final = 10
 """Attempts at what the server calls invalid: what other managers say is judged with it."""
@@ -87,6 +93,10 @@ class _Pending:
     due: float
     attempt: int = 0
 
+    def is_due(self, now: float, over: float) -> bool:
+        """Whether it is to be written; what is not urgent was due at ``over`` already."""
+        return self.due <= (now if self.statement.is_urgent else over)
+
 
 class StatusWriter:
     """Writes statements about objects of any kind in one form. Run ``run`` in a task group.
@@ -122,6 +132,7 @@ class StatusWriter:
         self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         """Object uid -> the status that was written last; the longest untouched are dropped."""
         self._flying: set[str] = set()
+        self._makes_room_until = 0.0
         self._woken = asyncio.Event()
 
     def say(self, ref: ObjectRef, statement: Statement) -> None:
@@ -144,9 +155,11 @@ class StatusWriter:
             while True:
                 await self._woken.wait()
                 now = time.monotonic()
+                if self._is_busy():
+                    self._makes_room_until = now + LULL_SECONDS
                 # The urgent goes first; who waited for long is written all the same.
-                over = now - YIELD_SECONDS if self._is_busy() else now
-                for uid in [u for u, p in self._pending.items() if p.due <= over]:
+                over = now - YIELD_SECONDS if now < self._makes_room_until else now
+                for uid in [u for u, p in self._pending.items() if p.is_due(now, over)]:
                     if uid not in self._flying:
                         self._flying.add(uid)
                         group.create_task(self._settle(self._pending.pop(uid), slots))
