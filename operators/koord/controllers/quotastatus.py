@@ -23,11 +23,11 @@ from koord.core.units import Amounts, format_amount
 from koord.kube.statement import Condition
 from koord.kube.translate.keptquota import encode_kept
 
-PAUSE_SECONDS: Final = 2.0
-"""Between one look and the next, however much changes: each may cost two writes of a quota."""
 HOOK_FAILED: Final = "HookFailed"
-QUIET_SECONDS: Final = 0.5
-"""Between a change and the look at it: changes come in bursts."""
+QUIET_SECONDS: Final = 0.7
+"""Quotas are looked at when nothing has changed for this long …"""
+LONGEST_SECONDS: Final = 5.0
+"""… or this long after the first change: each look may cost two writes of a quota."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -79,12 +79,13 @@ class QuotaStatusController:
     async def run(self) -> None:
         """Observe until cancelled."""
         while True:
-            looked = time.monotonic()
             if self.is_synced():
                 self.look()
             await self._woken.wait()
-            await asyncio.sleep(max(QUIET_SECONDS, looked + PAUSE_SECONDS - time.monotonic()))
-            self._woken.clear()
+            latest = time.monotonic() + LONGEST_SECONDS
+            while self._woken.is_set() and time.monotonic() < latest:
+                self._woken.clear()
+                await asyncio.sleep(QUIET_SECONDS)
 
     def look(self) -> None:
         """Say what is new about every quota."""

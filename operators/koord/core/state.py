@@ -132,7 +132,7 @@ class ClusterState:
         for uid in changes.singles:
             pod = self.pods.get(uid)
             if pod is None:
-                quotas.usage.remove(uid)
+                quotas.forget_pod(uid)
             elif pod.gang is None:
                 quotas.count_pod(pod)
 

@@ -64,6 +64,8 @@ class QuotaKeeper:
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
         """Gang -> uids of its pods that are counted."""
+        self._seen: dict[str, tuple[Pod, bool]] = {}
+        """Pod -> how it was looked at last: the very pod, and whether its gang was whole."""
         self._names: dict[Claim, QuotaName] = {}
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
@@ -131,6 +133,7 @@ class QuotaKeeper:
         if self.book.bindings == self._bindings:
             return frozenset()
         self._bindings = self.book.bindings
+        self._seen.clear()
         before = self._names
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
@@ -140,6 +143,7 @@ class QuotaKeeper:
         """Forget what pods use, and all that follows from it."""
         self.usage = self._make_usage()
         self._members.clear()
+        self._seen.clear()
         self.solutions = {}
         self._open = None
 
@@ -149,7 +153,7 @@ class QuotaKeeper:
         for gang in touched:
             members = book.members(gang)
             for uid in self._members.pop(gang, set()) - members.keys():
-                self.usage.remove(uid)
+                self.forget_pod(uid)
             if members:
                 self._members[gang] = set(members)
         for gang in touched:
@@ -159,12 +163,22 @@ class QuotaKeeper:
 
     def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
         """Count a pod as it is now; if that fails, all others are counted all the same."""
+        seen = self._seen.get(pod.uid)
+        if seen is not None and seen[0] is pod and seen[1] is is_whole:
+            return  # another member has changed
         try:
             self._count(pod, is_whole=is_whole)
         except Exception as error:  # noqa: BLE001 - see above
             self._uncounted[pod.key] = error
+            self._seen.pop(pod.uid, None)
         else:
             self._uncounted.pop(pod.key, None)
+            self._seen[pod.uid] = (pod, is_whole)
+
+    def forget_pod(self, uid: str) -> None:
+        """Count a pod no more: it is gone."""
+        self.usage.remove(uid)
+        self._seen.pop(uid, None)
 
     def _count(self, pod: Pod, *, is_whole: bool) -> None:
         is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
