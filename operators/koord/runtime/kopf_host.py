@@ -40,6 +40,8 @@ def make_settings() -> "kopf.OperatorSettings":
     """Return settings under which Kopf writes nothing to users' objects and posts no events."""
     import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
 
+    from koord.runtime.kopf_memory import NoDiffBase  # noqa: PLC0415 - the same
+
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -47,9 +49,7 @@ def make_settings() -> "kopf.OperatorSettings":
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
         prefix=own.PREFIX.rstrip("/"),
     )
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
-        prefix=own.PREFIX.rstrip("/"),
-    )
+    settings.persistence.diffbase_storage = NoDiffBase()
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 290
