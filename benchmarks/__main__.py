@@ -18,7 +18,7 @@ from benchmarks.profiler import Profiler
 from benchmarks.report import show, write_json
 from benchmarks.runner import Choice, run
 
-_WIDTH = 144
+_WIDTH = 176
 _DIRECTORY = ROOT / "build" / "bench"
 
 

@@ -28,6 +28,7 @@ from benchmarks.objects import (
     make_topology,
     pods_path,
 )
+from benchmarks.pace import Pace
 from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
 from koord.sandbox import Component, Sandbox, Write
@@ -50,8 +51,9 @@ _EXTRA: Final = (Component.SCHEDULER, Component.KWOK)
 class Cluster:
     """A running sandbox with our CRDs and roles, and what is in it."""
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, pace: Pace) -> None:
         self.box = box
+        self.pace = pace
         self.kubeconfig = box.kubeconfig_for(*SERVICE_ACCOUNT)
         self.nodes: list[str] = []
         self.residents = 0
@@ -171,10 +173,10 @@ class Cluster:
 @contextmanager
 def open_cluster() -> Iterator[Cluster]:
     """Start the sandbox, take it down in the end."""
-    with Sandbox(components=(), arguments=_ARGUMENTS) as box:
+    with Sandbox(components=(), arguments=_ARGUMENTS) as box, Pace(box.directory) as pace:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(ROOT / "manifests" / "base"))
-        yield Cluster(box)
+        yield Cluster(box, pace)
 
 
 _ARGUMENTS: Mapping[Component, Sequence[str]] = {

@@ -45,6 +45,8 @@ class Measurement:
     rss_mib: float
     noise: float
     """Processors that the rest of the machine used right before."""
+    pace: float
+    """How slow they were, in milliseconds; see ``Pace``."""
     idle_cpu: float | None = None
     """Processors used once all is placed and said, beside pods that were there before."""
 
@@ -126,6 +128,7 @@ class Laboratory:
                 cpu_ms_per_pod=meter.between(span.began, settled) / cell.load.pods * 1e3,
                 rss_mib=peak,
                 noise=noise,
+                pace=cluster.pace.between(span.began, span.ended),
                 idle_cpu=idle,
             )
         finally:

@@ -1,7 +1,6 @@
 """From measurements to rows: medians over the repetitions, shares of the ceiling around them."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from statistics import mean, median
 
 import msgspec
@@ -44,18 +43,31 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rss_mib: float
     noise: float
     """Processors that the rest of the machine used right before."""
+    pace_ms: float | None = None
+    """How slow the processors were; see ``benchmarks.pace``."""
+    share_by_pace: float | None = None
+    """The share, of runs as long as they would have been had the machine been equally fast."""
+    cpu_by_pace: float | None = None
+    """``cpu_ms_per_pod`` divided by the pace, run by run: comparable between rows."""
 
 
 def make_row(
-    cell: Cell, who: Who, runs: Sequence[Measurement], ceilings: Sequence[Measurement]
+    cell: Cell,
+    who: Who,
+    runs: Sequence[Measurement],
+    ceilings: Sequence[tuple[Measurement, Measurement]],
 ) -> Row:
     """Make the row of one scheduler.
 
-    ``ceilings`` are one more than ``runs``: each run stands between two of them, and is compared
-    with the mean of both, because machines get slower and faster with time.
+    ``ceilings`` are those before and after each run: it is compared with the mean of both, because
+    machines get slower and faster with time.
     """
-    around = [mean((a.pods_per_s, b.pods_per_s)) for a, b in pairwise(ceilings)]
+    around = [mean((before.pods_per_s, after.pods_per_s)) for before, after in ceilings]
     shares = [run.pods_per_s / ceiling for run, ceiling in zip(runs, around, strict=True)]
+    by_pace = [
+        _by_pace(run) / mean((_by_pace(before), _by_pace(after)))
+        for run, (before, after) in zip(runs, ceilings, strict=True)
+    ]
 
     def middle(of: Callable[[Measurement], float], digits: int) -> float:
         return round(median(map(of, runs)), digits)
@@ -81,7 +93,15 @@ def make_row(
         idle_cpu=None if not cell.load.residents else middle(lambda run: run.idle_cpu or 0.0, 4),
         rss_mib=middle(lambda run: run.rss_mib, 1),
         noise=middle(lambda run: run.noise, 2),
+        pace_ms=middle(lambda run: run.pace, 3),
+        share_by_pace=round(median(by_pace), 3),
+        cpu_by_pace=middle(lambda run: run.cpu_ms_per_pod / run.pace, 4),
     )
+
+
+def _by_pace(run: Measurement) -> float:
+    """Return how many pods were placed while the loop of ``Pace`` would have run once."""
+    return run.pods_per_s * run.pace
 
 
 def make_start_row(cold: ColdStart, who: Who, starts: Sequence[Start]) -> Row:

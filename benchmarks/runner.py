@@ -1,7 +1,7 @@
 """Runs scenarios one after the other and yields their rows."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -55,6 +55,15 @@ Tell = Callable[[str], None]
 """Is told what is being measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The ceilings before and after, and everybody between."""
+
+    before: Measurement
+    runs: Mapping[Who, Measurement]
+    after: Measurement
+
+
 def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> Iterator[Row]:
     """Measure everything that is chosen."""
     laboratory = Laboratory(cluster, attach)
@@ -62,14 +71,8 @@ def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> 
     if cells:
         tell("warming up")
         _warm_up(cluster, laboratory, cells[0].load)
-    for cell in cells:
-        cluster.furnish(cell.load.nodes, cell.load.residents)
-        cluster.have_quotas(are_there=cell.load.has_quotas)
-        with (
-            cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
-            cluster.topology() if cell.load.must_gather else nullcontext(),
-        ):
-            yield from _measure_cell(laboratory, cell, choice.repeat, tell)
+    for series in _divide(cells):
+        yield from _measure_series(cluster, laboratory, series, choice.repeat, tell)
     cold = QUICK_COLD_START if choice.quick else FULL_COLD_START
     for who in choice.starters():
         tell(name_of_start(who))
@@ -84,16 +87,48 @@ def _warm_up(cluster: Cluster, laboratory: Laboratory, load: Load) -> None:
     laboratory.measure_ceiling(Cell(small, Mode.BURST, gated=True, who=()))
 
 
-def _measure_cell(laboratory: Laboratory, cell: Cell, repeat: int, tell: Tell) -> Iterator[Row]:
-    """Measure the ceiling before and after every turn, and who is compared with it between."""
-    runs: dict[Who, list[Measurement]] = {who: [] for who in cell.who}
-    tell(f"{cell.names[0]}: ceiling")
-    ceilings = [laboratory.measure_ceiling(cell)]
-    for _ in range(repeat):
+def _divide(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Put together what is measured turn about."""
+    series: dict[tuple[str, str, bool], list[Cell]] = {}
+    for cell in cells:
+        key = (cell.load.turns or cell.load.name, cell.mode, cell.gated)
+        series.setdefault(key, []).append(cell)
+    return list(series.values())
+
+
+def _measure_series(
+    cluster: Cluster, laboratory: Laboratory, cells: Sequence[Cell], repeat: int, tell: Tell
+) -> Iterator[Row]:
+    """Measure cells turn about, in both orders."""
+    turns: dict[str, list[_Turn]] = {cell.load.name: [] for cell in cells}
+    for number in range(repeat):
+        for cell in cells[:: -1 if number % 2 else 1]:
+            known = turns[cell.load.name]
+            before = known[-1].after if known and len(cells) == 1 else None
+            known.append(_take_turn(cluster, laboratory, cell, before, tell))
+    for cell in cells:
+        for who in cell.who:
+            known = turns[cell.load.name]
+            around = [(one.before, one.after) for one in known]
+            yield make_row(cell, who, [one.runs[who] for one in known], around)
+
+
+def _take_turn(
+    cluster: Cluster, laboratory: Laboratory, cell: Cell, before: Measurement | None, tell: Tell
+) -> _Turn:
+    """Measure everybody once; ``before`` is the ceiling if it was measured right before."""
+    cluster.furnish(cell.load.nodes, cell.load.residents)
+    cluster.have_quotas(are_there=cell.load.has_quotas)
+    with (
+        cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
+        cluster.topology() if cell.load.must_gather else nullcontext(),
+    ):
+        if before is None:
+            tell(f"{cell.names[0]}: ceiling")
+            before = laboratory.measure_ceiling(cell)
+        runs = {}
         for who in cell.who:
             tell(cell.name(who))
-            runs[who].append(laboratory.measure(cell, who))
+            runs[who] = laboratory.measure(cell, who)
         tell(f"{cell.names[0]}: ceiling")
-        ceilings.append(laboratory.measure_ceiling(cell))
-    for who in cell.who:
-        yield make_row(cell, who, runs[who], ceilings)
+        return _Turn(before, runs, laboratory.measure_ceiling(cell))

@@ -39,6 +39,8 @@ class Load:
     has_quotas: bool = False
     """Whether every pod belongs to a quota, on the third level of a tree."""
     is_gated_only: bool = False
+    turns: str = ""
+    """Loads of the same word here are measured turn about, because they are to be compared."""
 
     @property
     def pods(self) -> int:
@@ -73,10 +75,18 @@ FULL: Final = (
     Load("singles", 1000, 1, 100, CPU),
     Load("gangs", 100, 10, 100, CPU),
     Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True, is_gated_only=True),
-    Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True),
-    Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True),
-    Load("one-gang", 1, 512, 512, WHOLE_NODE),
-    Load("one-gang-gathered", 1, 512, 512, WHOLE_NODE, must_gather="DatacenterLayer"),
+    Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True, turns="quotas"),
+    Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True, turns="quotas"),
+    Load("one-gang", 1, 512, 512, WHOLE_NODE, turns="topology"),
+    Load(
+        "one-gang-gathered",
+        1,
+        512,
+        512,
+        WHOLE_NODE,
+        must_gather="DatacenterLayer",
+        turns="topology",
+    ),
     Load("large-alone", 5000, 1, 1000, CPU),
     Load("large", 5000, 1, 1000, CPU, residents=10_000),
 )

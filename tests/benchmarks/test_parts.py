@@ -1,5 +1,6 @@
 """The parts of the benchmark that no cluster is needed for."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,10 @@ from benchmarks.objects import (
     make_quotas,
     make_release,
 )
+from benchmarks.pace import Pace
 from benchmarks.rows import make_row
-from benchmarks.runner import Choice
-from benchmarks.scenarios import CPU, Cell, Load, Mode, Who
+from benchmarks.runner import Choice, _divide
+from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
 from benchmarks.wire import Chunks, body_of, is_complete
 
 from koord.core.gang.model import GangClaim, GangSource
@@ -89,16 +91,24 @@ def test_a_binding_names_the_pod_by_its_uid():
     assert binding["target"]["name"] == "node-1"
 
 
-def make_measurement(pods_per_s):
+def make_measurement(pods_per_s, pace=2.0):
     return Measurement(
-        pods_per_s, writes_per_pod=2.0, p50=0.1, p99=0.2, cpu_ms_per_pod=1.0, rss_mib=90.0, noise=0
+        pods_per_s,
+        writes_per_pod=2.0,
+        p50=0.1,
+        p99=0.2,
+        cpu_ms_per_pod=1.0,
+        rss_mib=90.0,
+        noise=0,
+        pace=pace,
     )
 
 
 def test_a_run_is_compared_with_the_ceilings_before_and_after_it():
     cell = Cell(Load("some", 10, 1, 4, CPU), Mode.BURST, gated=True, who=tuple(Who))
-    runs, ceilings = ([*map(make_measurement, rates)] for rates in ([50, 90, 30], [100] * 4))
-    ceilings[1] = make_measurement(200)
+    runs = [*map(make_measurement, [50, 90, 30])]
+    around = ([100, 200], [200, 100], [100, 100])
+    ceilings = [tuple(map(make_measurement, rates)) for rates in around]
 
     row = make_row(cell, Who.OPERATORS, runs, ceilings)
 
@@ -106,6 +116,34 @@ def test_a_run_is_compared_with_the_ceilings_before_and_after_it():
     assert row.ceiling_pods_per_s == 150
     assert row.share == 0.333  # of 50/150, 90/150 and 30/100 the one in the middle
     assert (row.share_spread.least, row.share_spread.most) == (0.3, 0.6)
+
+
+def test_a_machine_that_is_slower_for_a_while_is_not_held_against_who_is_measured_then():
+    cell = Cell(Load("some", 10, 1, 4, CPU), Mode.BURST, gated=True, who=tuple(Who))
+    ceiling = make_measurement(100)
+    row = make_row(cell, Who.OPERATORS, [make_measurement(45, pace=4.0)], [(ceiling, ceiling)])
+    assert (row.share, row.share_by_pace) == (0.45, 0.9)
+    assert (row.cpu_ms_per_pod, row.cpu_by_pace) == (1.0, 0.25)
+
+
+def test_the_pace_is_told_of_the_time_in_question(tmp_path):
+    with Pace(tmp_path) as pace:
+        began = time.time()
+        while not any(file.read_text() for file in tmp_path.iterdir()):
+            time.sleep(0.05)
+        assert pace.between(began, time.time()) > 0
+        with pytest.raises(ValueError, match="too short"):
+            pace.between(began - 10, began - 5)
+
+
+def test_what_is_to_be_compared_is_measured_turn_about():
+    by_turns = [
+        cell.load.name
+        for cells in _divide(make_cells(quick=False))
+        if len(cells) > 1
+        for cell in cells
+    ]
+    assert by_turns == [*["no-quotas", "quotas"] * 2, *["one-gang", "one-gang-gathered"] * 2]
 
 
 def test_rows_are_chosen_by_a_part_of_their_name():
