@@ -157,7 +157,7 @@ async def test_an_invalid_edit_leaves_in_force_what_was_valid_last() -> None:
     await scene.settle()
     fields, said = scene.said_last("a")
     assert said["Ready"].status
-    assert "lastValidSpec" not in fields
+    assert fields["lastValidSpec"]["spec"]["quotaName"] == "root"
 
 
 async def test_a_failed_write_is_told_and_tried_again() -> None:

@@ -249,6 +249,27 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
     assert set(cluster.bound()) == {"a", "b"}
 
 
+def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("team", 4, 8)
+    cluster.add_nodes(1)
+    kept = {GPU: "4"}
+    cluster.wait_for(
+        lambda: quotas.status("team").get("lastValidSpec", {}).get("min") == kept, "it is kept"
+    )
+    cluster.operators.kill()
+    quotas.edit("team", labels={"parent": "nobody"})
+    cluster.operators.start()
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.wait_bound("a")
+    cluster.wait_for(
+        lambda: cluster.condition(quotas.get("team"), "ConfigInvalid")[1] == "ParentNotFound",
+        "the edit is refused",
+    )
+    assert cluster.condition(quotas.get("team"), "Ready")[0] == "True"
+    assert quotas.status("team")["lastValidSpec"]["min"] == kept
+
+
 @pytest.mark.parametrize(
     ("minimum", "most", "part"),
     [

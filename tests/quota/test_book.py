@@ -10,6 +10,7 @@ from tests.quota.scene import quota
 
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.fault import QuotaFault
+from koord.core.quota.model import ROOT
 from koord.core.quota.registry import Facts
 
 ORG = quota("org", min=10, max=20, is_parent=True, namespace="q", created=1.0)
@@ -130,6 +131,26 @@ def test_an_edit_that_was_refused_is_not_in_force_after_a_restart(edited) -> Non
     after = make_book(*(written | {edited.name: kept}).values())
     assert after.registry.specs == book.registry.specs
     assert after.problems == book.problems
+
+
+def test_a_valid_edit_while_no_operator_ran_is_in_force_though_what_was_kept_is_not_valid() -> None:
+    moved = quota("a", min=6, max=20, namespace="q", created=2.0)
+    book = make_book(replace(moved, last_valid=A))
+    assert book.registry.specs["a"].parent == ROOT
+    assert book.problems == {}
+
+
+def test_what_is_in_force_counts_more_than_what_a_status_kept_before() -> None:
+    """A status is written some seconds after an edit."""
+    book = make_book(ORG, replace(A, min={"cpu": 7}))
+    book.upsert(replace(A, min={"cpu": 30}, last_valid=A))
+    book.remove("q/org")
+    book.settle()
+    assert in_force(book) == set()
+    assert book.valid_last("q/a").min == {"cpu": 7}
+    book.upsert(ORG)
+    book.settle()
+    assert book.registry.specs["a"].min == {"cpu": 7}
 
 
 def test_a_quota_with_pods_does_not_become_a_parent() -> None:

@@ -120,7 +120,10 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     controller.look()
     fields, conditions = sink.said["t"]
-    assert fields == {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
+    kept = fields["lastValidSpec"]
+    assert (kept["min"], kept["max"]) == ({GPU: "4"}, {GPU: "8"})
+    uses = {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
+    assert fields == uses | {"lastValidSpec": kept}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
     assert sink.said["lost"] == ({}, {"Ready": False, "ConfigInvalid": True})
     controller.look()
@@ -128,7 +131,7 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     state.remove_pod("uid-default-a")
     controller.look()
     assert sink.count == 3
-    assert sink.said["t"][0] == {"runtime": {GPU: "0"}}
+    assert sink.said["t"][0] == {"runtime": {GPU: "0"}, "lastValidSpec": kept}
 
 
 def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:

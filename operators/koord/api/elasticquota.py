@@ -109,7 +109,8 @@ class ElasticQuotaStatus(Model):
     """What is the matter with the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
     OverEntitlement, MinScaled, UnmanagedUsage."""
     last_valid_spec: KeptSpec | None = None
-    """The settings in force while the current ones are invalid."""
+    """The settings that were valid last, those of the spec if they are: in force, unless the parent
+    is gone."""
 
 
 class ElasticQuota(Resource):

@@ -174,7 +174,7 @@ class ClusterNetworkTopologyStatus(Model):
     conditions: Conditions | None = None
     """Whether the tree could be built, Ready among them."""
     last_valid_spec: KeptSpec | None = None
-    """The layers in force while the current ones are invalid."""
+    """The layers in force: those of the spec while they are valid, else those before."""
     node_count: Int32 | None = None
     """How many nodes are in the tree."""
     left_out: LeftOutNodes | None = None

@@ -120,7 +120,7 @@ class ElasticQuotaProfileStatus(Model):
     unschedulable: ObservedResources | None = None
     """The part of it on nodes that take no pods now."""
     last_valid_spec: KeptSpec | None = None
-    """The settings in force while the current ones are invalid."""
+    """The settings in force: those of the spec while they are valid, else those before."""
 
 
 class ElasticQuotaProfile(Resource):

@@ -119,8 +119,7 @@ class ProfileController:
         else:
             ready = await self._make(profile, in_force)
             fields = _make_fields(book.make(key), book.count(key))
-            if profile.problems:
-                fields["lastValidSpec"] = encode_kept_profile(in_force)
+            fields["lastValidSpec"] = encode_kept_profile(in_force)
         overlap = book.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
         shared = _condition(

@@ -70,6 +70,7 @@ class QuotaStatusController:
     _summarised: OneByOne = field(default_factory=OneByOne)
     _told: OneByOne = field(default_factory=OneByOne)
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
+    _kept: dict[QuotaKey, tuple[QuotaSpec, Mapping[str, Any]]] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -104,6 +105,7 @@ class QuotaStatusController:
         for key in self._said.keys() - written.keys():
             del self._said[key]
             self._recorded.pop(key, None)
+            self._kept.pop(key, None)
 
     def _record(
         self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
@@ -154,9 +156,16 @@ class QuotaStatusController:
             *self._ask_hooks(quota, summary),
         )
         fields = _make_fields(summary)
-        if in_force is not None and key in book.problems:
-            fields["lastValidSpec"] = encode_kept(in_force)
+        if (valid := book.valid_last(key)) is not None:
+            fields["lastValidSpec"] = self._keep(key, valid)
         return fields, conditions
+
+    def _keep(self, key: QuotaKey, valid: QuotaSpec) -> Mapping[str, Any]:
+        """Return what is valid as the status keeps it, always: the next edit may be invalid."""
+        before = self._kept.get(key)
+        if before is None or before[0] is not valid:
+            before = self._kept[key] = (valid, encode_kept(valid))
+        return before[1]
 
     def _ask_hooks(self, quota: QuotaSpec, summary: Summary | None) -> Iterator[Condition]:
         hooks = self.state.quotas.hooks

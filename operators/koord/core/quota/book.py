@@ -59,7 +59,7 @@ class QuotaBook:
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
-        if spec.last_valid is not None:
+        if spec.last_valid is not None and self.in_force(key) is None:
             self._last_valid[key] = spec.last_valid
         self._is_dirty = True
 
@@ -90,6 +90,10 @@ class QuotaBook:
         """Return what is in force of an object."""
         spec = self.registry.get(key.rpartition("/")[2])
         return spec if spec is not None and key_of(spec) == key else None
+
+    def valid_last(self, key: QuotaKey) -> QuotaSpec | None:
+        """Return what was valid last of an object: in force, unless something above it is gone."""
+        return self.in_force(key) or self._last_valid.get(key)
 
     def written_as(self, name: QuotaName) -> QuotaSpec | None:
         """Return the object of a name as written, the oldest if there are several."""
@@ -206,14 +210,15 @@ class QuotaBook:
         """Take out of force what hangs on a quota that is gone, and all below."""
         while True:
             orphans = [
-                spec.name
+                spec
                 for spec in self.registry.specs.values()
                 if spec.parent != ROOT and self.registry.get(spec.parent) is None
             ]
             if not orphans:
                 return
-            for name in orphans:
-                self._drop(name)
+            for spec in orphans:
+                self._last_valid[key_of(spec)] = spec
+                self._drop(spec.name)
 
     def _age(self, key: QuotaKey) -> tuple[float, QuotaKey]:
         return (self._written[key].created, key)

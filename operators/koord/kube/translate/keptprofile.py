@@ -14,6 +14,7 @@ from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.api.quotaprofile import DELETE
 from koord.core.quota.profile import Profile
+from koord.kube.translate.kept import read_kept
 from koord.kube.translate.nodeselectors import make_selector
 from koord.kube.wire import ObjectMeta
 
@@ -25,10 +26,6 @@ class _Kept(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw()
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    last_valid_spec: _Kept | None = None
 
 
 def encode_kept_profile(profile: Profile) -> dict[str, Any]:
@@ -50,11 +47,7 @@ def encode_kept_profile(profile: Profile) -> dict[str, Any]:
 
 def decode_kept_profile(meta: ObjectMeta, status: bytes) -> tuple[ObjectMeta, bytes] | None:
     """Return metadata and spec with the settings that a status keeps; None if it keeps none."""
-    try:
-        found = msgspec.json.decode(status, type=_Status | None) if status else None
-    except msgspec.DecodeError:
-        return None  # somebody else's nonsense: it will be written anew
-    kept = found.last_valid_spec if found else None
+    kept = read_kept(status, _Kept)
     if kept is None:
         return None
     labelled = msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations)

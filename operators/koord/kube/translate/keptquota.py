@@ -12,6 +12,7 @@ from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.kept import read_kept
 from koord.kube.translate.nodeselectors import encode_selector
 from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
 
@@ -21,10 +22,6 @@ class _Kept(msgspec.Struct):
     max: msgspec.Raw = msgspec.Raw()
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    last_valid_spec: _Kept | None = None
 
 
 def encode_kept(spec: QuotaSpec) -> dict[str, Any]:
@@ -58,11 +55,7 @@ def encode_kept(spec: QuotaSpec) -> dict[str, Any]:
 
 def decode_kept(meta: ObjectMeta, status: bytes) -> WireElasticQuota | None:
     """Return an object with the settings that its status keeps; None if it keeps none."""
-    try:
-        found = msgspec.json.decode(status, type=_Status | None) if status else None
-    except msgspec.DecodeError:
-        return None  # somebody else's nonsense: it will be written anew
-    kept = found.last_valid_spec if found else None
+    kept = read_kept(status, _Kept)
     if kept is None:
         return None
     return WireElasticQuota(

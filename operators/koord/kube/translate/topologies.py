@@ -6,24 +6,14 @@ status is kept for those who write it, and the layers that were valid last are t
 
 from typing import Final
 
-import msgspec
-
 from koord.core.topology.book import Topology
 from koord.core.topology.layers import Layer
+from koord.kube.translate.kept import read_kept
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import TopologySpec, WireTopology
 
 MAX_LAYERS: Final = 64
 """More are cut off: the API server admits 16."""
-
-
-class _Status(msgspec.Struct, rename="camel", gc=False):
-    """What of a status outlives a restart."""
-
-    last_valid_spec: TopologySpec | None = None
-
-
-_status_decoder = msgspec.json.Decoder(_Status | None)
 
 
 class TopologyTranslator(SeenStatuses):
@@ -38,17 +28,8 @@ class TopologyTranslator(SeenStatuses):
             layers=_translate_layers(wire.spec),
             uid=meta.uid,
             generation=meta.generation,
-            last_valid=_translate_layers(_last_valid(raw)),
+            last_valid=_translate_layers(read_kept(raw, TopologySpec)),
         )
-
-
-def _last_valid(raw: bytes) -> TopologySpec | None:
-    try:
-        status = _status_decoder.decode(raw) if raw else None
-    except msgspec.DecodeError:
-        # Somebody wrote nonsense into the status: it is ours to write anew.
-        return None
-    return status.last_valid_spec if status is not None else None
 
 
 def _translate_layers(spec: TopologySpec | None) -> tuple[Layer, ...]:
