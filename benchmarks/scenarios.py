@@ -87,8 +87,8 @@ FULL: Final = (
         must_gather="DatacenterLayer",
         turns="topology",
     ),
-    Load("large-alone", 5000, 1, 1000, CPU),
-    Load("large", 5000, 1, 1000, CPU, residents=10_000),
+    Load("large-alone", 5000, 1, 1000, CPU, turns="residents"),
+    Load("large", 5000, 1, 1000, CPU, residents=10_000, turns="residents"),
 )
 QUICK: Final = (
     Load("singles", 100, 1, 20, CPU),
