@@ -153,6 +153,64 @@ def test_what_is_in_force_counts_more_than_what_a_status_kept_before() -> None:
     assert book.registry.specs["a"].min == {"cpu": 7}
 
 
+ROOTED = quota("pool", min=20, max=40, is_parent=True, namespace="q", created=1.0, tree_id="t",
+               is_tree_root=True, total={"cpu": 20})  # fmt: skip
+HALVES = tuple(
+    quota(name, "pool", min=10, max=20, namespace="q", created=age)
+    for name, age in (("a", 2.0), ("b", 3.0))
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "edit"),
+    [
+        pytest.param(
+            (ROOTED, *HALVES),
+            replace(ROOTED, min={"cpu": 10}, total={"cpu": 10}),
+            id="a pool shrinks",
+        ),
+        pytest.param(
+            (ORG, replace(A, min={"cpu": 4}), replace(B, min={"cpu": 4})),
+            replace(A, min={"cpu": 9}, is_forced=True),
+            id="forced",
+        ),
+    ],
+)
+@pytest.mark.parametrize("follows", [False, True], ids=["restart", "standby"])
+def test_who_starts_anew_has_in_force_what_was_though_it_could_not_be_written_so_today(
+    written, edit, *, follows: bool
+) -> None:
+    book, other = make_book(*written), QuotaBook()
+    book.upsert(edit)
+    book.settle()
+    assert book.problems == {}
+    for spec in (*(written if follows else ()), *book.written.values()):
+        other.upsert(spec)
+    for key, spec in book.written.items():
+        other.upsert(replace(spec, last_valid=book.valid_last(key)))
+    other.settle()
+    assert other.registry.specs == book.registry.specs
+    assert other.problems == {}
+
+
+def test_a_parent_that_comes_back_with_less_takes_back_only_what_it_guarantees() -> None:
+    book = make_book(ORG, A, SMALL)
+    book.remove("q/org")
+    book.settle()
+    book.upsert(replace(ORG, min={"cpu": 6}, uid="new"))
+    book.settle()
+    assert in_force(book) == {"org", "a"}
+    assert book.problems["q/b"].fault is QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT
+
+
+def test_a_strict_key_looks_at_what_the_quota_counts() -> None:
+    limited = quota("a", max=8, namespace="q", created=2.0, strict_keys=("cpu", "memory"))
+    book = make_book(limited)
+    book.upsert(replace(limited, max={"cpu": 16}))
+    book.settle(Facts(used={"a": {"cpu": 4, "memory": 5}}))
+    assert book.problems == {}
+
+
 def test_a_quota_with_pods_does_not_become_a_parent() -> None:
     book = make_book(ORG, A)
     book.upsert(replace(A, is_parent=True))

@@ -11,7 +11,13 @@ from typing import TypeAlias
 
 from koord.core.quota.defaults import fill_in
 from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
-from koord.core.quota.hierarchy import check_create, check_update
+from koord.core.quota.hierarchy import (
+    Check,
+    check_create,
+    check_restore,
+    check_return,
+    check_update,
+)
 from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
 from koord.core.quota.registry import NO_FACTS, Facts, Registry
 from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
@@ -36,6 +42,8 @@ class QuotaBook:
         self._claims: dict[QuotaName, set[QuotaKey]] = {}
         self._trees: dict[TreeId, QuotaTree] = {}
         self._is_dirty = False
+        self._was_settled = False
+        """Whether anything was decided yet: until then what is kept was in force side by side."""
         self.bindings = 0
         """Grows whenever pods may belong to another quota than before."""
         self.edits = 0
@@ -54,13 +62,13 @@ class QuotaBook:
         key = key_of(spec)
         before = self._written.get(key)
         self._written[key] = spec
+        if spec.last_valid is not None and self.in_force(key) is None:
+            self._last_valid[key] = spec.last_valid
         if before == spec:
             return
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
-        if spec.last_valid is not None and self.in_force(key) is None:
-            self._last_valid[key] = spec.last_valid
         self._is_dirty = True
 
     def remove(self, key: QuotaKey) -> None:
@@ -134,21 +142,37 @@ class QuotaBook:
         self.problems = {}
         self.defects = {}
         self._drop_orphans()
-        while self._try_all(self._absent(), facts) or self._try_all(self._pending(), facts):
+        check_kept = check_return if self._was_settled else check_restore
+        self._was_settled = True
+        while (
+            self._try_all(self._kept(), facts, check_kept)
+            or self._try_all(self._absent(), facts)
+            or self._try_all(self._pending(), facts)
+        ):
             pass
 
     def _waits_for_facts(self) -> bool:
         return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
 
-    def _absent(self) -> list[tuple[QuotaKey, QuotaSpec]]:
-        """Return that of which nothing is in force, as it was before a restart, oldest first.
+    def _kept(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what was in force before a restart, or before the parent went, oldest first.
 
-        An edit that was refused then is tried only when all that it contradicts is in force again.
+        All of it comes before what is written: an edit that was refused then is refused again.
         """
         return [
-            (key, self._last_valid.get(key) or spec)
+            (key, self._last_valid[key])
+            for key in sorted(self._last_valid, key=self._age)
+            if key not in self.defects and self._written[key].name not in self.registry.specs
+        ]
+
+    def _absent(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what is written where nothing is in force, and nothing was, oldest first."""
+        return [
+            (key, spec)
             for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
-            if key not in self.defects and spec.name not in self.registry.specs
+            if key not in self.defects
+            and key not in self._last_valid
+            and spec.name not in self.registry.specs
         ]
 
     def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
@@ -160,10 +184,15 @@ class QuotaBook:
             and self.registry.get(spec.name) != fill_in(spec, self.registry)
         ]
 
-    def _try_all(self, pending: Iterable[tuple[QuotaKey, QuotaSpec]], facts: Facts) -> bool:
+    def _try_all(
+        self,
+        pending: Iterable[tuple[QuotaKey, QuotaSpec]],
+        facts: Facts,
+        check_new: Check = check_create,
+    ) -> bool:
         progress = False
         for key, spec in pending:
-            fault = self._try(key, fill_in(spec, self.registry), facts)
+            fault = self._try(key, fill_in(spec, self.registry), facts, check_new)
             if fault is None:
                 self.problems.pop(key, None)
                 self._last_valid.pop(key, None)
@@ -172,10 +201,12 @@ class QuotaBook:
                 self.problems[key] = fault
         return progress
 
-    def _try(self, key: QuotaKey, spec: QuotaSpec, facts: Facts) -> InvalidQuota | None:
+    def _try(
+        self, key: QuotaKey, spec: QuotaSpec, facts: Facts, check_new: Check
+    ) -> InvalidQuota | None:
         before = self.registry.get(spec.name)
         is_update = before is not None and key_of(before) == key
-        check = check_update if is_update else check_create
+        check = check_update if is_update else check_new
         try:
             fault = check(spec, self.registry, facts, self.rules)
             if fault is None:

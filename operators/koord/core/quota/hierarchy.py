@@ -1,8 +1,8 @@
 """What quotas must satisfy together, in the order in which it is said.
 
-``check_create``, ``check_update`` and ``check_delete`` are the whole of validation; each rule on
-its own is a function of the quota as written and of the quotas in force (``Registry``). The first
-rule that is broken is the answer.
+The functions named ``check_create``, ``check_restore``, ``check_return``, ``check_update`` and
+``check_delete`` are the whole of validation; each rule on its own is a function of the quota as
+written and of the quotas in force (``Registry``). The first rule that is broken is the answer.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,6 +49,7 @@ class Edit:
 
 
 Rule: TypeAlias = Callable[[Edit], InvalidQuota | None]
+Check: TypeAlias = Callable[[QuotaSpec, Registry, Facts, QuotaRules], InvalidQuota | None]
 
 
 def check_create(
@@ -61,6 +62,31 @@ def check_create(
     if registry.get(spec.name):
         return edit.fault(QuotaFault.ALREADY_EXISTS)
     return _first((_check_namespaces, *_RULES), edit)
+
+
+def check_restore(
+    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+) -> InvalidQuota | None:
+    """Return the first rule that keeps a quota out of the tree in which it was in force before.
+
+    How much quotas guarantee together, and what was used, was judged when they were written: by
+    now a node may be gone, or an edit have been forced, which takes no other quota out of force.
+    """
+    edit = Edit(spec, None, registry, facts, rules)
+    if registry.get(spec.name):
+        return edit.fault(QuotaFault.ALREADY_EXISTS)
+    return check_spec(spec) or _first((_check_namespaces, *_SHAPE), edit)
+
+
+def check_return(
+    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+) -> InvalidQuota | None:
+    """Return the first rule that keeps a quota out whose parent had gone, and is there again.
+
+    The parent is another object now, and may guarantee less.
+    """
+    fault = check_restore(spec, registry, facts, rules)
+    return fault or check_min_sum(Edit(spec, None, registry, facts, rules))
 
 
 def check_update(
@@ -96,7 +122,8 @@ def check_delete(name: QuotaName, registry: Registry, facts: Facts) -> InvalidQu
 
 def check_own(edit: Edit) -> InvalidQuota | None:
     """Check what a quota must satisfy by itself."""
-    used = _used_below(edit, edit.spec.name) if edit.spec.strict_keys else NOTHING
+    now = edit.before or edit.spec
+    used = _used_below(edit, now) if edit.spec.strict_keys else NOTHING
     return check_spec(edit.spec, used)
 
 
@@ -224,12 +251,12 @@ def _check_namespaces(edit: Edit) -> InvalidQuota | None:
     return None
 
 
+_SHAPE: Final[tuple[Rule, ...]] = (check_tree_id, check_parent, check_keys)
+"""What makes quotas a tree."""
 _RULES: Final[tuple[Rule, ...]] = (
     check_own,
     check_is_parent,
-    check_tree_id,
-    check_parent,
-    check_keys,
+    *_SHAPE,
     check_min_sum,
     check_guarantee,
 )
@@ -257,10 +284,11 @@ def _path(registry: Registry, name: QuotaName) -> list[QuotaName]:
     return path
 
 
-def _used_below(edit: Edit, name: QuotaName) -> dict[str, int]:
-    """Return what the pods of a quota use, and those of all quotas below."""
-    below = (_used_below(edit, one.name) for one in edit.registry.children(name))
-    return add_up((edit.facts.used.get(name, NOTHING), *below))
+def _used_below(edit: Edit, quota: QuotaSpec) -> dict[str, int]:
+    """Return what the pods of a quota use of what it limits, and those of all quotas below."""
+    below = (_used_below(edit, one) for one in edit.registry.children(quota.name))
+    own = edit.facts.used.get(quota.name, NOTHING)
+    return add_up(({key: own[key] for key in own if key in quota.max}, *below))
 
 
 def _first_above(amounts: Amounts, limits: Amounts) -> str | None:
