@@ -9,7 +9,7 @@ import pytest
 from tests.quota.scene import GI, GPU, KOORDINATOR, OURS, quota, settle, shape, shares
 
 from koord.core.nodes import Node, Taint
-from koord.core.quota.assign import QuotaSource, find_quota, takes_pods
+from koord.core.quota.assign import QuotaSource, find_absent, find_quota, takes_pods
 from koord.core.quota.capacity import is_counted, shared_out, tree_totals
 from koord.core.quota.devices import count_devices
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
@@ -104,6 +104,14 @@ REGISTRY = Registry(
 )
 
 
+ABSENT = find_absent(
+    [
+        quota("broken", namespace="q", namespaces=("dev", "lost", "broken-too")),
+        quota("broken-too", namespace="broken-too"),
+    ]
+)
+
+
 @pytest.mark.parametrize(
     ("label", "namespace", "expected"),
     [
@@ -114,13 +122,14 @@ REGISTRY = Registry(
         ("", "other", (DEFAULT, QuotaSource.DEFAULT)),
         ("gone", "dev", (DEFAULT, QuotaSource.DEFAULT)),
         ("broken", "dev", ("broken", QuotaSource.LABEL)),
+        ("", "lost", ("broken", QuotaSource.NAMESPACES)),
+        ("", "broken-too", ("broken-too", QuotaSource.NAMESPACE_NAME)),
         (SYSTEM, "dev", (SYSTEM, QuotaSource.LABEL)),
         (ROOT, "other", (DEFAULT, QuotaSource.DEFAULT)),
     ],
 )
 def test_which_quota_a_pod_belongs_to(label, namespace, expected) -> None:
-    is_written = {"broken"}.__contains__
-    assert find_quota(label, namespace, REGISTRY, OURS, is_written) == expected
+    assert find_quota(label, namespace, REGISTRY, OURS, ABSENT) == expected
 
 
 @pytest.mark.parametrize(("label", "expected"), [("team", "team"), ("", None), ("gone", None)])

@@ -14,7 +14,7 @@ from koord.core.nodes import Node
 from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
-from koord.core.quota.capacity import add_up, is_closed, is_counted, shared_out, tree_totals
+from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
@@ -28,7 +28,7 @@ from koord.core.quota.registry import Facts
 from koord.core.quota.solve import Snapshot, Solution, solve
 from koord.core.quota.usage import PodUse, UsageBook
 from koord.core.reasons import Reached
-from koord.core.selectors import LabelSelector
+from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class QuotaKeeper:
 
     def _resolve(self, claim: Claim) -> QuotaName:
         book = self.book
-        found = find_quota(*claim, book.registry, self.rules, book.is_written)
+        found = find_quota(*claim, book.registry, self.rules, book.absent)
         return found[0] if found else DEFAULT
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
@@ -256,16 +256,23 @@ class QuotaKeeper:
             self.failures[tree_id] = error
 
     def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
-        """Return what all nodes offer. One that takes no pods offers what runs on it already."""
+        """Return what all nodes offer. One that takes no pods offers what runs on it already.
+
+        Not if it is in a pool: what is taken away for that is less by the whole node.
+        """
         if self._open is None:
             counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
             self._open = add_up(node.allocatable for node in counted)
             self._closed = [
-                node
-                for node in self._nodes.values()
-                if is_closed(node) and not node.is_terminating and not is_counted(node, self.rules)
+                node for node in self._nodes.values() if not is_counted(node, self.rules)
             ]
-        return add_up((self._open, *(_held(node, used_on(node.name)) for node in self._closed)))
+        apart = [spec.selector for spec in self.book.registry.specs.values() if is_apart(spec)]
+        held = (
+            _held(node, used_on(node.name))
+            for node in self._closed
+            if not any(is_selected(node.labels, selector) for selector in apart)
+        )
+        return add_up((self._open, *held))
 
 
 def _held(node: Node, used: Amounts) -> dict[str, int]:

@@ -9,6 +9,7 @@ the older one wins. A quota that never was valid is not in force; its pods wait,
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from koord.core.quota.assign import Absent, find_absent
 from koord.core.quota.defaults import fill_in
 from koord.core.quota.fault import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
 from koord.core.quota.hierarchy import (
@@ -42,6 +43,7 @@ class QuotaBook:
         self._claims: dict[QuotaName, set[QuotaKey]] = {}
         self._trees: dict[TreeId, QuotaTree] = {}
         self._is_dirty = False
+        self._absent: Absent | None = None
         self._was_settled = False
         """Whether anything was decided yet: until then what is kept was in force side by side."""
         self.bindings = 0
@@ -66,6 +68,7 @@ class QuotaBook:
             self._last_valid[key] = spec.last_valid
         if before == spec:
             return
+        self._absent = None
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
@@ -79,6 +82,7 @@ class QuotaBook:
             if name in self.built_in and key_of(self.built_in[name]) == key:
                 del self.built_in[name]
             return
+        self._absent = None
         self.bindings += 1
         self.edits += 1
         self._claims[spec.name].discard(key)
@@ -112,6 +116,18 @@ class QuotaBook:
         """Whether any object claims a name, in force or not."""
         return bool(self._claims.get(name))
 
+    @property
+    def absent(self) -> Absent:
+        """What quotas would have that are written, but not in force."""
+        if self._absent is None:
+            names = self.registry.specs
+            self._absent = find_absent(
+                self._last_valid.get(key) or self._written[key]
+                for key in sorted(self._written, key=self._age)
+                if self._written[key].name not in names
+            )
+        return self._absent
+
     def claimants(self, name: QuotaName) -> tuple[QuotaSpec, ...]:
         """Return the objects of a name as written, whatever their namespace."""
         return tuple(self._written[key] for key in sorted(self._claims.get(name, ())))
@@ -139,6 +155,7 @@ class QuotaBook:
         if not self._is_dirty and not self._waits_for_facts():
             return
         self._is_dirty = False
+        self._absent = None
         self.problems = {}
         self.defects = {}
         self._drop_orphans()
@@ -146,7 +163,7 @@ class QuotaBook:
         self._was_settled = True
         while (
             self._try_all(self._kept(), facts, check_kept)
-            or self._try_all(self._absent(), facts)
+            or self._try_all(self._new(), facts)
             or self._try_all(self._pending(), facts)
         ):
             pass
@@ -165,7 +182,7 @@ class QuotaBook:
             if key not in self.defects and self._written[key].name not in self.registry.specs
         ]
 
-    def _absent(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+    def _new(self) -> list[tuple[QuotaKey, QuotaSpec]]:
         """Return what is written where nothing is in force, and nothing was, oldest first."""
         return [
             (key, spec)

@@ -29,6 +29,12 @@ def is_closed(node: Node) -> bool:
     return node.is_unschedulable or any(taint.key in _NOT_READY for taint in node.taints)
 
 
+def is_apart(spec: QuotaSpec) -> bool:
+    """Whether a quota is the root of a tree that takes nodes, which it names, from the default."""
+    is_root = spec.tree_id != DEFAULT_TREE and spec.is_tree_root
+    return is_root and not spec.ignores_default_tree and bool(spec.selector)
+
+
 def add_up(amounts: Iterable[Amounts]) -> dict[str, int]:
     """Return the sum of amounts, by resource."""
     total: dict[str, int] = {}

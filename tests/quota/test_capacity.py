@@ -1,0 +1,58 @@
+"""What there is to share out while nodes are cordoned, drained or go away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.builders import make_node, make_pod
+
+from koord.core.quota.model import QuotaSpec
+from koord.core.selectors import Operator, Requirement
+from koord.core.state import ClusterState
+
+IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
+ROOT = QuotaSpec(
+    "root", "q", created=1.0, is_parent=True, tree_id="t", is_tree_root=True,
+    min={"cpu": 100}, max={"cpu": 1000}, total={"cpu": 100}, selector=IN_POOL,
+)  # fmt: skip
+TEAM = QuotaSpec("team", "q", created=3.0, max={"cpu": 1000})
+
+
+def total(state: ClusterState, tree: str = "") -> int:
+    state.open_ledger()
+    return state.quotas.solutions[tree].snapshot.total["cpu"]
+
+
+def make_state(*quotas: QuotaSpec) -> ClusterState:
+    state = ClusterState()
+    for quota in quotas:
+        state.upsert_quota(quota)
+    return state
+
+
+def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
+    state = make_state(ROOT, replace(TEAM, name="below", parent="root"), TEAM)
+    pooled = replace(make_node("p").cpu(100).build(), labels={"pool": "a"})
+    for node in (make_node("d").cpu(100).build(), pooled):
+        state.upsert_node(node)
+    state.upsert_pod(make_pod("x").requests(cpu=60).quota("below").running("p").build())
+    assert total(state) == 100
+    state.upsert_node(replace(pooled, is_unschedulable=True))
+    state.upsert_quota(replace(ROOT, unschedulable={"cpu": 100}))
+    assert (total(state), total(state, "t")) == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [pytest.param("", 100, id="outside"), pytest.param("team", 180, id="of the quota")],
+)
+@pytest.mark.parametrize("how", [{"is_unschedulable": True}, {"is_terminating": True}], ids=str)
+def test_what_runs_on_a_node_that_takes_no_pods_is_not_taken_off_the_others(
+    quota: str, expected: int, how: dict[str, bool]
+) -> None:
+    state = make_state(TEAM)
+    state.upsert_node(make_node("a").cpu(100).build())
+    state.upsert_node(replace(make_node("b").cpu(100).build(), **how))
+    state.upsert_pod(make_pod("x").requests(cpu=80).quota(quota).running("b").build())
+    assert total(state) == expected
