@@ -93,12 +93,13 @@ class Queue:
         """Bring the queue in line with what changed."""
         gangs = changes.gangs | self._look_again
         self._look_again = set()
-        # Gangs of a group share units: all old ones go before the first new one comes.
-        asleep = {key: one for source in gangs for key, one in self._unmake(source)}
+        # Gangs of a group share units, and a pod that joins a gang is a unit of the same key as
+        # before: all old ones go before the first new one comes.
+        sources = (*gangs, *changes.singles)
+        asleep = {key: one for source in sources for key, one in self._unmake(source)}
         for gang in sorted(gangs):
             self._make(gang, self._units_of_gang(gang, state), asleep)
         for uid in sorted(changes.singles):
-            asleep = dict(self._unmake(uid))
             self._make(uid, self._units_of_single(uid, state), asleep)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
