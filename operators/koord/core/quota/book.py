@@ -163,8 +163,8 @@ class QuotaBook:
         self._was_settled = True
         while (
             self._try_all(self._kept(), facts, check_kept)
-            or self._try_all(self._new(), facts)
-            or self._try_all(self._pending(), facts)
+            or self._try_all(self._new(), facts, check_create)
+            or self._try_all(self._pending(), facts, check_create)
         ):
             pass
 
@@ -205,7 +205,7 @@ class QuotaBook:
         self,
         pending: Iterable[tuple[QuotaKey, QuotaSpec]],
         facts: Facts,
-        check_new: Check = check_create,
+        check_new: Check,
     ) -> bool:
         progress = False
         for key, spec in pending:
