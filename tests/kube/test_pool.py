@@ -2,16 +2,22 @@
 
 import asyncio
 import gc
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from typing_extensions import override
 
 from koord.kube import pool
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ApiError, ConnectionLost, Garbled, TooManyRequests
+from koord.sandbox.certificates import Authority, User
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 HANG_UP = b""
@@ -74,6 +80,45 @@ async def scripted(*answers: bytes, path: str = "") -> AsyncIterator[tuple[Scrip
     for writer in script.writers:
         writer.close()
     server.close()
+
+
+@dataclass
+class Rude(asyncio.Protocol):
+    """Speaks, or hangs up, as soon as somebody has connected."""
+
+    words: bytes = b""
+    then: Callable[[asyncio.Transport], None] = lambda transport: transport.close()
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self.words)
+        self.then(transport)
+
+
+@asynccontextmanager
+async def rude(
+    how: Callable[[], Rude],
+    serves: ssl.SSLContext | None = None,
+    trusts: ssl.SSLContext | None = None,
+) -> AsyncIterator[pool.Pool]:
+    """Yield connections to such a server; it may have TLS."""
+    server = await asyncio.get_running_loop().create_server(how, "127.0.0.1", 0, ssl=serves)
+    scheme = "http" if trusts is None else "https"
+    address = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    connections = pool.Pool(pool.Origin(address, trusts, ""))
+    yield connections
+    await connections.close()
+    server.close()
+
+
+async def all_refused(connections: pool.Pool, count: int) -> list[ConnectionLost]:
+    """Ask in vain, several times at once."""
+    async with asyncio.timeout(5):
+        asked = (connections.ask(b"", lambda: None, is_safe=True) for _ in range(count))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [ConnectionLost] * count
+    return [answer for answer in answers if isinstance(answer, ConnectionLost)]
 
 
 @pytest.mark.parametrize(
@@ -232,6 +277,66 @@ async def test_who_asks_again_at_once_is_answered_again() -> None:
         async with asyncio.timeout(10):
             with pytest.raises(ConnectionLost):
                 await connections.ask(b"", lambda: None, is_safe=True)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        Rude,
+        lambda: Rude(then=lambda transport: transport.abort()),
+        lambda: Rude(OK),
+        lambda: Rude(OK, then=lambda _: None),
+    ],
+    ids=["closes", "aborts", "speaks and closes", "speaks"],
+)
+async def test_a_server_that_does_not_wait_to_be_asked(how: Callable[[], Rude]) -> None:
+    """Its connections end between being handed out and being used."""
+    async with rude(how) as connections:
+        for count in (1, 3, 40):
+            await all_refused(connections, count)
+
+
+async def test_a_server_that_speaks_with_the_end_of_its_handshake(tmp_path: Path) -> None:
+    """Such a connection has ended before it is open."""
+    authority = Authority("ca")
+    address = x509.IPAddress(ip_address("127.0.0.1"))
+    issued = authority.issue(User("server"), [address])
+    pair = tmp_path / "server.pem"
+    pair.write_bytes(issued.certificate + issued.key)
+    serves = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serves.maximum_version = ssl.TLSVersion.TLSv1_2  # the end of which is the server's
+    serves.load_cert_chain(pair)
+    trusts = ssl.create_default_context(cadata=authority.certificate.decode())
+    async with rude(lambda: Rude(OK), serves, trusts) as connections:
+        for error in await all_refused(connections, 3):
+            assert "cannot connect" in str(error)
+            assert not error.sent
+
+
+async def test_whatever_keeps_a_connection_from_being_opened_is_told() -> None:
+    connections = pool.Pool(pool.Origin(443, None, ""))  # type: ignore[arg-type]
+    for error in await all_refused(connections, 3):
+        assert not error.sent
+
+
+async def test_a_connection_that_ends_as_it_is_handed_on_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _read_head(reader)
+        writer.write(OK)
+        # In time to be read in the turn in which the connection is handed on.
+        asyncio.get_running_loop().call_later(0, writer.write, b"too much")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with asyncio.timeout(5), Client(Credentials(lambda: access)) as client:
+        assert await asyncio.gather(*(client.post("/a", {}) for _ in range(5))) == [b"{}"] * 5
+    server.close()
 
 
 async def test_who_gives_up_waiting_leaves_the_connection_to_others(

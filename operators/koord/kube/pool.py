@@ -61,6 +61,13 @@ class Pool:
         while True:
             connection = self._take_idle() or await self._wait()
             was_used = connection.is_used
+            if not connection.is_idle:
+                # It ended in the turn since it was handed over. To pass over those that were used
+                # comes to an end; a server that hangs up on new ones may never stop.
+                self._open_more()
+                if was_used:
+                    continue
+                raise ConnectionLost("connection lost before it was used", sent=False)
             try:
                 return await self._exchange(connection, request, permit)
             except Broken as error:
@@ -160,7 +167,7 @@ class Pool:
         opened: Connection | Exception
         try:
             opened = await _connect(self.origin)
-        except (OSError, TimeoutError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - who waits has to hear of it, whatever it is
             opened = error
         # Before anybody hears of it: who asks again at once would wait for what is over.
         self._opening -= {asyncio.current_task()}
@@ -196,7 +203,7 @@ class Pool:
 
 
 async def _connect(origin: Origin) -> Connection:
-    """Open one connection. Raises OSError, TimeoutError, ValueError."""
+    """Open one connection that is idle. Raises OSError, TimeoutError, ValueError and others."""
     address = urlsplit(origin.server)
     is_tls = address.scheme == "https"
     async with asyncio.timeout(CONNECT_SECONDS):
@@ -208,4 +215,6 @@ async def _connect(origin: Origin) -> Connection:
             server_hostname=(origin.server_name or address.hostname) if is_tls else None,
             happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
         )
+    if not connection.is_idle:
+        raise ConnectionError("the server hung up, or spoke without being asked")
     return connection
