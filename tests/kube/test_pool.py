@@ -212,6 +212,31 @@ async def test_a_cancelled_request_takes_its_connection_along() -> None:
     assert script.connections == 2
 
 
+async def test_a_read_that_is_not_answered_in_time_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    asked: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await _read_head(reader):
+            asked.append(head.split()[1])
+            if asked[-1] == "/a":
+                await asyncio.sleep(0.02)  # or one connection would do for all
+                writer.write(OK)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with Client(Credentials(lambda: access)) as client:
+        await asyncio.gather(*(client.list("/a") for _ in range(5)))
+        with pytest.raises(ConnectionLost, match="no answer"):
+            await client.list("/b")
+    server.close()
+    assert asked.count("/b") == 1
+
+
 async def test_idle_connections_are_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)

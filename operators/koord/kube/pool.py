@@ -55,9 +55,11 @@ class Pool:
         """Send a request and return the answer.
 
         ``permit`` is called when nothing can hold the request up any more, and may raise. What
-        ``is_safe`` to send twice is sent again if the server had hung up on an idle connection.
-        Raises ConnectionLost.
+        ``is_safe`` to send twice is sent again if the server had hung up on an idle connection,
+        but nothing that has been under way for ``REQUEST_SECONDS``. Raises ConnectionLost.
         """
+        time = asyncio.get_running_loop().time
+        deadline = 0.0
         while True:
             connection = self._take_idle() or await self._wait()
             was_used = connection.is_used
@@ -68,10 +70,11 @@ class Pool:
                 if was_used:
                     continue
                 raise ConnectionLost("connection lost before it was used", sent=False)
+            deadline = deadline or time() + REQUEST_SECONDS
             try:
-                return await self._exchange(connection, request, permit)
+                return await self._exchange(connection, request, permit, deadline)
             except Broken as error:
-                if error.began or not (was_used and is_safe):
+                if error.began or not (was_used and is_safe) or time() >= deadline:
                     raise ConnectionLost(f"connection lost: {error}", sent=True) from error
 
     def retire(self) -> None:
@@ -101,14 +104,13 @@ class Pool:
             await asyncio.sleep(0)
 
     async def _exchange(
-        self, connection: Connection, request: bytes, permit: Callable[[], None]
+        self, connection: Connection, request: bytes, permit: Callable[[], None], deadline: float
     ) -> Answer:
-        now = asyncio.get_running_loop().time()
         self._busy.add(connection)
         self._keep_sweeping()
         try:
             permit()
-            return await connection.ask(request, now + REQUEST_SECONDS)
+            return await connection.ask(request, deadline)
         except asyncio.CancelledError:
             # Its answer would be taken for that to the next request.
             connection.abort("given up")
@@ -203,7 +205,7 @@ class Pool:
 
 
 async def _connect(origin: Origin) -> Connection:
-    """Open one connection that is idle. Raises OSError, TimeoutError, ValueError and others."""
+    """Open one connection, and raise whatever keeps it from being used."""
     address = urlsplit(origin.server)
     is_tls = address.scheme == "https"
     async with asyncio.timeout(CONNECT_SECONDS):
