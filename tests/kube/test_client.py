@@ -169,6 +169,7 @@ def test_delays_are_jittered_and_bounded() -> None:
         assert all(0 <= delay <= ceiling for delay in delays)
         assert len(set(delays)) > 1
     assert backoff.delay(0, TooManyRequests(429, "", "", 9)) == 9
+    assert backoff.delay(0, ServerUnavailable(503, "", "", 3600)) == 30
 
 
 @pytest.mark.parametrize(

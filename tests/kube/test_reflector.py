@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.kube.conftest import until
+from tests.kube.test_pool import scripted
 from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
 
 from koord.kube import reflector as module
@@ -348,6 +349,22 @@ async def test_long_without_contact_is_listed_again(
         # Nothing had changed meanwhile: somebody who waits for the copy is told all the same.
         assert copy.batches[-1] == 0
     assert copy.reflector.stats.lists >= 2
+
+
+async def test_a_copy_that_will_be_stale_before_it_is_tried_again_is_not_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server asks for a pause; for as long as that is no news are expected."""
+    monkeypatch.setattr(module, "STALE_SECONDS", 20.0)
+    page = b'{"metadata": {"resourceVersion": "1"}, "items": []}'
+    listed = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
+    busy = b"HTTP/1.1 503 Busy\r\nRetry-After: %d\r\nContent-Length: 0\r\n\r\n"
+    for seconds, is_synced in [(10, True), (25, False)]:
+        async with scripted(listed, busy % seconds) as (_, client):
+            copy = Copy(client, "/api/v1/nodes")
+            async with copy.running():
+                await until(lambda copy=copy: copy.reflector.stats.errors == 1)  # type: ignore[misc]
+                assert copy.reflector.synced.is_set() is is_synced
 
 
 async def test_a_recreated_object_is_another_one(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:

@@ -118,7 +118,13 @@ class Reflector(Generic[W, T]):
             is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
             if error is not None or not is_healthy:
-                await asyncio.sleep(self._backoff.delay(max(0, attempt - 1), error))
+                await self._pause(self._backoff.delay(max(0, attempt - 1), error))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait. Nothing is heard meanwhile: a copy that will be stale by then counts as such."""
+        if time.monotonic() + seconds - self.stats.last_contact > STALE_SECONDS:
+            self._invalidate()
+        await asyncio.sleep(seconds)
 
     async def _follow(self) -> KubeError | None:
         """List if need be, then watch to the end of one stream; return what went wrong."""
@@ -132,8 +138,7 @@ class Reflector(Generic[W, T]):
             if isinstance(error, self._source.absent_on):
                 self._vanish()
                 return error
-            is_stale = time.monotonic() - self.stats.last_contact > STALE_SECONDS
-            if is_stale or _needs_list(error):
+            if _needs_list(error):
                 self._invalidate()
             return error
         if time.monotonic() >= self._relist_at:

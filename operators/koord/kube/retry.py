@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, jittered, and never against the server's word.
+"""How long to wait before trying again: exponential, jittered, and as the server asks, in reason.
 
 One rule for reflectors, writers and everybody else. Nothing here knows what is being retried.
 """
@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from koord.kube.errors import (
     ApiError,
@@ -20,6 +20,10 @@ from koord.kube.errors import (
 
 T = TypeVar("T")
 
+LONGEST_ASKED_SECONDS: Final = 30.0
+"""A server that asks for more is asked again after so long all the same: an API server asks for
+seconds, and a page that some proxy shows for an hour says nothing of when the server is back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -29,11 +33,14 @@ class Backoff:
     cap: float = 5.0
 
     def delay(self, attempt: int, error: KubeError | None = None) -> float:
-        """Return the seconds to wait after ``attempt`` failures, at least what the server asked."""
+        """Return the seconds to wait after ``attempt`` failures.
+
+        At least what the server asked for, up to ``LONGEST_ASKED_SECONDS``.
+        """
         ceiling = min(self.cap, self.base * 2 ** min(attempt, 32))
         jittered = random.uniform(0, ceiling)  # noqa: S311 - spreads load, keeps no secret
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
-        return max(jittered, asked)
+        return max(jittered, min(asked, LONGEST_ASKED_SECONDS))
 
 
 def is_transient(error: KubeError) -> bool:
