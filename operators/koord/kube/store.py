@@ -62,8 +62,9 @@ class _Entry(Generic[T]):
 class Store(Generic[W, T]):
     """The last value of every object that made sense.
 
-    An object under a known name with another uid is another object. One that cannot be understood
-    is reported to ``on_poison`` (``namespace/name``, problem) and keeps the value it had, if any.
+    An object under a known name with another uid is another object: the one before is gone. One
+    that cannot be understood is reported to ``on_poison`` (``namespace/name``, problem) and keeps
+    the value it had, if any.
     """
 
     def __init__(self, translate: Callable[[W], T], on_poison: Callable[[str, str], None]) -> None:
@@ -82,8 +83,7 @@ class Store(Generic[W, T]):
     def upsert(self, item: W | Poison) -> list[Change[T]]:
         """Take in an object as it is now; nothing follows from a revision that is known."""
         if isinstance(item, Poison):
-            self._reject(item.identity, item.problem)
-            return []
+            return self._reject(item.identity, item.problem)
         meta = item.metadata
         entry = self._entries.get((meta.namespace, meta.name))
         if entry is not None and entry.revision == meta.resource_version and entry.uid == meta.uid:
@@ -91,8 +91,7 @@ class Store(Generic[W, T]):
         try:
             value = self._translate(item)
         except (ValueError, msgspec.MsgspecError) as error:
-            self._reject(meta, str(error))
-            return []
+            return self._reject(meta, str(error))
         self._entries[meta.namespace, meta.name] = _Entry(meta.uid, meta.resource_version, value)
         if entry is None:
             return [Added(value)]
@@ -115,8 +114,14 @@ class Store(Generic[W, T]):
         gone = [key for key in self._entries if key not in seen]
         return [Deleted(self._entries.pop(key).value, is_inferred=True) for key in gone]
 
-    def _reject(self, meta: ObjectMeta | Identity, problem: str) -> None:
+    def _reject(self, meta: ObjectMeta | Identity, problem: str) -> list[Change[T]]:
         self._on_poison(f"{meta.namespace}/{meta.name}", problem)
+        key = (meta.namespace, meta.name)
+        entry = self._entries.get(key)
+        if entry is None or meta.uid in {"", entry.uid}:
+            return []
+        # The one that was known is gone, and what is told of the other will not take it away.
+        return [Deleted(self._entries.pop(key).value)]
 
 
 def key_of(item: HasMeta | Poison) -> Key:
