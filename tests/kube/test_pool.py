@@ -256,6 +256,18 @@ async def test_another_server_gets_none_of_the_connections() -> None:
     assert [len(one.heads), len(two.heads)] == [1, 1]
 
 
+async def test_what_is_under_way_to_a_server_of_before_ends_with_the_client() -> None:
+    async with scripted(b"HTTP/1.1 200 OK\r\n") as (one, _), scripted(OK) as (two, _):
+        accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
+        async with Client(Credentials(lambda: accesses.pop(0))) as client:
+            before = asyncio.create_task(client.list("/a"))
+            await asyncio.sleep(0.05)
+            await client.list("/b")
+        async with asyncio.timeout(1):
+            with pytest.raises(ConnectionLost, match="closed"):
+                await before
+
+
 @pytest.mark.parametrize("name", ["a b", "a\r\nX: y", "ä", "a\x00"])
 async def test_names_cannot_break_out_of_the_request(name: str) -> None:
     async with scripted(OK) as (script, client):

@@ -7,6 +7,7 @@ resource. Callers choose what to retry; what is repeated here is a request refus
 after the credentials were renewed.
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -68,6 +70,8 @@ class Client:
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._writer = RequestWriter(Access(""), {})
         self._pool = Pool(Origin("", None, ""))
+        self._retired: WeakSet[Pool] = WeakSet()
+        """Those that were replaced, for as long as something is under way over them."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -89,7 +93,7 @@ class Client:
     ) -> None:
         # At once: nothing that is asked from here on may open a connection again.
         session, self._session = self._session, None
-        await self._pool.close()
+        await asyncio.gather(*(pool.close() for pool in {self._pool, *self._retired}))
         if session is not None:
             await session.close()
 
@@ -207,6 +211,7 @@ class Client:
         origin = Origin(access.server, access.tls, access.server_name)
         if origin != self._pool.origin:
             self._pool.retire()
+            self._retired.add(self._pool)
             self._pool = Pool(origin)
 
     async def _open(
