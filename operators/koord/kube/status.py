@@ -5,7 +5,8 @@ What Koordinator keeps in annotations beside the status is written in the same w
 Statements about one object are collected until none has come for a moment, the latest wins, and
 what stands in the object already is not written. After a restart nothing is written anew: what the
 object showed last is what a statement is compared with, until this writer has written it itself.
-What somebody else has changed since is written again when it is said again.
+What somebody else has changed since is written again when it is said again; but what shows nothing
+at all may be older than what was written last, as of a new object, and is left.
 """
 
 import asyncio
