@@ -117,9 +117,12 @@ class ProfileController:
         if in_force is None:
             ready = _make_ready(profile, ProfileVerdict.INVALID, "")
         else:
-            ready = await self._make(profile, in_force)
             fields = _make_fields(book.make(key), book.count(key))
             fields["lastValidSpec"] = encode_kept_profile(in_force)
+            ready = await self._make(profile, in_force)
+            now = book.get(key)
+            if now is None or now.uid != profile.uid:
+                return  # deleted meanwhile; another of its name is settled in its turn
         overlap = book.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
         shared = _condition(
