@@ -10,6 +10,7 @@ from tests.model.clock import virtual_time
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.waiting import (
+    QUIET_SECONDS,
     SAY_AGAIN_AFTER_SECONDS,
     SAY_AGAIN_OF_PODS_AFTER_SECONDS,
     WaitReports,
@@ -264,3 +265,18 @@ def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> N
     waiting.now += 5
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]
+
+
+def test_what_changes_while_other_numbers_are_to_be_said_later_has_its_quiet_moment() -> None:
+    waiting = Waiting()
+    pod = make_pod("p").build()
+    waiting.state.upsert_pod(pod)
+    waiting.reports.note_numbers({G}, {pod.uid})
+    waiting.reason = no_room(0)
+    waiting.now += 1.0
+    waiting.reports.note({G}, {pod.uid})
+    waiting.reports.report(waiting, waiting.now)
+    assert not waiting.said.pods, "it may be placed at once"
+    waiting.now += QUIET_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert [name for name, _ in waiting.said.pods] == ["g-0", "g-1", "p"]

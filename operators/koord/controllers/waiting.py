@@ -127,9 +127,9 @@ class WaitReports:
         """Look at these again once they have been quiet for a moment."""
         now = self.clock()
         for gang in gangs:
-            self._gangs_due.setdefault(gang, Due(now, _PAUSE)).put_off(now)
+            _put_off(self._gangs_due, gang, now)
         for uid in singles:
-            self._singles_due.setdefault(uid, Due(now, _PAUSE)).put_off(now)
+            _put_off(self._singles_due, uid, now)
         if gangs or singles:
             self._noted.set()
 
@@ -282,6 +282,14 @@ class WaitReports:
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
         return None if isinstance(reason, _SAID_ELSEWHERE) else reason
+
+
+def _put_off(dues: dict[str, Due], key: str, now: float) -> None:
+    """See to it that something that has changed is looked at after a quiet moment."""
+    due = dues.get(key)
+    if due is None or due.pause is _AT_ONCE:
+        due = dues[key] = Due(now, _PAUSE)  # what was to be said later has changed before
+    due.put_off(now)
 
 
 def _look_at(dues: dict[str, Due], key: str, at: float) -> None:

@@ -42,6 +42,7 @@ from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
+from koord.kube.objects import ObjectRef
 from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
@@ -212,7 +213,7 @@ class Parts:
             self._client, "koord-placement", socket.gethostname(), is_busy=self._is_binding
         )
         announcer = PlacementAnnouncer(
-            pods=self._make_writer(PODS, MERGED, lambda ref: self._pods.status_of(ref.uid)),
+            pods=self._make_writer(PODS, MERGED, self._status_of_pod),
             pod_groups=self._make_group_writer("koord-placement"),
             events=events,
         )
@@ -336,6 +337,14 @@ class Parts:
         writer = self._make_writer(resource.names.plural, form, lambda ref: seen.get(ref.uid, {}))
         sink = AcceptedAnnouncer(writer, seen)
         return AcceptedController(resource, sink, self._hand_over)
+
+    def _status_of_pod(self, ref: ObjectRef) -> Mapping[str, Any] | None:
+        """Return what a pod says of its waiting, nothing if it does not wait, None if it is gone.
+
+        The translator remembers pods that wait, so it cannot tell the last two from each other.
+        """
+        is_known = ref.uid in self.reader.state.pods
+        return self._pods.status_of(ref.uid) if is_known else None
 
     def _is_binding(self) -> bool:
         """Whether pods wait for the answers to other writes: what is only told can wait."""
