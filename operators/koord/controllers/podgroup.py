@@ -189,7 +189,9 @@ class PodGroupController:
             self._timeouts[gang] = status.timeout_at
         conditions = _add_doubts(
             _conditions(
-                status, self._problems.get(pod_group.uid, ()), self._find_idle(gang) or self._strays(gang)
+                status,
+                self._problems.get(pod_group.uid, ()),
+                self._find_idle(gang) or self._strays(gang),
             ),
             self._on_failed_nodes(gang),
         )
