@@ -10,7 +10,7 @@ from tests.builders import make_node
 
 from koord.controllers.quotaprofile import ProfileController
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.profile import GeneratedQuota, Profile, ProfileKey
 from koord.core.selectors import Operator, Requirement
 from koord.core.state import ClusterState
 from koord.kube.errors import Forbidden, KubeError
@@ -28,6 +28,7 @@ class Sink:
         self.said: list[tuple[str, Mapping[str, Any], dict[str, Condition]]] = []
         self.made: list[GeneratedQuota] = []
         self.error: KubeError | None = None
+        self.forgotten: list[ProfileKey] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._state = state
 
@@ -40,6 +41,9 @@ class Sink:
         self.made.append(quota)
         spec = QuotaSpec(quota.name, quota.namespace, total=quota.total, profile=quota.profile)
         self._state.upsert_quota(spec)
+
+    def forget(self, key: ProfileKey) -> None:
+        self.forgotten.append(key)
 
     def write_status(
         self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
@@ -189,6 +193,7 @@ async def test_nothing_is_said_of_a_profile_that_is_deleted_while_its_quota_is_w
     assert not scene.sink.said
     assert not scene.controller._due
     assert not scene.controller._failures
+    assert scene.sink.forgotten == ["ns/a"]
 
 
 async def test_a_profile_that_takes_the_name_of_another_meanwhile_is_settled_as_itself() -> None:

@@ -41,6 +41,9 @@ class ProfileSink(Protocol):
     ) -> None:
         """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
 
+    def forget(self, key: ProfileKey) -> None:
+        """Drop what is remembered of a profile that is gone."""
+
     def write_status(
         self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
     ) -> None:
@@ -94,6 +97,7 @@ class ProfileController:
             del self._seen[key]
             self._due.pop(key, None)
             self._failures.pop(key, None)
+            self.sink.forget(key)
         for key in self.state.profiles:
             seen = self._see(key)
             if self._seen.get(key) != seen:
