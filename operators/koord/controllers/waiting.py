@@ -74,6 +74,9 @@ class Planner(Protocol):
     def reason_for(self, pod: Pod) -> Reason | None:
         """Say why a waiting pod waits, as far as it is known by now."""
 
+    def doubt_about(self, pod: Pod) -> Reason | None:
+        """Say what holds up a pod that has a place assumed; None if it just takes its time."""
+
     def attempts_of(self, gang: GangKey) -> Attempts:
         """Say how often a place was sought for a gang in vain."""
 
@@ -213,10 +216,11 @@ class WaitReports:
         """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
         if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._said_of_pods:
             return
-        if not pod.is_waiting:
+        reason = planner.doubt_about(pod)
+        if reason is None and not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
             return
-        reason = planner.reason_for(pod)
+        reason = reason or planner.reason_for(pod)
         if reason is None:
             if pod.is_plannable:
                 # Its turn has not come, and when it has, nothing of the pod itself will change.
@@ -276,8 +280,12 @@ class WaitReports:
 
     def _obstacle_of(self, gang: GangKey, planner: Planner) -> Reason | None:
         """Return what keeps a complete gang from being placed; surplus keeps no gang."""
-        if has_minimum(self.state.book, gang):
+        members = self.state.book.members(gang).values()
+        doubts = [doubt for pod in members if (doubt := planner.doubt_about(pod)) is not None]
+        if has_minimum(self.state.book, gang, without=len(doubts)):
             return None
+        if doubts:
+            return doubts[0]
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
