@@ -36,7 +36,7 @@ class Writer:
         self.writes: Counter[str] = Counter()
         self._state = state
 
-    async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
+    async def release(self, assignment: Assignment, placement: Placement, **_: float) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
         self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())
@@ -56,7 +56,7 @@ class Writer:
         self._state.remove_pod(pod.uid)
         return Eviction.EVICTED
 
-    async def bind(self, assignment: Assignment, _: Placement) -> Outcome:
+    async def bind(self, assignment: Assignment, _: Placement, **__: float) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
         self.writes[assignment.pod.name] += 1
         answer = self.answers.get(assignment.pod.name, Done())

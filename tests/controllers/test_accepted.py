@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import kopf
 import pytest
 
 from koord.api.elasticquota import ElasticQuota
@@ -59,6 +60,9 @@ class Sink:
     def forget(self, uid: str) -> None:
         self.told.append(f"{uid} gone")
 
+    def forget_all(self) -> None:
+        self.told.append("all may be gone")
+
 
 async def test_an_object_is_told_once_per_generation_and_verdict() -> None:
     sink = Sink()
@@ -102,3 +106,12 @@ def test_only_what_a_user_may_have_changed_is_judged_again(monkeypatch: pytest.M
     assert (see(generation=None), see(generation=None)) == (6, 7), "nobody counts its versions"
     known.forget("another")
     assert see(generation=4, uid="another") == 8
+
+
+async def test_what_went_away_while_nobody_watched_is_forgotten() -> None:
+    sink = Sink()
+    controller = AcceptedController(ElasticQuota, sink, lambda call, *told: call(*told))
+    await controller.on_event({"type": None}, make_body(ElasticQuota, {}))
+    controller.register(kopf.OperatorRegistry())
+    assert not controller._judge._known
+    assert sink.told == ["u Valid", "all may be gone"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
+from koord.api.parse import Problem
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.nested import ROOT, Nest, SubGroup
@@ -241,3 +242,14 @@ def test_the_gap_that_was_recorded_is_in_the_status() -> None:
         scene.spec_valid()
         assert scene.fields["placement"]["optimal"] is not bool(gap)
         assert scene.fields["placement"].get("gap") == told
+
+
+def test_late_word_of_an_object_that_is_gone_is_not_taken_for_that_of_its_successor() -> None:
+    scene = Alone(TopologyWish(()))
+    problems = (Problem("spec.minMember", "0", "is odd"),)
+    scene.controller.note_problems(A, "uid-default-a", problems)
+    scene.controller.note_problems(A, "uid of another", ())
+    assert scene.spec_valid()[0] is False
+    scene.controller.note_problems(A, "uid of another", problems)
+    scene.controller.note_problems(A, "uid-default-a", ())
+    assert scene.spec_valid()[0] is True

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.builders import make_node
 
 from koord.controllers.quotaprofile import ProfileController
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.profile import GeneratedQuota, Profile, ProfileKey
 from koord.core.selectors import Operator, Requirement
 from koord.core.state import ClusterState
 from koord.kube.errors import Forbidden, KubeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from koord.kube.statement import Condition
 
@@ -27,16 +28,22 @@ class Sink:
         self.said: list[tuple[str, Mapping[str, Any], dict[str, Condition]]] = []
         self.made: list[GeneratedQuota] = []
         self.error: KubeError | None = None
+        self.forgotten: list[ProfileKey] = []
+        self.meanwhile: Callable[[], None] = lambda: None
         self._state = state
 
     async def write_quota(
         self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
     ) -> None:
+        self.meanwhile()
         if self.error is not None:
             raise self.error
         self.made.append(quota)
         spec = QuotaSpec(quota.name, quota.namespace, total=quota.total, profile=quota.profile)
         self._state.upsert_quota(spec)
+
+    def forget(self, key: ProfileKey) -> None:
+        self.forgotten.append(key)
 
     def write_status(
         self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
@@ -172,3 +179,34 @@ async def test_a_failed_write_is_told_and_tried_again() -> None:
     await scene.settle(12)
     assert scene.sink.made
     assert scene.said_last("a")[1]["Ready"].status
+
+
+@pytest.mark.parametrize("error", [None, Forbidden(403, "Forbidden", "no right to do so")])
+async def test_nothing_is_said_of_a_profile_that_is_deleted_while_its_quota_is_written(
+    error: KubeError | None,
+) -> None:
+    scene = Scene()
+    scene.add("a", "a")
+    scene.sink.error = error
+    scene.sink.meanwhile = lambda: scene.state.profiles.remove("ns/a")
+    await scene.settle()
+    assert not scene.sink.said
+    assert not scene.controller._due
+    assert not scene.controller._failures
+    assert scene.sink.forgotten == ["ns/a"]
+
+
+async def test_a_profile_that_takes_the_name_of_another_meanwhile_is_settled_as_itself() -> None:
+    scene = Scene()
+    scene.add_node("1", pool="b")
+    scene.add("a", "a")
+
+    def replace_it() -> None:
+        scene.sink.meanwhile = lambda: None
+        scene.state.profiles.remove("ns/a")
+        scene.add("a", "b", uid="another", generation=1)
+
+    scene.sink.meanwhile = replace_it
+    await scene.settle()
+    told = [(fields["nodes"], said["Ready"]) for _, fields, said in scene.sink.said]
+    assert {(nodes, ready.observed_generation) for nodes, ready in told} == {(1, 1)}

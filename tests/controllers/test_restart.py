@@ -9,6 +9,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
 from koord.controllers import restart
+from koord.core.gang.group import make_group_id
 from koord.core.gang.model import OnBindFailure, OnMemberFailure
 from koord.core.pods import RecordedPlan
 from koord.kube.outcomes import Refused
@@ -16,9 +17,10 @@ from koord.kube.outcomes import Refused
 if TYPE_CHECKING:
     import pytest
 
+    from koord.core.gang.failure import Restart
     from koord.core.pods import Pod
 
-A = "default/a"
+A, B = "default/a", "default/b"
 PLAN = RecordedPlan("n", "p", A, 3, 3)
 
 
@@ -98,3 +100,29 @@ async def test_a_start_that_was_cut_off_is_given_the_wait_time() -> None:
         await scene.settle()
         assert not scene.writer.evicted
         assert await scene.eventually(lambda: {"a-0", "a-1"} == set(scene.writer.evicted))
+
+
+async def test_a_gang_that_leaves_its_group_during_a_restart_can_be_restarted_again() -> None:
+    scene = make_scene()
+    restarts = scene.operator.restarts
+
+    def show(gang: str, *group: str) -> None:
+        pod_group = make_pod_group(gang, 2).on_member_failure(OnMemberFailure.RESTART_GANG)
+        scene.state.upsert_pod_group(pod_group.group(*group).build())
+
+    def lose_one(gang: str, name: str, group: str) -> list[Restart]:
+        for number in range(2):
+            pod = make_pod(f"{name}-{number}").gang(gang).released("n", "p", group, 2, 2)
+            scene.add(pod.running("n").build())
+        scene.remove(f"{name}-1")
+        restarts.note({gang})
+        return restarts.take()
+
+    show(A, A, B)
+    show(B, A, B)
+    (first,) = lose_one(A, "a", make_group_id([A, B]))
+    show(A)
+    show(B)
+    await restarts.carry_out(first)
+    assert scene.writer.evicted == ["a-0"]
+    assert [one.gang for one in lose_one(B, "b", B)] == [B]

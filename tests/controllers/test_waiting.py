@@ -10,6 +10,7 @@ from tests.model.clock import virtual_time
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.waiting import (
+    QUIET_SECONDS,
     SAY_AGAIN_AFTER_SECONDS,
     SAY_AGAIN_OF_PODS_AFTER_SECONDS,
     WaitReports,
@@ -67,6 +68,7 @@ class Waiting:
         self.now = 0.0
         self.reason: Reason | None = None
         self.attempts = 0
+        self.in_doubt: set[str] = set()
         self.state = ClusterState()
         self.state.upsert_node(make_node("n0").build())
         self.state.upsert_pod_group(make_pod_group(G, 2)._set(**told).build())
@@ -77,6 +79,9 @@ class Waiting:
 
     def reason_for(self, _: Pod) -> Reason | None:
         return self.reason
+
+    def doubt_about(self, pod: Pod) -> Reason | None:
+        return self.reason if pod.uid in self.in_doubt else None
 
     def attempts_of(self, _: GangKey) -> Attempts:
         return Attempts(self.attempts, self.now)
@@ -264,3 +269,40 @@ def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> N
     waiting.now += 5
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]
+
+
+def test_what_changes_while_other_numbers_are_to_be_said_later_has_its_quiet_moment() -> None:
+    waiting = Waiting()
+    pod = make_pod("p").build()
+    waiting.state.upsert_pod(pod)
+    waiting.reports.note_numbers({G}, {pod.uid})
+    waiting.reason = no_room(0)
+    waiting.now += 1.0
+    waiting.reports.note({G}, {pod.uid})
+    waiting.reports.report(waiting, waiting.now)
+    assert not waiting.said.pods, "it may be placed at once"
+    waiting.now += QUIET_SECONDS
+    waiting.reports.report(waiting, waiting.now)
+    assert [name for name, _ in waiting.said.pods] == ["g-0", "g-1", "p"]
+
+
+def test_those_with_a_place_in_doubt_say_what_holds_them_up() -> None:
+    waiting = Waiting()
+    waiting.in_doubt = set(waiting.state.pods)
+    for uid in waiting.in_doubt:
+        waiting.state.assume(uid, "n0")
+    waiting.hear(BindFailed("default/g-1", 500, "failed calling webhook"))
+    assert waiting.said.pods == [("g-0", "BindFailed"), ("g-1", "BindFailed")]
+    assert waiting.said.gangs == [("BindFailed", 1)]
+    assert waiting.said.events == ["BindFailed"]
+
+
+def test_a_gang_that_has_its_minimum_is_not_held_up_by_one_more() -> None:
+    more = make_pod("g-2").gang(G).build()
+    bound = [make_pod(name).gang(G).bound("n0").build() for name in ("g-0", "g-1")]
+    waiting = Waiting(*bound, more)
+    waiting.in_doubt = {more.uid}
+    waiting.state.assume(more.uid, "n0")
+    waiting.hear(BindFailed("default/g-2", 500, "failed calling webhook"))
+    assert waiting.said.pods == [("g-2", "BindFailed")]
+    assert waiting.said.gangs == []

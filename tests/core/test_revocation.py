@@ -243,3 +243,31 @@ def test_marked_pods_may_stay_if_they_are_a_gang() -> None:
     scene.state.remove_pod("uid-default-g-1")
     assert len(scene.state.doomed) == 2
     assert not can_stay(scene.state.book, [scene.state.pods[uid] for uid in scene.state.doomed])
+
+
+def start(scene: Scene, name: str, started: float) -> None:
+    pod = scene.state.pods[f"uid-default-{name}"]
+    scene.state.remove_pod(pod.uid)
+    scene.put(replace(pod, started=started))
+
+
+def test_of_equals_goes_who_started_last_however_long_it_had_waited() -> None:
+    scene = Scene()
+    told = (("first", 3.0, 4.0), ("second", 2.0, 5.0), ("third", 1.0, 9.0), ("not-yet", 0.0, 0.0))
+    for name, created, started in told:
+        pod = make_pod(name).gpu(4).quota("a").created(created).released("n1", "p").running("n1")
+        scene.put(pod.build())
+        start(scene, name, started)
+    scene.want(8)
+    assert scene.chosen() == [["third"], ["not-yet"]]
+
+
+def test_a_gang_has_started_with_the_first_of_its_members() -> None:
+    scene = Scene()
+    scene.gang("g", 2, minimum=2)
+    scene.single("p")
+    scene.single("q")
+    for name, started in (("g-0", 5.0), ("g-1", 9.0), ("p", 6.0), ("q", 7.0)):
+        start(scene, name, started)
+    scene.want(8)
+    assert scene.chosen() == [["p"], ["q"]]

@@ -161,6 +161,17 @@ EXPECTED = [
         "the API server refused a write for default/p (409), trying again: already assigned",
     ),
     (
+        r.BindFailed("default/p", 500, "failed calling webhook"),
+        (
+            "the API server failed to carry out a write for default/p (500), trying again: "
+            "failed calling webhook"
+        ),
+    ),
+    (
+        r.BindFailed("default/p", 0, "no connection"),
+        "a write for default/p got no usable answer, trying again: no connection",
+    ),
+    (
         r.BelowMin(2, 4),
         (
             "the gang has started and has 2 members left of the 4 it needs; "

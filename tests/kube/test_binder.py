@@ -282,9 +282,26 @@ async def test_transient_failures_are_repeated(
 async def test_unknown_when_patience_ends(pods: Pods, client: Client) -> None:
     pod = await pods.create()
     faulty = Faulty(client, *[ConnectionLost("reset", sent=True)] * 100)
-    binder = Binder(faulty, pods.translator.form_of, patience=0.5)
-    assert await binder.release(*only(place((pod, NODE)))) == Unknown("reset")
+    binder = Binder(faulty, pods.translator.form_of)
+    place_it = only(place((pod, NODE)))
+    assert await binder.release(*place_it, patience=0.5) == Unknown(0, "reset")
     assert faulty.sent > 1
+
+
+async def test_a_server_that_says_that_it_failed_is_not_asked_for_long(
+    pods: Pods, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an admission webhook does: nobody else is to wait for it."""
+    monkeypatch.setattr("koord.kube.binder.PATIENCE_WITH_FAILURES_SECONDS", 0.5)
+    pod = await pods.create()
+    failed = ServerUnavailable(500, "InternalError", "failed calling webhook")
+    faulty = Faulty(client, *[failed] * 100)
+    binder = Binder(faulty, pods.translator.form_of)
+    assert await binder.release(*only(place((pod, NODE)))) == Unknown(500, failed.message)
+    assert faulty.sent > 1
+    busy = ServerUnavailable(503, "ServiceUnavailable", "etcd leader lost", 0.6)
+    faulty.failures = [busy]
+    assert await binder.release(*only(place((pod, NODE)))) == Done()
 
 
 class Revoked(Faulty):

@@ -5,13 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.builders import make_pod
 from tests.kube.conftest import Pods, until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
 from koord.api.keys import own
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
-from koord.kube.catchup import MOST_ATTEMPTS, catch_up
+from koord.kube.catchup import MOST_FAILURES, catch_up
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.sandbox import Sandbox
@@ -78,7 +79,7 @@ async def test_a_pod_that_is_gone_stands_in_for_nothing(client: Client, pods: Po
 async def test_a_pod_made_anew_is_another_one(
     client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("koord.kube.catchup.MOST_ATTEMPTS", 1)
+    monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)
     pod = await pods.create()
     stale = replace(pod, uid="11111111-0000-0000-0000-000000000000")
     await catch_up(client, state_of(stale), "me")
@@ -89,7 +90,7 @@ async def test_what_fails_for_a_moment_is_tried_again(sandbox: Sandbox, pods: Po
     pod = await pods.create()
     async with FaultProxy(find_credentials(str(sandbox.kubeconfig))) as proxy:
         fault = proxy.plan(is_method("PATCH"), Do.ANSWER, times=3, status=503)
-        assert fault.times < MOST_ATTEMPTS
+        assert fault.times < MOST_FAILURES
         async with Client(proxy.credentials) as through:
             state = state_of(pod)
             task = asyncio.create_task(catch_up(through, state, "me"))
@@ -99,3 +100,41 @@ async def test_what_fails_for_a_moment_is_tried_again(sandbox: Sandbox, pods: Po
             state.upsert_pod(await pods.translate(pod.name))
             await task
     assert fault.times == 0
+
+
+async def test_a_mark_that_is_never_seen_is_put_on_another_pod(
+    client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the one before has become one that cannot be read: it stays as last known."""
+    monkeypatch.setattr("koord.kube.catchup.SEEN_WITHIN_SECONDS", 0.1)
+    unreadable, other = await pods.create(), await pods.create()
+    state = state_of(unreadable, other)
+    task = asyncio.create_task(catch_up(client, state, "me"))
+    while await is_pending(task) and await mark_of(pods, other) is None:
+        pass
+    assert await is_pending(task)
+    state.upsert_pod(await pods.translate(other.name))
+    await task
+    assert await mark_of(pods, unreadable) == "me"
+
+
+class Babbler:
+    """Answers every write with what is no object."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.asked = 0
+
+    async def patch(self, *_: object) -> bytes:
+        self.asked += 1
+        return self.body
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"metadata":{"resourceVersion":"soon"}}'])
+async def test_an_answer_without_a_revision_is_a_failure_like_others(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)
+    babbler = Babbler(body)
+    await catch_up(babbler, state_of(make_pod("p").build()), "me")  # type: ignore[arg-type]
+    assert babbler.asked == 2

@@ -232,3 +232,14 @@ async def test_what_was_refused_is_not_taken_for_written() -> None:
         await writer.write(PROFILE, made, *stored(PROFILE))
     server.is_refusing = False
     assert await writer.write(PROFILE, made, *stored(PROFILE))
+
+
+async def test_what_was_applied_is_kept_for_as_long_as_there_is_the_profile() -> None:
+    server = Server()
+    writer = RootQuotaWriter(server)  # type: ignore[arg-type]
+    made = make_root_quota(PROFILE, [NODE])
+    await writer.write(PROFILE, made, *stored(PROFILE))
+    another = replace(PROFILE, uid="another")
+    assert await writer.write(another, made, *stored(PROFILE)), "it has written nothing yet"
+    writer.forget(another.key)
+    assert not writer._applied

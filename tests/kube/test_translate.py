@@ -1,5 +1,6 @@
 """From JSON to the values of the core, as table tests."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ def test_plain_fields(translator: PodTranslator) -> None:
     pod = translator.translate(
         wire(
             {"priority": 7, "nodeName": "n1"},
-            {"phase": "Running"},
+            {"phase": "Running", "startTime": "2025-01-01T00:00:30Z"},
             creationTimestamp="2025-01-01T00:00:00Z",
             deletionTimestamp="2025-01-01T00:01:00Z",
             resourceVersion="12",
@@ -66,6 +67,8 @@ def test_plain_fields(translator: PodTranslator) -> None:
     assert (pod.key, pod.uid, pod.priority, pod.node) == ("ns/p", "u", 7, "n1")
     assert (pod.phase, pod.is_terminating) == (PodPhase.RUNNING, True)
     assert (pod.created, pod.resource_version) == (1735689600.0, "12")
+    assert pod.started == pod.created + 30
+    assert pod == replace(pod, started=0.0), "when it started changes nothing for planning"
     assert pod.owners == ("a", "b")
 
 

@@ -249,6 +249,20 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
     assert set(cluster.bound()) == {"a", "b"}
 
 
+def test_what_is_more_than_may_be_submitted_waits_for_what_came_before(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("team", 0, 16)
+    quotas.edit("team", annotations={"admission": json.dumps({GPU: "8"})})
+    cluster.add_nodes(2)
+    cluster.wait_for(lambda: "admission" in str(quotas.status("team")), "the limit is in force")
+    cluster.pod("a", labels=quotas.label("team"))
+    cluster.wait_bound("a")
+    cluster.pod("b", labels=quotas.label("team"))
+    cluster.wait_for(lambda: cluster.pod_reason("b") == "SubmissionExceeded", "b says why")
+    cluster.delete_pod("a")
+    cluster.wait_bound("b")
+
+
 def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 4, 8)

@@ -74,7 +74,11 @@ EXPECTED = [
     ),
     (
         r.SubmissionExceeded("q/team", (r.QuotaShortage("memory", 4 << 30, 0, 8 << 30),)),
-        "exceeded quota: q/team, requested: memory=8Gi, used: , limited: memory=4Gi",
+        (
+            "to quota q/team may be submitted 4Gi memory, uses 0 and is asked for 8Gi more; wait "
+            "for its own pods to end, or raise its admission "
+            "(exceeded quota: q/team, requested: memory=8Gi, used: , limited: memory=4Gi)"
+        ),
     ),
 ]
 

@@ -43,6 +43,9 @@ class AcceptedSink(Protocol):
     def forget(self, uid: str) -> None:
         """Drop what is remembered of an object that is gone."""
 
+    def forget_all(self) -> None:
+        """Drop what is remembered of all objects: they are about to be seen again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -120,7 +123,12 @@ class AcceptedController:
         self._hand_over = hand_over
 
     def register(self, registry: "kopf.OperatorRegistry") -> None:
-        """Add the handler to a registry."""
+        """Add the handler to a registry, for another start of Kopf: it tells of all objects anew.
+
+        Of those that were deleted since it ended nobody is told.
+        """
+        self._judge = Judge(self._resource)
+        self._hand_over(self._sink.forget_all)
         register_events(registry, self._resource, self.on_event)
 
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:

@@ -18,7 +18,7 @@ from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.profile import GeneratedQuota, Profile, ProfileKey
 from koord.core.quota.status import are_same
 from koord.core.reasons import (
     BindFailed,
@@ -197,6 +197,10 @@ class ProfileAnnouncer:
         meta = None if present is None else self.seen.meta_of(present.uid)
         await self.quotas.write(profile, quota, present, meta)
 
+    def forget(self, key: ProfileKey) -> None:
+        """Drop what is remembered of a profile that is gone."""
+        self.quotas.forget(key)
+
     def write_status(
         self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
     ) -> None:
@@ -279,3 +283,7 @@ class AcceptedAnnouncer:
     def forget(self, uid: str) -> None:
         """Drop what is remembered of an object that is gone."""
         self.seen.pop(uid, None)
+
+    def forget_all(self) -> None:
+        """Drop what is remembered of all objects: they are about to be seen again."""
+        self.seen.clear()

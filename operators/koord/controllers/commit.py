@@ -20,11 +20,15 @@ from koord.kube.binder import Binder
 from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
 
 UNKNOWN_PAUSE_SECONDS = 5.0
+"""A write whose outcome is not known is repeated after this long …"""
+TURN_SECONDS = 0.1
+"""… when it is its turn. Who fails again keeps the next one waiting for so long: however many there
+are, the API server gets but so many writes that fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFailure:
-    """The server refused a write: HTTP status and what it said."""
+    """The server refused a write, or failed: HTTP status (0: no answer) and what it said."""
 
     status: int
     message: str
@@ -58,12 +62,32 @@ class WriteObserver(Protocol):
         """Take one binding."""
 
 
+class Doubts(Protocol):
+    """Who is told of writes whose outcome is not known, and has them repeated in turn."""
+
+    def doubt(self, member: Assignment, failure: CommitFailure) -> None:
+        """Learn that it is not known what became of a write."""
+
+    def settle(self, member: Assignment) -> None:
+        """Learn that it is known."""
+
+    def lane(self, member: Assignment) -> asyncio.Semaphore:
+        """Return where writes for a member queue up that are repeated."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One write per member, and who counts what came of it."""
+    """One write per member, who counts what came of it, and who hears of what did not."""
 
-    write: Callable[[Assignment, Placement], Awaitable[Outcome]]
+    write: Callable[..., Awaitable[Outcome]]
     count: Callable[[str], None]
+    doubts: Doubts
+
+    async def do(self, member: Assignment, placement: Placement, **how: float) -> Outcome:
+        """Write once; ``how`` tells with how much patience."""
+        outcome = await self.write(member, placement, **how)
+        self.count(type(outcome).__name__)
+        return outcome
 
 
 async def commit(
@@ -71,12 +95,13 @@ async def commit(
     unit: Unit,
     placement: Placement,
     observer: WriteObserver,
+    doubts: Doubts,
 ) -> Commit:
     """Carry out a placement. Returns when the fate of every member is known."""
     result = Commit()
     members = list(placement.assignments)
     gated = [one for one in members if one.pod.is_gated]
-    release = _Step(binder.release, observer.count_release)
+    release = _Step(binder.release, observer.count_release, doubts)
     await _run(release, gated, placement, result)
     members = [one for one in members if one.pod.uid not in result.not_bound]
     result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
@@ -85,7 +110,8 @@ async def commit(
         return result
     mine = [one for one in members if not _is_left_to_others(one)]
     result.left_to_others = {one.pod.uid for one in members if _is_left_to_others(one)}
-    await _run(_Step(binder.bind, observer.count_bind), mine, placement, result)
+    bind = _Step(binder.bind, observer.count_bind, doubts)
+    await _run(bind, mine, placement, result)
     result.bound = {one.pod.uid for one in mine if one.pod.uid not in result.not_bound}
     return result
 
@@ -108,12 +134,16 @@ async def _run(
 
 async def _settle(step: _Step, member: Assignment, placement: Placement) -> Outcome:
     """Repeat a step until its outcome is known: a place is given up on an answer, never by age."""
-    while True:
-        outcome = await step.write(member, placement)
-        step.count(type(outcome).__name__)
-        if not isinstance(outcome, Unknown):
-            return outcome
+    outcome = await step.do(member, placement)
+    while isinstance(outcome, Unknown):
+        step.doubts.doubt(member, CommitFailure(outcome.status, outcome.message))
         await asyncio.sleep(UNKNOWN_PAUSE_SECONDS)
+        async with step.doubts.lane(member):
+            outcome = await step.do(member, placement, patience=0.0)
+            if isinstance(outcome, Unknown):
+                await asyncio.sleep(TURN_SECONDS)
+    step.doubts.settle(member)
+    return outcome
 
 
 def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:

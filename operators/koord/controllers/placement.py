@@ -16,6 +16,7 @@ from typing import Protocol
 from koord.controllers.attempts import AttemptBook, Attempts
 from koord.controllers.bulkhead import FailureLog, plan_keeping
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
+from koord.controllers.flights import Flight, Flights
 from koord.controllers.restart import GangRestarts
 from koord.core.changes import Changes
 from koord.core.gang.failure import Restart
@@ -38,7 +39,7 @@ MOST_PODS_PER_CYCLE = 256
 """A cycle decides about this many pods, then lets others have the event loop."""
 MOST_PODS_IN_FLIGHT = 256
 """While this many are being committed nothing more is decided: what is begun is finished first, and
-a decision is made on what is known when its turn comes."""
+a decision is made on what is known when its turn comes. What is held up does not count."""
 
 LOOK_AGAIN_SECONDS = 300.0
 """What sleeps is tried again after this long although nothing relevant has happened: should a
@@ -92,6 +93,7 @@ class PlacementController:
     queue: Queue = field(default_factory=Queue)
     holds: HoldBook = field(default_factory=HoldBook)
     attempts: AttemptBook = field(init=False)
+    flights: Flights = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
     there is newer word of it."""
@@ -101,10 +103,10 @@ class PlacementController:
     _look_again_at: float = float("-inf")
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
-    _in_flight: int = 0
 
     def __post_init__(self) -> None:
         self.attempts = AttemptBook(self.state.book)
+        self.flights = Flights(self._note_held_up)
         self.restarts.is_committing = self.queue.is_committing
 
     def wake(self) -> None:
@@ -141,8 +143,8 @@ class PlacementController:
                 for refusal in outcome.refusals:
                     self._refuse(units[refusal.unit], refusal)
                 for placement in outcome.placements:
-                    self._assume(units[placement.unit], placement)
-                    commits.create_task(self._commit(units[placement.unit], placement))
+                    flight = self._assume(units[placement.unit], placement)
+                    commits.create_task(self._commit(flight))
                 # 4. Sleep until something changes or a back-off ends.
                 await self._rest()
 
@@ -151,6 +153,9 @@ class PlacementController:
 
         A failure counts for as long as nothing newer is known: until the next attempt.
         """
+        doubt = self.doubt_about(pod)
+        if doubt is not None:
+            return doubt
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
             if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
@@ -162,6 +167,13 @@ class PlacementController:
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return self.failures.get(pod.uid)
 
+    def doubt_about(self, pod: Pod) -> Reason | None:
+        """Say which write holds up a pod that has a place assumed; None if it just takes its time.
+
+        It may be the write of another pod that was placed with it.
+        """
+        return self.flights.doubt_about(pod.uid) if pod.uid in self.state.assumed else None
+
     def attempts_of(self, gang: GangKey) -> Attempts:
         """Say how often a place was sought for a gang in vain."""
         return self.attempts.of(gang)
@@ -170,10 +182,6 @@ class PlacementController:
         if pod.gang is None:
             return (pod.uid,)
         return (pod.uid, *self.queue.units_of(pod.gang.key), pod.gang.key)
-
-    @property
-    def _is_full(self) -> bool:
-        return self._in_flight >= MOST_PODS_IN_FLIGHT
 
     def _take(self) -> list[Unit]:
         if not self._may_plan or not len(self.queue):
@@ -189,7 +197,7 @@ class PlacementController:
 
     @property
     def _may_plan(self) -> bool:
-        return self._in_flight < MOST_PODS_IN_FLIGHT and self.is_synced()
+        return self.flights.pods < MOST_PODS_IN_FLIGHT and self.is_synced()
 
     def _plan(self, units: dict[str, Unit]) -> Plan:
         if not units:
@@ -237,22 +245,22 @@ class PlacementController:
         news = self.queue.refuse(unit, refusal)
         if news is not News.NOTHING:
             note = self.reporter.note if news is News.REASON else self.reporter.note_numbers
-            gangs = {demand.gang for demand in unit.demands if demand.gang}
-            note(gangs, {pod.uid for pod in refusal.pods if pod.gang is None})
+            note(_gangs_of(unit), {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
 
-    def _assume(self, unit: Unit, placement: Placement) -> None:
+    def _assume(self, unit: Unit, placement: Placement) -> Flight:
         self.queue.begin(unit)
-        self._in_flight += len(placement.assignments)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node)
+        return self.flights.begin(unit, placement)
 
-    async def _commit(self, unit: Unit, placement: Placement) -> None:
-        outcome = await commit(self.binder, unit, placement, self.observer)
+    async def _commit(self, flight: Flight) -> None:
+        unit = flight.unit
+        outcome = await commit(self.binder, unit, flight.placement, self.observer, flight)
         self.queue.end(unit)
-        self._in_flight -= len(placement.assignments)
+        flight.end()
         for uid in outcome.not_bound - outcome.pinned:
             self.state.forget(uid)
         for uid in outcome.not_bound & outcome.pinned:
@@ -271,6 +279,15 @@ class PlacementController:
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
         self.reporter.placed(unit, outcome)
+        self.wake()
+
+    def _note_held_up(self, unit: Unit, reason: BindFailed) -> None:
+        """Have it told what holds a unit up, and plan on: it is no longer in flight."""
+        log.warning(
+            "it is not known whether the API server has carried out a write, which is repeated",
+            extra={"pod": reason.pod, "status": reason.status, "answer": reason.message},
+        )
+        self.reporter.note(_gangs_of(unit), {pod.uid for pod in unit.pods if pod.gang is None})
         self.wake()
 
     def _drop_stale_failures(self) -> None:
@@ -312,3 +329,7 @@ class PlacementController:
                 return
             await asyncio.sleep(COALESCE_SECONDS)
         self._woken.clear()
+
+
+def _gangs_of(unit: Unit) -> set[GangKey]:
+    return {demand.gang for demand in unit.demands if demand.gang}

@@ -96,7 +96,8 @@ class PodGroupController:
     _timeouts: dict[GangKey, float] = field(default_factory=dict)
     """Gang -> when its wait time runs out, in seconds since the epoch."""
     _said: dict[GangKey, _Said] = field(default_factory=dict)
-    _problems: dict[GangKey, tuple[Problem, ...]] = field(default_factory=dict)
+    _problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
+    """By uid: word of an object that is gone may come after that of the next one of its name."""
     _failed: set[str] = field(default_factory=set)
     """Nodes that are not well."""
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -115,17 +116,17 @@ class PodGroupController:
                 known.forget(meta["uid"])
             else:
                 verdict = known.judge(body)
-            hand_over(self.note_problems, key, verdict.problems)
+            hand_over(self.note_problems, key, meta["uid"], verdict.problems)
 
         register_events(registry, PodGroupResource, on_event)
 
-    def note_problems(self, key: GangKey, problems: tuple[Problem, ...]) -> None:
+    def note_problems(self, key: GangKey, uid: str, problems: tuple[Problem, ...]) -> None:
         """Learn what is wrong with an object, as far as validation can tell."""
-        if self._problems.get(key, ()) == problems:
+        if self._problems.get(uid, ()) == problems:
             return
-        self._problems[key] = problems
+        self._problems[uid] = problems
         if not problems:
-            del self._problems[key]
+            del self._problems[uid]
         self._touch({key})
         self.wake()
 
@@ -188,7 +189,9 @@ class PodGroupController:
             self._timeouts[gang] = status.timeout_at
         conditions = _add_doubts(
             _conditions(
-                status, self._problems.get(gang, ()), self._find_idle(gang) or self._strays(gang)
+                status,
+                self._problems.get(pod_group.uid, ()),
+                self._find_idle(gang) or self._strays(gang),
             ),
             self._on_failed_nodes(gang),
         )

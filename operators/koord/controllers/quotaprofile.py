@@ -41,6 +41,9 @@ class ProfileSink(Protocol):
     ) -> None:
         """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
 
+    def forget(self, key: ProfileKey) -> None:
+        """Drop what is remembered of a profile that is gone."""
+
     def write_status(
         self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
     ) -> None:
@@ -94,6 +97,7 @@ class ProfileController:
             del self._seen[key]
             self._due.pop(key, None)
             self._failures.pop(key, None)
+            self.sink.forget(key)
         for key in self.state.profiles:
             seen = self._see(key)
             if self._seen.get(key) != seen:
@@ -117,9 +121,12 @@ class ProfileController:
         if in_force is None:
             ready = _make_ready(profile, ProfileVerdict.INVALID, "")
         else:
-            ready = await self._make(profile, in_force)
             fields = _make_fields(book.make(key), book.count(key))
             fields["lastValidSpec"] = encode_kept_profile(in_force)
+            ready = await self._make(profile, in_force)
+            now = book.get(key)
+            if now is None or now.uid != profile.uid:
+                return  # deleted meanwhile; another of its name is settled in its turn
         overlap = book.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
         shared = _condition(

@@ -62,7 +62,8 @@ class GangRestarts:
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     _due: dict[GangKey, float] = field(default_factory=dict)
     _cut_off_since: dict[GangKey, float] = field(default_factory=dict)
-    _going: set[GangKey] = field(default_factory=set)
+    _going: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
+    """Gangs that are carried out -> all that go with them, as it was when they were taken."""
     _held_up: set[GangKey] = field(default_factory=set)
     """Gangs of which users were told that they cannot be evicted."""
 
@@ -80,12 +81,14 @@ class GangRestarts:
         taken: list[Restart] = []
         for gang in sorted(gang for gang, due in self._due.items() if due <= now):
             del self._due[gang]
-            restart = None if gang in self._going else self._judge(gang, now)
+            restart = None if self._is_going(gang) else self._judge(gang, now)
             if restart is not None:
-                together = self.state.book.group(gang).gangs
-                self._going.update(together)
+                self._going[gang] = self.state.book.group(gang).gangs
                 taken.append(restart)
         return taken
+
+    def _is_going(self, gang: GangKey) -> bool:
+        return any(gang in together for together in self._going.values())
 
     def _judge(self, gang: GangKey, now: float) -> Restart | None:
         if self._is_in_flight(gang):
@@ -112,13 +115,12 @@ class GangRestarts:
 
     async def carry_out(self, restart: Restart) -> None:
         """Evict every member; what fails is looked at again."""
-        together = self.state.book.group(restart.gang).gangs
         outcomes: list[Eviction] = []
         try:
             if await self._may_go(restart):
                 outcomes = await asyncio.gather(*map(self.evictor.evict, restart.pods))
         finally:
-            self._going.difference_update((*together, restart.gang))
+            self._going.pop(restart.gang, None)
         failed = sum(not one.is_done for one in outcomes)
         if failed:
             log.warning(

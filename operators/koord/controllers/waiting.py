@@ -74,6 +74,9 @@ class Planner(Protocol):
     def reason_for(self, pod: Pod) -> Reason | None:
         """Say why a waiting pod waits, as far as it is known by now."""
 
+    def doubt_about(self, pod: Pod) -> Reason | None:
+        """Say what holds up a pod that has a place assumed; None if it just takes its time."""
+
     def attempts_of(self, gang: GangKey) -> Attempts:
         """Say how often a place was sought for a gang in vain."""
 
@@ -127,9 +130,9 @@ class WaitReports:
         """Look at these again once they have been quiet for a moment."""
         now = self.clock()
         for gang in gangs:
-            self._gangs_due.setdefault(gang, Due(now, _PAUSE)).put_off(now)
+            _put_off(self._gangs_due, gang, now)
         for uid in singles:
-            self._singles_due.setdefault(uid, Due(now, _PAUSE)).put_off(now)
+            _put_off(self._singles_due, uid, now)
         if gangs or singles:
             self._noted.set()
 
@@ -213,10 +216,11 @@ class WaitReports:
         """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
         if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._said_of_pods:
             return
-        if not pod.is_waiting:
+        reason = planner.doubt_about(pod)
+        if reason is None and not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
             return
-        reason = planner.reason_for(pod)
+        reason = reason or planner.reason_for(pod)
         if reason is None:
             if pod.is_plannable:
                 # Its turn has not come, and when it has, nothing of the pod itself will change.
@@ -276,12 +280,24 @@ class WaitReports:
 
     def _obstacle_of(self, gang: GangKey, planner: Planner) -> Reason | None:
         """Return what keeps a complete gang from being placed; surplus keeps no gang."""
-        if has_minimum(self.state.book, gang):
+        members = self.state.book.members(gang).values()
+        doubts = [doubt for pod in members if (doubt := planner.doubt_about(pod)) is not None]
+        if has_minimum(self.state.book, gang, without=len(doubts)):
             return None
+        if doubts:
+            return doubts[0]
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
         return None if isinstance(reason, _SAID_ELSEWHERE) else reason
+
+
+def _put_off(dues: dict[str, Due], key: str, now: float) -> None:
+    """See to it that something that has changed is looked at after a quiet moment."""
+    due = dues.get(key)
+    if due is None or due.pause is _AT_ONCE:
+        due = dues[key] = Due(now, _PAUSE)  # what was to be said later has changed before
+    due.put_off(now)
 
 
 def _look_at(dues: dict[str, Due], key: str, at: float) -> None:

@@ -47,6 +47,7 @@ def render_notes(claim: GangClaim) -> str:
     return f"Note: {_cut(_listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
 
+_SERVER_ERROR: Final = 500
 _STRAY: Final = ' (topology layer "" not found in spec)'
 _FAULTS: Final = {
     LayerFault.EMPTY: f"no layers are listed; list {NODE_LAYER} at least",
@@ -365,9 +366,12 @@ def _partially_bound(reason: r.PartiallyBound) -> str:
 
 
 def _bind_failed(reason: r.BindFailed) -> str:
-    status = f" ({reason.status})" if reason.status else ""
     message = _cut(reason.message, MAX_QUOTED)
-    return f"the API server refused a write for {reason.pod}{status}, trying again: {message}"
+    if not reason.status:
+        return f"a write for {reason.pod} got no usable answer, trying again: {message}"
+    did = "failed to carry out" if reason.status >= _SERVER_ERROR else "refused"
+    status = f"({reason.status})"
+    return f"the API server {did} a write for {reason.pod} {status}, trying again: {message}"
 
 
 def _at_strength(reason: r.AtStrength) -> str:

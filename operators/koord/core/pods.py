@@ -159,8 +159,8 @@ class Pod:
     ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its
     required node affinity admits only the recorded node, which can no longer be changed.
     ``profile`` is what selectors see of it. ``wait_reason`` is the reason of our condition on it,
-    if any. It and ``resource_version`` do not take part in equality: they change nothing for
-    planning.
+    if any. It, ``resource_version`` and ``started`` do not take part in equality: they change
+    nothing for planning.
     """
 
     uid: str
@@ -198,6 +198,9 @@ class Pod:
     """Pods with the same text here are to be near each other."""
     kept_on: str = ""
     """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
+    started: float = field(default=0.0, compare=False)
+    """When its node has taken it up, in seconds since the epoch; 0 before that. Known from the next
+    change that counts: that the pod runs, at the latest."""
     wait_reason: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 

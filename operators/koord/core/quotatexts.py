@@ -91,7 +91,11 @@ def submission_exceeded(reason: r.SubmissionExceeded) -> str:
         )
         for word, name in parts
     )
-    return f"exceeded quota: {reason.quota}, {', '.join(lists)}"
+    koordinators = f"exceeded quota: {reason.quota}, {', '.join(lists)}"
+    return (
+        f"to quota {reason.quota} may be submitted {_short(reason)}; wait for its own pods to end, "
+        f"or raise its admission ({koordinators})"
+    )
 
 
 def write_fault(problem: InvalidQuota) -> str:
@@ -157,7 +161,7 @@ def _amount(problem: InvalidQuota, amount: int) -> str:
     return format_amount(problem.key, amount)
 
 
-def _short(reason: r.QuotaExceeded) -> str:
+def _short(reason: r.QuotaExceeded | r.SubmissionExceeded) -> str:
     """Write ``8 nvidia.com/gpu, uses 6 and is asked for 4 more``, for each resource."""
     return "; ".join(
         f"{format_amount(one.resource, one.limit)} {one.resource}, uses "

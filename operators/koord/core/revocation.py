@@ -34,6 +34,8 @@ from koord.core.units import Amounts
 
 MOST_TRIED: Final = 32
 """Units for which nodes are looked at, per quota and time."""
+_YET_TO_START: Final = 1e11
+"""After all that has started, in seconds since the epoch; from there on by when it was made."""
 _WAITS_FOR_ROOM: Final = (QuotaExceeded, InsufficientNodes, NoDomainFits)
 
 
@@ -144,7 +146,7 @@ class _View:
             if self._is_leaving(pod):
                 continue
             if pod.gang is None:
-                unit = RunningUnit(pod.uid, {}, pod.priority, pod.created)
+                unit = RunningUnit(pod.uid, {}, pod.priority, _start(pod))
                 yield self._make(unit, (pod,))
             else:
                 group = self._state.book.group(pod.gang.key)
@@ -162,7 +164,7 @@ class _View:
         )
         if any(pod.uid in self._state.assumed for pod in members):
             return  # it is being started, or restored
-        rank = (max(pod.priority for pod in members), min(pod.created for pod in members))
+        rank = (max(pod.priority for pod in members), min(map(_start, members)))
         spares = [pod for gang in group.gangs for pod in self._spares_of(gang)]
         for part, pod in enumerate(reversed(spares), start=1):
             unit = RunningUnit(pod.uid, {}, *rank, gang=group.id, part=part)
@@ -334,6 +336,11 @@ def _is_claim(
 def _has_place(pod: Pod) -> bool:
     is_released = pod.recorded is not None and not pod.is_gated
     return (bool(pod.node) or is_released) and not pod.phase.is_terminal
+
+
+def _start(pod: Pod) -> float:
+    """Return when a pod has started, which may be long after it was made."""
+    return pod.started or _YET_TO_START + pod.created
 
 
 def _rank(pod: Pod) -> Rank:

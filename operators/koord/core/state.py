@@ -122,6 +122,7 @@ class ClusterState:
                 else:
                     changes.gangs.add(one.gang.key)
         self._count_for_quotas(changes)
+        quotas.limit_submissions()
         with quotas.stopwatch("solve"):
             solutions = quotas.solve(self.used_on)
         return quotas.hooks.bind(Ledger(solutions, quotas.rules))

@@ -19,7 +19,14 @@ from koord.api.keys import own
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling
 from koord.kube.client import Client
-from koord.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from koord.kube.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerUnavailable,
+)
 from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
 from koord.kube.plannote import encode_annotations
 from koord.kube.releasepatch import make_release_patch
@@ -31,13 +38,18 @@ from koord.kube.wire import WirePod
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
+"""With an API server that is busy, starts anew or cannot be reached: all else waits, too."""
+PATIENCE_WITH_FAILURES_SECONDS: Final = 5.0
+"""With one that answers that it failed, as when an admission webhook does: others are served."""
+_UNAVAILABLE: Final = 503
 
 
 class Binder:
     """Writes with bounded concurrency.
 
     ``forms`` tells by uid how a pod stands on the server (``PodTranslator.form_of``); pods that it
-    does not know are read first. A write without answer for ``patience`` seconds is ``Unknown``.
+    does not know are read first. A write of which nothing definite is heard for ``patience``
+    seconds, or less where the server says that it failed, is ``Unknown``.
     """
 
     def __init__(
@@ -46,11 +58,9 @@ class Binder:
         forms: Callable[[str], PodForm | None],
         *,
         in_flight: int = MAX_IN_FLIGHT,
-        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._client = client
         self._forms = forms
-        self._patience = patience
         self._backoff = Backoff()
         self._slots = asyncio.Semaphore(in_flight)
 
@@ -59,25 +69,30 @@ class Binder:
         """Whether writes wait for others to be answered."""
         return self._slots.locked()
 
-    async def release(self, assignment: Assignment, placement: Placement) -> Outcome:
+    async def release(
+        self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
+    ) -> Outcome:
         """Take our gate off a pod and record the plan on it; this cannot be undone."""
         form = self._forms(assignment.pod.uid)
         annotations = encode_annotations(assignment, placement)
-        return await self._carry_out(_Release(assignment, annotations, form))
+        return await self._carry_out(_Release(assignment, annotations, form), patience)
 
-    async def bind(self, assignment: Assignment, placement: Placement) -> Outcome:
+    async def bind(
+        self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
+    ) -> Outcome:
         """Give a pod its node, and the same annotations again in the same write."""
-        return await self._carry_out(_Bind(assignment, encode_annotations(assignment, placement)))
+        annotations = encode_annotations(assignment, placement)
+        return await self._carry_out(_Bind(assignment, annotations), patience)
 
-    async def _carry_out(self, step: "_Step") -> Outcome:
-        deadline = time.monotonic() + self._patience
+    async def _carry_out(self, step: "_Step", patience: float) -> Outcome:
+        began = time.monotonic()
         for attempt in count():
             result = await self._attempt(step)
             if not isinstance(result, KubeError):
                 return result
             delay = self._backoff.delay(attempt, result)
-            if time.monotonic() + delay > deadline:
-                return Unknown(str(result))
+            if time.monotonic() + delay > began + min(patience, _patience_with(result)):
+                return Unknown(*_said_in(result))
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: count() does not end")
 
@@ -107,7 +122,7 @@ class Binder:
             step.rejections += 1
             if step.rejections == 1:
                 return await self._attempt(step)
-        return error if isinstance(error, Conflict) else _refusal(error)
+        return error if isinstance(error, Conflict) else Refused(*_said_in(error))
 
     async def _look(self, step: "_Step") -> Outcome | KubeError | None:
         """Read the pod; return what it shows of the outcome, None if nothing came of it yet.
@@ -200,7 +215,13 @@ def _compare(node: str, wanted: str) -> Outcome:
     return Done() if node == wanted else BoundElsewhere(node)
 
 
-def _refusal(error: KubeError) -> Refused:
+def _patience_with(error: KubeError) -> float:
+    is_failure = isinstance(error, ServerUnavailable) and error.status != _UNAVAILABLE
+    return PATIENCE_WITH_FAILURES_SECONDS if is_failure else PATIENCE_SECONDS
+
+
+def _said_in(error: KubeError) -> tuple[int, str]:
+    """Return status and message of an error; status 0: not an answer that the API knows."""
     if isinstance(error, ApiError):
-        return Refused(error.status, error.message)
-    return Refused(0, str(error))
+        return error.status, error.message
+    return 0, str(error)

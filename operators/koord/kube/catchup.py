@@ -8,6 +8,8 @@ before. Where nothing waits there is no need: pods that come later come by the s
 
 import asyncio
 import logging
+import time
+from collections.abc import Mapping
 from itertools import count
 from typing import Final
 
@@ -17,15 +19,17 @@ from koord.api.keys import own
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.kube.client import Client
-from koord.kube.errors import KubeError
+from koord.kube.errors import Garbled, KubeError
 from koord.kube.request import Media
 from koord.kube.retry import Backoff
 from koord.kube.wire import ObjectMeta
 
 log = logging.getLogger(__name__)
 
-MOST_ATTEMPTS: Final = 20
+MOST_FAILURES: Final = 20
 """A few pods may be gone, or protected; if none can be marked, none can be placed either."""
+SEEN_WITHIN_SECONDS: Final = 10.0
+"""After that one more pod is marked: of the one before, nothing may be seen that makes sense."""
 _BACKOFF: Final = Backoff(base=0.05, cap=2.0)
 _TICK: Final = 0.01
 
@@ -36,24 +40,28 @@ class _Marked(msgspec.Struct):
 
 async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
     """Return when ``state`` is newer than this call; ``identity`` is what is written."""
+    failures = 0
+    marks: dict[str, int] = {}
     for attempt in count():
         waiting = [pod for pod in state.pods.values() if pod.is_plannable]
         if not waiting:
             return
         pod = waiting[attempt % len(waiting)]
         try:
-            revision = await _mark(client, pod, identity)
+            marks[pod.uid] = await _mark(client, pod, identity)
         except KubeError as error:
-            if attempt >= MOST_ATTEMPTS:
+            failures += 1
+            if failures > MOST_FAILURES:
                 log.warning(
                     "planning begins without proof of a fresh copy",
                     extra={"pod": pod.key, "problem": str(error)},
                 )
                 return
             await asyncio.sleep(_BACKOFF.delay(attempt, error))
-        else:
-            await _wait_seen(state, pod.uid, revision)
+            continue
+        if await _is_seen(state, marks):
             return
+        log.warning("the mark on a pod is not seen; another one is marked", extra={"pod": pod.key})
 
 
 async def _mark(client: Client, pod: Pod, identity: str) -> int:
@@ -62,12 +70,22 @@ async def _mark(client: Client, pod: Pod, identity: str) -> int:
     annotations = {own.TAKEN_OVER_BY: identity}
     patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
     body = await client.patch(path, patch, Media.MERGE_PATCH)
-    return int(msgspec.json.decode(body, type=_Marked).metadata.resource_version)
+    try:
+        return int(msgspec.json.decode(body, type=_Marked).metadata.resource_version)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Garbled(f"no revision in the answer to a mark: {error}") from error
 
 
-async def _wait_seen(state: ClusterState, uid: str, revision: int) -> None:
-    while True:
-        pod = state.observed(uid)
-        if pod is None or int(pod.resource_version) >= revision:
-            return
+async def _is_seen(state: ClusterState, marks: Mapping[str, int]) -> bool:
+    """Wait until the watch has brought one of the marks; return whether it has, in time."""
+    until = time.monotonic() + SEEN_WITHIN_SECONDS
+    while not any(_has_brought(state, uid, revision) for uid, revision in marks.items()):
+        if time.monotonic() > until:
+            return False
         await asyncio.sleep(_TICK)
+    return True
+
+
+def _has_brought(state: ClusterState, uid: str, revision: int) -> bool:
+    pod = state.observed(uid)
+    return pod is None or int(pod.resource_version) >= revision

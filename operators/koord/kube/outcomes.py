@@ -43,8 +43,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No answer could be had in time; the write may still come into force."""
+    """No answer that tells could be had in time; the write may still come into force.
 
+    ``status`` is that of the last error answered, 0 if there was no answer.
+    """
+
+    status: int
     message: str
 
 

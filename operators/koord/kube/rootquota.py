@@ -11,7 +11,7 @@ from typing import Any, Final
 from koord.api.keys import own
 from koord.api.keys import quota as keys
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, Profile
+from koord.core.quota.profile import GeneratedQuota, Profile, ProfileKey
 from koord.kube.client import Client
 from koord.kube.objects import ObjectRef, ref_of_profile, ref_of_quota
 from koord.kube.request import Media
@@ -27,8 +27,8 @@ class RootQuotaWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._applied: dict[str, Mapping[str, Any]] = {}
-        """Profile uid -> what was applied last; once after every start, whatever is there."""
+        self._applied: dict[ProfileKey, tuple[str, Mapping[str, Any]]] = {}
+        """Profile -> its uid and what was applied last: once after every start, come what may."""
 
     async def write(
         self,
@@ -42,14 +42,18 @@ class RootQuotaWriter:
         if (
             present is not None
             and meta is not None
-            and self._applied.get(profile.uid) == body
+            and self._applied.get(profile.key) == (profile.uid, body)
             and _is_there(body, quota, present, meta)
         ):
             return False
         ref = ref_of_quota(QuotaSpec(quota.name, quota.namespace, present.uid if present else ""))
         await self._apply(ref, body, is_new=present is None)
-        self._applied[profile.uid] = body
+        self._applied[profile.key] = profile.uid, body
         return True
+
+    def forget(self, key: ProfileKey) -> None:
+        """Drop what is remembered of a profile that is gone."""
+        self._applied.pop(key, None)
 
     async def _apply(self, ref: ObjectRef, body: Mapping[str, Any], *, is_new: bool) -> None:
         identity = {"name": ref.name, "namespace": ref.namespace}

@@ -129,6 +129,7 @@ class PodStatus(Struct, rename="camel", gc=False):
 
     phase: str = ""
     reason: str = ""
+    start_time: datetime | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None

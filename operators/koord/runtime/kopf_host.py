@@ -157,7 +157,8 @@ class KopfHost:
                 asyncio.run(self._operate())
                 attempt = 0
             except asyncio.CancelledError:
-                return
+                if not self._stop.is_set():
+                    log.warning("Kopf was cancelled from within, it is started again")
             except Exception:
                 # Whatever ended Kopf, its handlers are level-triggered: starting again is safe.
                 log.exception("Kopf ended, it is started again")

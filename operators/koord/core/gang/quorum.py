@@ -83,10 +83,13 @@ def needed_strength(book: GangBook, key: GangKey) -> int:
     return min(spec.min_member, had) if had else spec.min_member
 
 
-def has_minimum(book: GangBook, key: GangKey) -> bool:
-    """Whether the minimum of a gang has places that nobody can take away, or has succeeded."""
+def has_minimum(book: GangBook, key: GangKey, *, without: int = 0) -> bool:
+    """Whether the minimum of a gang has places that nobody can take away, or has succeeded.
+
+    ``without`` so many members that count as placed, but whose placement is in doubt.
+    """
     spec, tally = book.spec(key), book.tally(key)
-    return spec is None or tally.placed + tally.succeeded >= spec.min_member
+    return spec is None or tally.placed + tally.succeeded - without >= spec.min_member
 
 
 def count_lost(book: GangBook, key: GangKey) -> int:

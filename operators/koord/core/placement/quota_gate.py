@@ -181,9 +181,12 @@ class QuotaGate:
                 reason = reason or refusal
         return tuple(left), reason
 
-    def _find_obstacle(self, pods: Iterable[Pod]) -> Reason | None:
+    def _find_obstacle(self, pods: Sequence[Pod]) -> Reason | None:
         """Return why pods cannot start in their quota at all, however much it has."""
-        book = self._keeper.book
+        book, beyond = self._keeper.book, self._keeper.beyond
+        for pod in pods if beyond else ():
+            if pod.uid in beyond:
+                return beyond[pod.uid]
         for name in sorted({self._keeper.quota_of(pod) for pod in pods}):
             failure = self._keeper.failure_of(name)
             if failure is not None:

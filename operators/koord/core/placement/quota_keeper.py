@@ -15,19 +15,22 @@ from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
 from koord.core.quota.book import QuotaBook
 from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
+from koord.core.quota.devices import count_devices
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
     DEFAULT_TREE,
     QuotaName,
     QuotaRules,
+    QuotaSpec,
     TreeId,
     Usage,
 )
 from koord.core.quota.registry import Facts
 from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.submission import Submitted, find_beyond
 from koord.core.quota.usage import PodUse, UsageBook
-from koord.core.reasons import Reached
+from koord.core.reasons import Reached, SubmissionExceeded
 from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
 Claim: TypeAlias = tuple[str, str]
 """What decides on the quota of a pod: its label, and its namespace."""
+
+
+_Limited: TypeAlias = dict[QuotaName, tuple[QuotaSpec, Usage | None]]
 
 
 class QuotaKeeper:
@@ -66,6 +72,10 @@ class QuotaKeeper:
         """Gang -> uids of its pods that are counted."""
         self._seen: dict[str, tuple[Pod, bool]] = {}
         """Pod -> how it was looked at last: the very pod, and whether its gang was whole."""
+        self.beyond: dict[str, SubmissionExceeded] = {}
+        """Pod that waits -> why it is more than may be submitted to its quota."""
+        self._limited: _Limited = {}
+        """Quota that limits what is submitted -> what ``beyond`` was found with."""
         self._names: dict[Claim, QuotaName] = {}
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
@@ -175,6 +185,32 @@ class QuotaKeeper:
             self._uncounted.pop(pod.key, None)
             self._seen[pod.uid] = (pod, is_whole)
 
+    def limit_submissions(self) -> None:
+        """Find out which pods are more than may be submitted to their quota; see ``beyond``."""
+        usage = self.usage.usage()
+        limited: _Limited = {
+            name: (spec, usage.get(name))
+            for name, spec in self.book.registry.specs.items()
+            if spec.admission
+        }
+        if _are_same(limited, self._limited):
+            return
+        self._limited = limited
+        pods: dict[QuotaName, list[Submitted]] = {name: [] for name in limited}
+        for uid, (pod, _) in self._seen.items():
+            use = self.usage.get(uid)
+            if use is not None and use.quota in pods:
+                request = count_devices(dict(pod.shape.requests), self.rules)
+                one = Submitted(uid, request, pod.created, is_used=use.is_used)
+                pods[use.quota].append(one)
+        before, self.beyond = self.beyond, {}
+        for name, (spec, _) in limited.items():
+            self.beyond |= find_beyond(spec, pods[name])
+        for uid in before.keys() ^ self.beyond.keys():
+            seen = self._seen.pop(uid, None)
+            if seen is not None:
+                self.count_pod(seen[0], is_whole=seen[1])
+
     def forget_pod(self, uid: str) -> None:
         """Count a pod no more: it is gone."""
         self.usage.remove(uid)
@@ -194,7 +230,7 @@ class QuotaKeeper:
                 self.quota_of(pod),
                 pod.shape,
                 is_used=is_used,
-                is_ready=is_whole and not is_held,
+                is_ready=is_whole and not is_held and pod.uid not in self.beyond,
                 is_fixed=pod.is_fixed,
                 is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
@@ -273,6 +309,15 @@ class QuotaKeeper:
             if not any(is_selected(node.labels, selector) for selector in apart)
         )
         return add_up((self._open, *held))
+
+
+def _are_same(limited: _Limited, before: _Limited) -> bool:
+    """Whether neither quotas nor their pods have changed: equal sums may be of other pods."""
+    return limited.keys() == before.keys() and all(
+        mine is other
+        for name, both in limited.items()
+        for mine, other in zip(both, before[name], strict=True)
+    )
 
 
 def _held(node: Node, used: Amounts) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """What a pod's devices count as: one GPU has several names, and a quota may name any of them.
 
 Cards (``nvidia.com/gpu``) are whole devices, shares (``koordinator.sh/gpu-core`` and others) are
-hundredths of one, so that two halves are one. Memory in bytes has no other name: it depends on the
-model. Koordinator counts each name by itself, so a quota in cards does not see shares.
+hundredths of one. Two halves are one where they are counted in shares; in cards, each pod's share
+is rounded up. Memory in bytes has no other name: it depends on the model. Koordinator counts each
+name by itself, so a quota in cards does not see shares.
 """
 
 from typing import Final

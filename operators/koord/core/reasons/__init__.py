@@ -300,7 +300,10 @@ class PartiallyBound:
 
 @dataclass(frozen=True, slots=True)
 class BindFailed:
-    """The API server refused a write for a member; it is tried again."""
+    """The API server refused a write for a member, or fails to carry it out; it is tried again.
+
+    ``status`` 0: there is no answer, or none that makes sense.
+    """
 
     code: ClassVar = ReasonCode.BIND_FAILED
     pod: str

@@ -94,10 +94,6 @@ class QuotaNotInForce:
     problem: InvalidQuota
 
 
-QUOTA_REASONS: Final = (QuotaExceeded, QuotaCheckFailed, QuotaIsParent, QuotaNotInForce)
-"""Why quotas keep a unit from starting: only a change of quotas or of their use can help it."""
-
-
 @dataclass(frozen=True, slots=True)
 class SubmissionExceeded:
     """More would wait and run in a quota (``namespace/name``) than may be submitted to it."""
@@ -105,3 +101,13 @@ class SubmissionExceeded:
     code: ClassVar = ReasonCode.SUBMISSION_EXCEEDED
     quota: str
     shortages: tuple[QuotaShortage, ...]
+
+
+QUOTA_REASONS: Final = (
+    QuotaExceeded,
+    QuotaCheckFailed,
+    QuotaIsParent,
+    QuotaNotInForce,
+    SubmissionExceeded,
+)
+"""Why quotas keep a unit from starting: only a change of quotas or of their use can help it."""

@@ -116,6 +116,7 @@ class PodTranslator:
             sub_group=self._word(_annotation(meta, own.SUB_GROUP)),
             attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
+            started=status.start_time.timestamp() if status.start_time else 0.0,
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
         )

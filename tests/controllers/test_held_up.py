@@ -1,0 +1,121 @@
+"""Writes that the API server keeps failing hold up nobody but those that they are for."""
+
+import pytest
+from tests.builders import make_node, make_pod, make_pod_group
+from tests.controllers.scene import Scene
+
+from koord.controllers import commit, placement
+from koord.controllers.commit import CommitFailure
+from koord.controllers.flights import Flight, Flights
+from koord.core.plan import Assignment, Placement
+from koord.core.pods import Pod
+from koord.core.queue import unit_of
+from koord.core.reasons import BindFailed
+from koord.kube.outcomes import Done, Gone, Unknown
+
+G = "default/g"
+FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "UNKNOWN_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(commit, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(placement, "MOST_PODS_IN_FLIGHT", 2)
+    monkeypatch.setattr(placement, "MOST_PODS_PER_CYCLE", 1)
+
+
+def make_scene(*held_up: str) -> Scene:
+    scene = Scene()
+    scene.state.upsert_node(make_node("n").gpu(8).build())
+    scene.writer.answers |= dict.fromkeys(held_up, FAILING)
+    return scene
+
+
+def gang_of(count: int) -> list[str]:
+    return [f"g-{at}" for at in range(count)]
+
+
+async def test_others_are_placed_while_as_many_are_held_up_as_may_be_in_flight() -> None:
+    scene = make_scene("bad-0", "bad-1", "bad-2")
+    scene.add(*(make_pod(f"bad-{at}").gpu(1).created(at).build() for at in range(3)))
+    async with scene.running():
+        scene.add(make_pod("good").gpu(1).created(9).build())
+        assert await scene.eventually(lambda: "good" in scene.writer.bound)
+        assert scene.operator.flights.pods == 0
+        held_up = [f"uid-default-bad-{at}" for at in range(3)]
+        assert scene.state.assumed == dict.fromkeys(held_up, "n"), "they may be bound yet"
+        assert [scene.reason(f"bad-{at}") for at in range(3)] == ["BindFailed"] * 3
+        scene.writer.answers.clear()
+        assert await scene.eventually(lambda: len(scene.writer.bound) == 4)
+        await scene.settle()
+        assert scene.operator.flights.pods == 0
+        assert scene.reason("bad-0") == ""
+
+
+async def test_a_gang_larger_than_the_limit_is_held_up_by_one_member() -> None:
+    """Those that wait for it are no more in flight than itself, and say the same."""
+    scene = make_scene("g-1")
+    scene.state.upsert_pod_group(make_pod_group(G, 5).build())
+    scene.add(*(make_pod(name).gang(G).gpu(1).build() for name in gang_of(5)))
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.reason("g-0") == "BindFailed")
+        scene.add(make_pod("other").gpu(1).build())
+        assert await scene.eventually(lambda: "other" in scene.writer.bound)
+        assert set(scene.writer.bound) == {"other"}, "nobody is bound before all are released"
+        assert G in scene.noted
+        reason = scene.operator.reason_for(scene.state.pods["uid-default-g-0"])
+        assert (reason.pod, reason.status) == ("default/g-1", 500)  # type: ignore[union-attr]
+        scene.writer.answers["g-1"] = Done()
+        assert await scene.eventually(lambda: set(gang_of(5)) <= set(scene.writer.bound))
+
+
+async def test_room_of_those_held_up_is_given_to_nobody_until_they_are_gone() -> None:
+    scene = make_scene("bad")
+    scene.add(make_pod("bad").gpu(8).build())
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.reason("bad") == "BindFailed")
+        scene.add(make_pod("other").gpu(8).build())
+        await scene.settle()
+        assert scene.reason("other") == "InsufficientNodes"
+        scene.writer.answers["bad"] = Gone()
+        scene.remove("bad")
+        assert await scene.eventually(lambda: "other" in scene.writer.bound)
+        assert scene.operator.flights.pods == 0
+
+
+async def test_what_is_repeated_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The more there is, the more seldom each; with ten at a time it would be 60 and more."""
+    monkeypatch.setattr(commit, "TURN_SECONDS", 0.5)
+    monkeypatch.setattr(commit, "UNKNOWN_PAUSE_SECONDS", 0.0)
+    names = [f"bad-{at}" for at in range(8)]
+    scene = make_scene(*names)
+    scene.add(*(make_pod(name).gpu(1).build() for name in names))
+    async with scene.running():
+        assert await scene.eventually(lambda: scene.writer.writes.total() >= 12)
+        await scene.settle()
+        assert scene.writer.writes.total() <= 8 + 8
+        scene.writer.answers.clear()
+        assert await scene.eventually(lambda: len(scene.writer.bound) == 8)
+
+
+def test_what_is_held_up_twice_leaves_the_count_once() -> None:
+    """As when its release comes through, and then its binding does not."""
+    told: list[int] = []
+    flights = Flights(lambda _, reason: told.append(reason.status))
+    stuck, fine = (begin(flights, make_pod(name).build()) for name in ("stuck", "fine"))
+    member = stuck.placement.assignments[0]
+    for status in (500, 504):
+        stuck.doubt(member, CommitFailure(status, "failed"))
+        assert flights.doubt_about(member.pod.uid) == BindFailed("default/stuck", status, "failed")
+        stuck.settle(member)
+        assert flights.doubt_about(member.pod.uid) is None
+        assert flights.pods == 1
+    stuck.end()
+    fine.end()
+    assert flights.pods == 0
+    assert told == [500, 504]
+
+
+def begin(flights: Flights, pod: Pod) -> Flight:
+    return flights.begin(unit_of(pod), Placement(pod.uid, "plan", "", (Assignment(pod, "n"),)))

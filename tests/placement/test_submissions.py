@@ -1,0 +1,62 @@
+"""How much may wait and run in a quota together: what is beyond that waits, and takes no share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import GPU, make_pod_group
+from tests.placement.test_quotas import Cluster, gang, team, worker
+
+from koord.core.reasons import QuotaShortage, SubmissionExceeded
+
+LIMITED = team("t", most=64, admission={GPU: 16})
+
+
+def submit(cluster: Cluster, *names: str, quota: str = "t") -> None:
+    for at, name in enumerate(names):
+        cluster.add(worker(name, quota).created(float(at)).build())
+
+
+def test_what_came_first_is_within_the_limit() -> None:
+    cluster = Cluster(4, LIMITED)
+    submit(cluster, "a", "b", "c", "d")
+    assert sorted(cluster.step()) == ["a", "b"]
+    reasons = {one.unit.key: one.reason for one in cluster.queue.blocked.values()}
+    short = (QuotaShortage(GPU, limit=16, used=16, asked=8),)
+    assert set(reasons.values()) == {SubmissionExceeded("q/t", short)}
+    assert len(reasons) == 2
+
+
+def test_the_next_ones_are_let_in_when_pods_end_and_when_the_limit_is_raised() -> None:
+    cluster = Cluster(4, LIMITED)
+    submit(cluster, "a", "b", "c", "d")
+    cluster.step()
+    cluster.finish("a")
+    assert cluster.ready() == 1
+    assert cluster.step() == ["c"]
+    cluster.state.upsert_quota(replace(LIMITED, admission={GPU: 24}))
+    assert cluster.step() == ["d"]
+
+
+def test_what_runs_is_within_the_limit_whatever_came_first() -> None:
+    cluster = Cluster(4, LIMITED)
+    submit(cluster, "early")
+    cluster.add(*(worker(name, "t").created(9.0).running("n0").build() for name in ("x", "y")))
+    assert cluster.step() == []
+    assert cluster.used("t") == 16
+
+
+def test_a_gang_that_is_beyond_in_part_waits_whole() -> None:
+    cluster = Cluster(4, LIMITED)
+    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=3).build())
+    cluster.add(*gang("g", "t", 3))
+    assert cluster.step() == []
+    assert isinstance(cluster.reason(), SubmissionExceeded)
+
+
+def test_what_is_beyond_takes_no_share_from_others() -> None:
+    cluster = Cluster(4, replace(LIMITED, admission={GPU: 8}), team("other", most=64))
+    submit(cluster, *"abcdefgh")
+    submit(cluster, *"uvwx", quota="other")
+    ledger = cluster.state.open_ledger()
+    assert (ledger.account("t").share[GPU], ledger.account("other").share[GPU]) == (8, 24)

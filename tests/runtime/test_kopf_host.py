@@ -1,0 +1,41 @@
+"""Kopf is started again whatever has ended it, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import kopf
+import pytest
+
+from koord.runtime import kopf_host
+from koord.runtime.kopf_host import KopfHost
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("gone")])
+async def test_kopf_is_started_again_whatever_has_ended_it(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[bool] = []
+    is_back = threading.Event()
+
+    async def operate(*, ready_flag: threading.Event, **_: Any) -> None:
+        starts.append(ready_flag.is_set())
+        ready_flag.set()
+        if len(starts) == 1:
+            raise error
+        is_back.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(kopf, "operator", operate)
+    monkeypatch.setattr(kopf_host, "_KOPF_LOG", logging.getLogger("koord.test"))  # it is silenced
+    host = KopfHost(kopf.OperatorRegistry)
+    host.start()
+    host.operate()
+    assert await asyncio.to_thread(is_back.wait, 5.0)
+    assert starts == [False, False], "who asks is told that it does not run"
+    await host.stop()
+    assert not host._thread.is_alive()
+    assert len(starts) == 2
