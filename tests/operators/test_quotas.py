@@ -254,7 +254,12 @@ def test_what_is_more_than_may_be_submitted_waits_for_what_came_before(cluster: 
     quotas.create("team", 0, 16)
     quotas.edit("team", annotations={"admission": json.dumps({GPU: "8"})})
     cluster.add_nodes(2)
-    cluster.wait_for(lambda: "admission" in str(quotas.status("team")), "the limit is in force")
+
+    def limit() -> str:
+        kept = quotas.status("team").get("lastValidSpec", {})
+        return str(kept.get("annotations", {}).get(f"{PREFIX}admission"))
+
+    cluster.wait_for(lambda: GPU in limit(), "the limit is in force")
     cluster.pod("a", labels=quotas.label("team"))
     cluster.wait_bound("a")
     cluster.pod("b", labels=quotas.label("team"))
