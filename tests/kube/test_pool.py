@@ -407,3 +407,98 @@ async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> N
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()
+
+
+@asynccontextmanager
+async def standing(
+    monkeypatch: pytest.MonkeyPatch, *answers: bytes, count: int = 20
+) -> AsyncIterator[tuple[Script, Client]]:
+    """Yield a client that has connections open, of which it has used none."""
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    async with scripted(*answers) as (script, client):
+        await client.keep_open(count)
+        await until(lambda: script.connections == count)
+        yield script, client
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - counted by the server
+            await asyncio.sleep(0.01)
+
+
+async def test_connections_are_kept_open_before_anybody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with standing(monkeypatch, *[OK] * 20) as (script, client):
+        await asyncio.gather(*(client.post("/a", {}) for _ in range(20)))
+        await asyncio.sleep(0.1)
+        assert script.connections == 20
+
+
+async def test_what_the_server_ends_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with standing(monkeypatch) as (script, _):
+        for writer in script.writers[:7]:
+            writer.close()
+        await until(lambda: script.connections == 27)
+        await asyncio.sleep(0.1)
+        assert script.connections == 27
+
+
+async def test_what_grows_old_unused_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.2)
+    async with standing(monkeypatch, count=5) as (script, _):
+        await until(lambda: script.connections == 10)
+        assert script.ended >= 5
+
+
+async def test_a_read_is_repeated_if_a_connection_that_was_kept_was_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with standing(monkeypatch, HANG_UP, OK) as (_, client):
+        assert await client.list("/a") == b"{}"
+
+
+async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with standing(monkeypatch) as (script, _):
+        attempts = 0
+
+        async def fail(_: pool.Origin) -> None:
+            nonlocal attempts
+            attempts += 1
+            raise ConnectionRefusedError
+
+        connect = pool._connect
+        monkeypatch.setattr(pool, "_connect", fail)
+        for writer in script.writers:
+            writer.close()
+        await asyncio.sleep(0.2)
+        assert attempts <= pool.MAX_OPENING + 0.2 / 0.02
+        monkeypatch.setattr(pool, "_connect", connect)
+        await until(lambda: script.connections == 40)
+
+
+async def test_another_server_has_as_many_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    async with scripted() as (one, _), scripted(OK) as (two, _):
+        accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
+        async with Client(Credentials(lambda: accesses.pop(0))) as client:
+            await client.keep_open(3)
+            await until(lambda: one.connections == 3)
+            await client.list("/b")
+            await until(lambda: (one.ended, two.connections) == (3, 3))
+        await until(lambda: two.ended == 3)
+        await asyncio.sleep(0.1)
+    assert (one.connections, two.connections) == (3, 3)
+
+
+async def test_where_a_proxy_stands_between_nothing_is_kept_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with scripted() as (script, client):
+        await client.keep_open(3)
+        await asyncio.sleep(0.05)
+    assert script.connections == 0

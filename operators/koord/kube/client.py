@@ -70,6 +70,8 @@ class Client:
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
         self._writer = RequestWriter(Access(""), {})
         self._pool = Pool(Origin("", None, ""))
+        self._standing = 0
+        """So many connections are kept open."""
         self._retired: WeakSet[Pool] = WeakSet()
         """Those that were replaced, for as long as something is under way over them."""
         self._session: aiohttp.ClientSession | None = None
@@ -101,6 +103,17 @@ class Client:
     def credentials(self) -> Credentials:
         """What requests are signed with; also knows the namespace of the context."""
         return self._credentials
+
+    async def keep_open(self, count: int) -> None:
+        """Have so many connections open from now on, so that a burst need not wait for them.
+
+        Where a proxy stands between, they are opened as they are needed.
+        """
+        access = await self._credentials.current()
+        self._standing = count
+        if not self._goes_by_proxy(access):
+            self._change(access)
+            self._pool.keep_open(count)
 
     async def get(
         self,
@@ -191,7 +204,7 @@ class Client:
         """Return the body of a good answer, raise the error of another."""
         if self._session is None:
             raise ConnectionLost("the client is not open", sent=False)
-        if self._is_proxied or access.proxy:
+        if self._goes_by_proxy(access):
             answer = await self._open(access, request)
             with _connection_errors():
                 return await answer.read()
@@ -205,6 +218,9 @@ class Client:
             return got.body
         raise error_of_answer(got.status, got.body, got.retry_after)
 
+    def _goes_by_proxy(self, access: Access) -> bool:
+        return self._is_proxied or bool(access.proxy)
+
     def _change(self, access: Access) -> None:
         """Write requests for another access, to another server if need be."""
         self._writer = RequestWriter(access, self._headers)
@@ -213,6 +229,8 @@ class Client:
             self._pool.retire()
             self._retired.add(self._pool)
             self._pool = Pool(origin)
+            if self._standing:
+                self._pool.keep_open(self._standing)
 
     async def _open(
         self, access: Access, request: Request, **options: Any

@@ -1,9 +1,9 @@
 """Open connections to one server, handed out for a request each.
 
-A TLS handshake costs more than the request that it is for, on both sides. So connections are kept
-for bursts that come minutes apart, and only a few are opened at a time: meanwhile others become
-free, and there are soon as many as the server's pace needs. What is asked over them, and whether to
-ask again, is for others to know.
+A TLS handshake costs more than the request that it is for, on both sides, and most when a burst
+begins and the server is busy. So as many as are wanted are kept open though nobody asks, and of
+more only a few are opened at a time: meanwhile others become free, and there are soon as many as
+the server's pace needs. What is asked over them, and whether to ask again, is for others to know.
 """
 
 import asyncio
@@ -50,6 +50,20 @@ class Pool:
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
+        self._standing = 0
+        """So many are kept open, whether they are used or not."""
+        self._is_reachable = True
+        """Whether the attempt to connect that ended last has succeeded."""
+
+    def keep_open(self, count: int) -> None:
+        """Have so many connections open from now on, also while nobody asks.
+
+        They are opened, and replaced, a few every second; one a second while the server cannot be
+        reached.
+        """
+        self._standing = count
+        self._open_more()
+        self._keep_sweeping()
 
     async def ask(self, request: bytes, permit: Callable[[], None], *, is_safe: bool) -> Answer:
         """Send a request and return the answer.
@@ -62,24 +76,25 @@ class Pool:
         deadline = 0.0
         while True:
             connection = self._take_idle() or await self._wait()
-            was_used = connection.is_used
+            was_kept = connection.was_kept
             if not connection.is_idle:
-                # It ended in the turn since it was handed over. To pass over those that were used
+                # It ended in the turn since it was handed over. To pass over those that were kept
                 # comes to an end; a server that hangs up on new ones may never stop.
                 self._open_more()
-                if was_used:
+                if was_kept:
                     continue
                 raise ConnectionLost("connection lost before it was used", sent=False)
             deadline = deadline or time() + REQUEST_SECONDS
             try:
                 return await self._exchange(connection, request, permit, deadline)
             except Broken as error:
-                if error.began or not (was_used and is_safe) or time() >= deadline:
+                if error.began or not (was_kept and is_safe) or time() >= deadline:
                     raise ConnectionLost(f"connection lost: {error}", sent=True) from error
 
     def retire(self) -> None:
         """Keep nothing open that nobody waits for."""
         self._is_retired = True
+        self._standing = 0
         for connection in self._idle:
             connection.abort("not needed any more")
         self._idle.clear()
@@ -133,6 +148,7 @@ class Pool:
             connection.abort("not needed any more")
             return
         connection.deadline = asyncio.get_running_loop().time() + KEEP_ALIVE_SECONDS
+        connection.was_kept = True
         self._idle.append(connection)
 
     def _take_idle(self) -> Connection | None:
@@ -157,10 +173,13 @@ class Pool:
             raise
 
     def _open_more(self) -> None:
-        """Open a connection for who waits, unless enough are being opened."""
-        wanted = min(len(self._waiting), MAX_OPENING)
-        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle)
-        for _ in range(min(wanted, room) - len(self._opening)):
+        """Open connections for who waits, and those that are to stand, unless enough are opened."""
+        present = len(self._busy) + len(self._idle)
+        missing = self._standing - present
+        if not self._is_reachable:
+            missing = min(missing, 1)
+        wanted = min(max(len(self._waiting), missing), MAX_OPENING, MAX_CONNECTIONS - present)
+        for _ in range(wanted - len(self._opening)):
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
 
@@ -173,6 +192,7 @@ class Pool:
             opened = error
         # Before anybody hears of it: who asks again at once would wait for what is over.
         self._opening -= {asyncio.current_task()}
+        self._is_reachable = isinstance(opened, Connection)
         if isinstance(opened, Connection):
             self._hand_on(opened)
         else:
@@ -192,7 +212,10 @@ class Pool:
             self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Give up what is overdue. One timer for all costs less than one for each request."""
+        """Give up what is overdue, and replace what is to stand.
+
+        One timer for all costs less than one for each request.
+        """
         self._sweeping = None
         now = asyncio.get_running_loop().time()
         for connection in [one for one in self._busy if one.deadline <= now]:
@@ -200,7 +223,8 @@ class Pool:
         for connection in [one for one in self._idle if one.deadline <= now]:
             connection.abort("unused")
         self._idle = [one for one in self._idle if one.is_idle]
-        if self._idle or self._busy:
+        self._open_more()
+        if self._idle or self._busy or self._standing:
             self._keep_sweeping()
 
 

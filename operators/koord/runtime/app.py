@@ -204,6 +204,7 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
 
 async def _plan(process: _Process, placement: PlacementController) -> None:
     """Plan until told to stop, from a copy that holds what the leader before us wrote."""
+    await process.parts.get_ready()
     await process.parts.catch_up(process.elector.election.identity)
     log.info("ready", extra=process.parts.count())
     await placement.run()

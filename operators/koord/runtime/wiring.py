@@ -164,6 +164,10 @@ class Parts:
         self.metrics.watch_reflectors(self.reader.reflectors)
         self.metrics.watch_status_writers(self._writers)
 
+    async def get_ready(self) -> None:
+        """Have connections open for all writes that may be under way at once."""
+        await self._client.keep_open(self._settings.bind_concurrency)
+
     async def catch_up(self, identity: str) -> None:
         """Return when the copy of the cluster holds what was written to pods before this call."""
         await catch_up(self._client, self.reader.state, identity)
