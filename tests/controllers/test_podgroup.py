@@ -1,13 +1,15 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import kopf
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.api.parse import Problem
+from koord.controllers import podgroup
 from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.nested import ROOT, Nest, SubGroup
@@ -253,3 +255,40 @@ def test_late_word_of_an_object_that_is_gone_is_not_taken_for_that_of_its_succes
     scene.controller.note_problems(A, "uid of another", problems)
     scene.controller.note_problems(A, "uid-default-a", ())
     assert scene.spec_valid()[0] is True
+
+
+async def test_what_is_wrong_with_an_object_is_handed_over_until_nothing_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller = Alone(TopologyWish(())).controller
+    handlers: list[Callable[..., Awaitable[None]]] = []
+    handed: list[bool] = []
+
+    def hand_over(_: object, key: str, uid: str, problems: tuple[Problem, ...]) -> None:
+        assert (key, uid) == (A, "uid")
+        handed.append(bool(problems))
+
+    monkeypatch.setattr(podgroup, "register_events", lambda _r, _k, on: handlers.append(on))
+
+    async def see(generation: int, *, valid: bool, event: str | None = "MODIFIED") -> None:
+        meta = {"name": "a", "namespace": "default", "uid": "uid", "generation": generation}
+        kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup"}
+        body = {**kind, "metadata": meta, "spec": {"minMember": 2 if valid else "two"}}
+        await handlers[-1](event={"type": event}, body=body)
+
+    controller.register(kopf.OperatorRegistry(), hand_over)
+    await see(1, valid=True, event=None)
+    assert handed == []
+    await see(2, valid=False)
+    await see(2, valid=False)
+    await see(3, valid=True)
+    await see(3, valid=True)
+    assert handed == [True, True, False]
+    await see(4, valid=False)
+    # Mended while Kopf was started anew.
+    controller.register(kopf.OperatorRegistry(), hand_over)
+    await see(5, valid=True, event=None)
+    assert handed[3:] == [True, False]
+    await see(6, valid=False)
+    await see(6, valid=False, event="DELETED")
+    assert handed[5:] == [True, False]

@@ -98,6 +98,8 @@ class PodGroupController:
     _said: dict[GangKey, _Said] = field(default_factory=dict)
     _problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
     """By uid: word of an object that is gone may come after that of the next one of its name."""
+    _told: set[str] = field(default_factory=set)
+    """By uid: objects of which problems were handed over; of the handler alone, in its thread."""
     _failed: set[str] = field(default_factory=set)
     """Nodes that are not well."""
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class PodGroupController:
     def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
         """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
         known = Judge(PodGroupResource)
+        told = self._told
 
         async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
             meta = body["metadata"]
@@ -116,7 +119,11 @@ class PodGroupController:
                 known.forget(meta["uid"])
             else:
                 verdict = known.judge(body)
-            hand_over(self.note_problems, key, meta["uid"], verdict.problems)
+            # Most events tell of a status: nothing is wrong, and nothing was.
+            is_news = verdict.problems or meta["uid"] in told
+            (told.add if verdict.problems else told.discard)(meta["uid"])
+            if is_news:
+                hand_over(self.note_problems, key, meta["uid"], verdict.problems)
 
         register_events(registry, PodGroupResource, on_event)
 

@@ -302,6 +302,8 @@ class QuotaKeeper:
             self._closed = [
                 node for node in self._nodes.values() if not is_counted(node, self.rules)
             ]
+        if not self._closed:
+            return dict(self._open)
         apart = [spec.selector for spec in self.book.registry.specs.values() if is_apart(spec)]
         held = (
             _held(node, used_on(node.name))
