@@ -94,12 +94,13 @@ class Placer:
             group.create_task(self._watch(PODS_PATH, revision))
             group.create_task(self._watch("/api/v1/nodes", ""))
             group.create_task(self._watch(GROUPS_PATH, ""))
-            for _ in range(3):
+            # Kept open before there is anything to do, as those of the operators are.
+            for _ in range(self._order.in_flight):
+                group.create_task(self._work())
+            for _ in range(3 + self._order.in_flight):
                 await self._opened.acquire()
             sys.stdout.write(f"{READY}\n")
             sys.stdout.flush()
-            for _ in range(self._order.in_flight):
-                group.create_task(self._work())
             await asyncio.Event().wait()  # until it is ended: what it used is still to be read
 
     async def _list(self) -> str:
@@ -136,12 +137,10 @@ class Placer:
 
     async def _work(self) -> None:
         """Place one pod after the other."""
-        pod = await self._seen.get()
-        # Connections are opened when they are needed, as those of the operators are.
         async with await self._caller.connect() as connection:
+            self._opened.release()
             while True:
-                await self._place(connection, pod)
-                pod = await self._seen.get()
+                await self._place(connection, await self._seen.get())
 
     async def _place(self, connection: Connection, pod: _Meta) -> None:
         order, node = self._order, next(self._nodes)
