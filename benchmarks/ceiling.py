@@ -138,6 +138,8 @@ class Placer:
     async def _work(self) -> None:
         """Place one pod after the other."""
         async with await self._caller.connect() as connection:
+            # As the operators do: the server is not patient with what was never used.
+            await connection.send(self._caller.make_request("GET", "/version"))
             self._opened.release()
             while True:
                 await self._place(connection, await self._seen.get())

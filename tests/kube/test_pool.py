@@ -31,6 +31,7 @@ class Script:
     answers: list[bytes]
     heads: list[str] = field(default_factory=list)
     connections: int = 0
+    probes: int = 0
     ended: int = 0
     port: int = 0
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -39,6 +40,10 @@ class Script:
         self.connections += 1
         self.writers.append(writer)
         while head := await self._next(reader):
+            if head.startswith("GET /version "):
+                self.probes += 1
+                writer.write(OK)
+                continue
             self.heads.append(head)
             answer = self.answers.pop(0)
             if answer == HANG_UP:
@@ -445,11 +450,37 @@ async def test_what_the_server_ends_is_replaced(monkeypatch: pytest.MonkeyPatch)
         assert script.connections == 27
 
 
-async def test_what_grows_old_unused_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.2)
+async def test_what_lies_idle_is_used_before_the_server_gives_it_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
     async with standing(monkeypatch, count=5) as (script, _):
-        await until(lambda: script.connections == 10)
-        assert script.ended >= 5
+        await until(lambda: script.probes == 5)  # at once: a server is less patient with new ones
+        await until(lambda: script.probes >= 15)
+        assert script.connections == 5
+
+
+async def test_what_is_more_than_is_to_stand_is_given_up_unused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.3)
+    async with standing(monkeypatch, *[OK] * 9, count=2) as (script, client):
+        await asyncio.gather(*(client.list("/a") for _ in range(9)))
+        most = script.connections
+        assert most > 2
+        await until(lambda: script.ended == most - 2)
+        await asyncio.sleep(0.1)
+        assert (script.connections, script.ended) == (most, most - 2)
+
+
+async def test_a_server_that_hangs_up_on_requests_is_not_connected_to_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with standing(monkeypatch, *[HANG_UP] * 100) as (script, client):
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLost):
+                await client.list("/a")
+        assert script.connections <= 20 + pool.MAX_OPENING + 1
 
 
 async def test_a_read_is_repeated_if_a_connection_that_was_kept_was_dead(
@@ -475,7 +506,7 @@ async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
         for writer in script.writers:
             writer.close()
         await asyncio.sleep(0.2)
-        assert attempts <= pool.MAX_OPENING + 0.2 / 0.02
+        assert attempts <= pool.MAX_OPENING + 0.2 / 0.02 + 1
         monkeypatch.setattr(pool, "_connect", connect)
         await until(lambda: script.connections == 40)
 
@@ -483,15 +514,24 @@ async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
 async def test_another_server_has_as_many_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
     async with scripted() as (one, _), scripted(OK) as (two, _):
-        accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
-        async with Client(Credentials(lambda: accesses.pop(0))) as client:
+        ports = [one.port]
+        access = Credentials(lambda: Access(f"http://127.0.0.1:{ports[-1]}", max_age=0.0))
+        async with Client(access) as client:
             await client.keep_open(3)
-            await until(lambda: one.connections == 3)
+            await until(lambda: one.probes == 3)
+            ports.append(two.port)
             await client.list("/b")
-            await until(lambda: (one.ended, two.connections) == (3, 3))
-        await until(lambda: two.ended == 3)
-        await asyncio.sleep(0.1)
-    assert (one.connections, two.connections) == (3, 3)
+            await until(lambda: one.ended == 3 and two.probes == 3)
+        await until(lambda: two.ended == two.connections)
+        assert (one.connections, two.connections) in {(3, 3), (3, 4)}
+
+
+async def test_a_client_that_was_closed_keeps_nothing_open() -> None:
+    async with scripted() as (script, client):
+        pass
+    await client.keep_open(3)
+    await asyncio.sleep(0.05)
+    assert script.connections == 0
 
 
 async def test_where_a_proxy_stands_between_nothing_is_kept_open(

@@ -109,11 +109,18 @@ class Client:
 
         Where a proxy stands between, they are opened as they are needed.
         """
-        access = await self._credentials.current()
         self._standing = count
-        if not self._goes_by_proxy(access):
+        access = await self._credentials.current()
+        if self._session is not None and not self._goes_by_proxy(access):
             self._change(access)
-            self._pool.keep_open(count)
+            self._pool.keep_open(count, self._make_probe)
+
+    async def _make_probe(self) -> bytes:
+        """Return a request that anybody may make, and that costs the server next to nothing."""
+        access = await self._credentials.current()
+        if access is not self._writer.access:
+            self._change(access)
+        return self._writer.write(Request("GET", "/version"))
 
     async def get(
         self,
@@ -230,7 +237,7 @@ class Client:
             self._retired.add(self._pool)
             self._pool = Pool(origin)
             if self._standing:
-                self._pool.keep_open(self._standing)
+                self._pool.keep_open(self._standing, self._make_probe)
 
     async def _open(
         self, access: Access, request: Request, **options: Any

@@ -51,8 +51,8 @@ class Connection(asyncio.Protocol):
         self._began = False
         self._chunks: list[bytes] = []
         self._retry_after: str | None = None
-        self.was_kept = False
-        """Whether it has carried an answer, or lain idle: the server may have hung up since."""
+        self.is_used = False
+        """Whether it has carried an answer: the server may have hung up since."""
         self.deadline = 0.0
         """When the request that is on the way is given up, by the event loop's clock."""
 
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Give the answer to who waits for it (called by the parser)."""
-        self.was_kept = True
+        self.is_used = True
         answer = Answer(self._parser.get_status_code(), b"".join(self._chunks), self._retry_after)
         self._chunks, self._retry_after = [], None
         waiting, self._waiting = self._waiting, None

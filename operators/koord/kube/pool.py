@@ -9,7 +9,7 @@ the server's pace needs. What is asked over them, and whether to ask again, is f
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +21,8 @@ MAX_OPENING: Final = 16
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
+"""An API server hangs up on a connection that lies idle for 90 s, or for 32 s before its first use.
+"""
 _SWEEP_SECONDS: Final = 1.0
 _CLOSED: Final = "the client was closed"
 _OPENING_SECONDS: Final = 0.5
@@ -51,18 +53,21 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
         self._standing = 0
-        """So many are kept open, whether they are used or not."""
+        """So many are kept open, whether anybody asks or not."""
+        self._make_probe: Callable[[], Awaitable[bytes]] = _make_nothing
+        self._tending: asyncio.Task[None] | None = None
         self._is_reachable = True
-        """Whether the attempt to connect that ended last has succeeded."""
+        """Whether what was tried last to have more stand has succeeded."""
 
-    def keep_open(self, count: int) -> None:
+    def keep_open(self, count: int, make_probe: Callable[[], Awaitable[bytes]]) -> None:
         """Have so many connections open from now on, also while nobody asks.
 
-        They are opened, and replaced, a few every second; one a second while the server cannot be
-        reached.
+        ``make_probe`` returns a request that says and changes nothing. It is sent over each when it
+        was opened, and when it would be given up as unused. What is missing is opened a few every
+        second; one a second while that fails.
         """
-        self._standing = count
-        self._open_more()
+        self._standing, self._make_probe = min(count, MAX_CONNECTIONS), make_probe
+        self._tend_soon()
         self._keep_sweeping()
 
     async def ask(self, request: bytes, permit: Callable[[], None], *, is_safe: bool) -> Answer:
@@ -76,19 +81,19 @@ class Pool:
         deadline = 0.0
         while True:
             connection = self._take_idle() or await self._wait()
-            was_kept = connection.was_kept
+            was_used = connection.is_used
             if not connection.is_idle:
-                # It ended in the turn since it was handed over. To pass over those that were kept
+                # It ended in the turn since it was handed over. To pass over those that were used
                 # comes to an end; a server that hangs up on new ones may never stop.
                 self._open_more()
-                if was_kept:
+                if was_used:
                     continue
                 raise ConnectionLost("connection lost before it was used", sent=False)
             deadline = deadline or time() + REQUEST_SECONDS
             try:
                 return await self._exchange(connection, request, permit, deadline)
             except Broken as error:
-                if error.began or not (was_kept and is_safe) or time() >= deadline:
+                if error.began or not (was_used and is_safe) or time() >= deadline:
                     raise ConnectionLost(f"connection lost: {error}", sent=True) from error
 
     def retire(self) -> None:
@@ -106,9 +111,10 @@ class Pool:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
-        if self._opening:
+        opening = {*self._opening, *({self._tending} if self._tending is not None else ())}
+        if opening:
             # A handshake that is cancelled before its first byte would leave its socket open.
-            _, late = await asyncio.wait(self._opening, timeout=_OPENING_SECONDS)
+            _, late = await asyncio.wait(opening, timeout=_OPENING_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -148,7 +154,6 @@ class Pool:
             connection.abort("not needed any more")
             return
         connection.deadline = asyncio.get_running_loop().time() + KEEP_ALIVE_SECONDS
-        connection.was_kept = True
         self._idle.append(connection)
 
     def _take_idle(self) -> Connection | None:
@@ -173,13 +178,10 @@ class Pool:
             raise
 
     def _open_more(self) -> None:
-        """Open connections for who waits, and those that are to stand, unless enough are opened."""
-        present = len(self._busy) + len(self._idle)
-        missing = self._standing - present
-        if not self._is_reachable:
-            missing = min(missing, 1)
-        wanted = min(max(len(self._waiting), missing), MAX_OPENING, MAX_CONNECTIONS - present)
-        for _ in range(wanted - len(self._opening)):
+        """Open a connection for who waits, unless enough are being opened."""
+        wanted = min(len(self._waiting), MAX_OPENING)
+        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle)
+        for _ in range(min(wanted, room) - len(self._opening)):
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
 
@@ -192,7 +194,6 @@ class Pool:
             opened = error
         # Before anybody hears of it: who asks again at once would wait for what is over.
         self._opening -= {asyncio.current_task()}
-        self._is_reachable = isinstance(opened, Connection)
         if isinstance(opened, Connection):
             self._hand_on(opened)
         else:
@@ -212,7 +213,7 @@ class Pool:
             self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Give up what is overdue, and replace what is to stand.
+        """Give up what is overdue, and look after what is to stand.
 
         One timer for all costs less than one for each request.
         """
@@ -220,12 +221,67 @@ class Pool:
         now = asyncio.get_running_loop().time()
         for connection in [one for one in self._busy if one.deadline <= now]:
             connection.abort(f"no answer for {REQUEST_SECONDS:.0f} s")
-        for connection in [one for one in self._idle if one.deadline <= now]:
+        surplus = len(self._idle) + len(self._busy) - self._standing
+        for connection in self._find_overdue()[: max(surplus, 0)]:
             connection.abort("unused")
         self._idle = [one for one in self._idle if one.is_idle]
-        self._open_more()
+        self._tend_soon()
         if self._idle or self._busy or self._standing:
             self._keep_sweeping()
+
+    def _find_overdue(self) -> list[Connection]:
+        """Return what has been idle for too long, the longest first."""
+        now = asyncio.get_running_loop().time()
+        return [one for one in self._idle if one.deadline <= now]
+
+    def _tend_soon(self) -> None:
+        is_at_it = self._tending is not None and not self._tending.done()
+        if is_at_it or (self._count_missing() <= 0 and not self._find_overdue()):
+            return
+        self._tending = asyncio.get_running_loop().create_task(self._tend())
+
+    def _count_missing(self) -> int:
+        return self._standing - len(self._idle) - len(self._busy)
+
+    async def _tend(self) -> None:
+        """Open what is missing, and use what has long been idle."""
+        try:
+            probe = await self._make_probe()
+        except Exception:  # noqa: BLE001 - as below
+            return
+        most = MAX_OPENING if self._is_reachable else 1
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._count_missing(), most)):
+                group.create_task(self._open_and_use(probe))
+            for connection in self._find_overdue():
+                self._idle.remove(connection)
+                if connection.is_idle:
+                    group.create_task(self._use(connection, probe))
+
+    async def _open_and_use(self, probe: bytes) -> None:
+        try:
+            connection = await _connect(self.origin)
+        except Exception:  # noqa: BLE001 - whoever asks for something is told what keeps it
+            self._is_reachable = False
+        else:
+            await self._use(connection, probe)
+
+    async def _use(self, connection: Connection, probe: bytes) -> None:
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        try:
+            await self._exchange(connection, probe, _permit, deadline)
+        except Broken:
+            self._is_reachable = False
+        else:
+            self._is_reachable = True
+
+
+async def _make_nothing() -> bytes:
+    return b""
+
+
+def _permit() -> None:
+    """Let it pass."""
 
 
 async def _connect(origin: Origin) -> Connection:
