@@ -255,8 +255,7 @@ class Pool:
                 group.create_task(self._open_and_use(probe))
             for connection in self._find_overdue():
                 self._idle.remove(connection)
-                if connection.is_idle:
-                    group.create_task(self._use(connection, probe))
+                group.create_task(self._use(connection, probe))
 
     async def _open_and_use(self, probe: bytes) -> None:
         try:
@@ -267,6 +266,8 @@ class Pool:
             await self._use(connection, probe)
 
     async def _use(self, connection: Connection, probe: bytes) -> None:
+        if not connection.is_idle:
+            return  # it ended in the turn since it was chosen
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
             await self._exchange(connection, probe, _permit, deadline)
