@@ -40,11 +40,11 @@ def test_an_incomplete_gang_does_not_inflate_a_share() -> None:
 def test_a_pod_with_a_node_counts_once_whatever_it_waits_for() -> None:
     book = UsageBook(OURS)
     pod = PodUse("uid", "q", shape(cpu=2), is_fixed=True)
-    for state in (pod, replace(pod, is_used=True), replace(pod, is_used=True, is_ready=False)):
+    for state in (pod, pod._replace(is_used=True), pod._replace(is_used=True, is_ready=False)):
         book.upsert(state)
     twice = {"cpu": 2, "pods": 1}
     assert book.of("q") == Usage(twice, twice, twice, twice, twice)
-    book.upsert(replace(pod, quota="other"))
+    book.upsert(pod._replace(quota="other"))
     assert set(book.usage()) == {"other"}
     book.remove("uid")
     assert book.usage() == {}

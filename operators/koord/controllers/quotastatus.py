@@ -27,7 +27,9 @@ HOOK_FAILED: Final = "HookFailed"
 QUIET_SECONDS: Final = 0.7
 """Quotas are looked at when nothing has changed for this long …"""
 LONGEST_SECONDS: Final = 5.0
-"""… or this long after the first change: each look may cost two writes of a quota."""
+"""… or this long after the first change: each look may cost two writes of a quota …"""
+LONGEST_WHILE_BUSY_SECONDS: Final = 10.0
+"""… or this long, while what is said would wait for more urgent writes anyway."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -53,15 +55,17 @@ class QuotaSink(Protocol):
 
 @dataclass(slots=True)
 class QuotaStatusController:
-    """Says of every quota what it uses and may use; ``is_synced`` tells whether that is known.
+    """Says of every quota what it uses and may use.
 
-    It does so twice: in the status, and for readers of Koordinator's annotations in those. Where
-    the status is a subresource no write can change both.
+    ``is_synced`` tells whether that is known, ``is_busy`` whether the API server has more urgent
+    work. It is said twice: in the status, and for readers of Koordinator's annotations in those.
+    Where the status is a subresource no write can change both.
     """
 
     state: ClusterState
     sink: QuotaSink
     is_synced: Callable[[], bool]
+    is_busy: Callable[[], bool] = lambda: False
     revoke_delay: float | None = None
     """Seconds after which over-use is taken back; None if it is not. It is only told here."""
     summaries: tuple[Summary, ...] = ()
@@ -83,10 +87,16 @@ class QuotaStatusController:
             if self.is_synced():
                 self.look()
             await self._woken.wait()
-            latest = time.monotonic() + LONGEST_SECONDS
-            while self._woken.is_set() and time.monotonic() < latest:
+            began = time.monotonic()
+            while self._is_early(time.monotonic() - began):
                 self._woken.clear()
                 await asyncio.sleep(QUIET_SECONDS)
+
+    def _is_early(self, waited: float) -> bool:
+        """Whether to look later; ``waited`` is in seconds since the first change."""
+        if self.is_busy():
+            return waited < LONGEST_WHILE_BUSY_SECONDS
+        return self._woken.is_set() and waited < LONGEST_SECONDS
 
     def look(self) -> None:
         """Say what is new about every quota."""

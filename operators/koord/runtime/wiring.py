@@ -290,6 +290,7 @@ class Parts:
             state=self.reader.state,
             sink=QuotaAnnouncer(status, annotations, self._quotas),
             is_synced=lambda: not self.reader.unsynced(),
+            is_busy=self._is_binding,
             revoke_delay=settings.delay_evict_time if settings.revokes else None,
         )
         self.background.append(controller.run)

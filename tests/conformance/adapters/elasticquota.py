@@ -436,7 +436,7 @@ def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
         if kind == "delete" or has_left(event, options):
             book.remove("pod")
         elif kind in {"add", "update", "reserve", "unreserve"} and quota_exists:
-            book.upsert(replace(use, is_used=is_reserved or is_bound))
+            book.upsert(use._replace(is_used=is_reserved or is_bound))
         usage = book.of("quota")
         counters = {
             "request": usage.submitted,

@@ -5,8 +5,7 @@ is known by its uid: a new one of the same name is another pod.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from koord.core.pods import PodShape
 from koord.core.quota.capacity import add_up
@@ -14,8 +13,7 @@ from koord.core.quota.devices import count_devices
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class PodUse:
+class PodUse(NamedTuple):
     """How one live pod counts. ``is_ready``: nothing but room is missing for it to start.
 
     ``is_used`` says that it has a node, or is about to be bound; ``is_fixed`` that it must not be
@@ -116,8 +114,10 @@ class UsageBook:
     def _count(self, pod: PodUse, by: int) -> None:
         kind = _kind_of(pod)
         counts = self._counts.setdefault(pod.quota, {})
-        counts[kind] = counts.get(kind, 0) + by
-        if not counts[kind]:
+        count = counts.get(kind, 0) + by
+        if count:
+            counts[kind] = count
+        else:
             del counts[kind]
         self._stale.add(pod.quota)
 
