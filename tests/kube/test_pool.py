@@ -32,6 +32,8 @@ class Script:
     heads: list[str] = field(default_factory=list)
     connections: int = 0
     probes: int = 0
+    mute: bool = False
+    """Whether probes get no answer."""
     ended: int = 0
     port: int = 0
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -41,8 +43,9 @@ class Script:
         self.writers.append(writer)
         while head := await self._next(reader):
             if head.startswith("GET /version "):
-                self.probes += 1
-                writer.write(OK)
+                if not self.mute:
+                    self.probes += 1
+                    writer.write(OK)
                 continue
             self.heads.append(head)
             answer = self.answers.pop(0)
@@ -542,3 +545,81 @@ async def test_where_a_proxy_stands_between_nothing_is_kept_open(
         await client.keep_open(3)
         await asyncio.sleep(0.05)
     assert script.connections == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK + LAST],
+    ids=["says so", "does not"],
+)
+async def test_a_server_that_serves_one_request_per_connection_is_not_flooded(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await _read_head(reader)
+        writer.write(answer.removesuffix(LAST))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with Client(Credentials(lambda: access)) as client:
+        await client.keep_open(32)
+        await asyncio.sleep(0.5)
+    server.close()
+    assert connections <= 2 * pool.MAX_OPENING + 0.5 / 0.02
+
+
+async def test_a_probe_without_an_answer_costs_its_connection_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "_STALE_SECONDS", 0.3)
+    monkeypatch.setattr(pool, "PROBE_SECONDS", 0.2)
+    async with standing(monkeypatch, count=4) as (script, client):
+        await until(lambda: script.probes == 4)
+        script.mute = True
+        await until(lambda: script.ended == 4)
+        script.mute = False
+        await until(lambda: script.probes >= 8)
+        assert await client.list("/version") == b"{}"
+
+
+async def test_no_more_connections_stand_than_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 16)
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    async with scripted(*[OK] * 64) as (script, client):
+        await client.keep_open(1000)
+        await asyncio.gather(*(client.list("/a") for _ in range(64)))
+        await asyncio.sleep(0.1)
+    assert script.connections <= 16
+
+
+async def test_a_client_that_is_closed_while_it_looks_for_its_server_opens_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.05)
+    async with scripted() as (one, _), scripted() as (two, _):
+        ports = [one.port]
+        credentials = Credentials(lambda: Access(f"http://127.0.0.1:{ports[-1]}", max_age=0.0))
+        current = credentials.current
+
+        async def slowly() -> Access:
+            await asyncio.sleep(0.1)
+            return await current()
+
+        async with Client(credentials) as client:
+            await client.keep_open(3)
+            await until(lambda: one.probes >= 3)
+            monkeypatch.setattr(credentials, "current", slowly)
+            ports.append(two.port)
+            await asyncio.sleep(0.07)
+        await asyncio.sleep(0.3)
+    assert two.connections == 0

@@ -118,6 +118,8 @@ class Client:
     async def _make_probe(self) -> bytes:
         """Return a request that anybody may make, and that costs the server next to nothing."""
         access = await self._credentials.current()
+        if self._session is None or self._goes_by_proxy(access):
+            raise ConnectionLost("nothing is kept open any more", sent=False)
         if access is not self._writer.access:
             self._change(access)
         return self._writer.write(Request("GET", "/version"))

@@ -23,6 +23,10 @@ CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 """An API server hangs up on a connection that lies idle for 90 s, or for 32 s before its first use.
 """
+PROBE_SECONDS: Final = 10.0
+"""What is sent to keep a connection open has to be answered by then."""
+_STALE_SECONDS: Final = 15.0
+"""What nothing was sent over so long after its time is given up: the server is about to."""
 _SWEEP_SECONDS: Final = 1.0
 _CLOSED: Final = "the client was closed"
 _OPENING_SECONDS: Final = 0.5
@@ -56,15 +60,17 @@ class Pool:
         """So many are kept open, whether anybody asks or not."""
         self._make_probe: Callable[[], Awaitable[bytes]] = _make_nothing
         self._tending: asyncio.Task[None] | None = None
-        self._is_reachable = True
-        """Whether what was tried last to have more stand has succeeded."""
+        self._being_stood = 0
+        """Connections that are being opened to stand."""
+        self._is_lasting = True
+        """Whether those that were opened last to stand have answered, and stand."""
 
     def keep_open(self, count: int, make_probe: Callable[[], Awaitable[bytes]]) -> None:
         """Have so many connections open from now on, also while nobody asks.
 
         ``make_probe`` returns a request that says and changes nothing. It is sent over each when it
         was opened, and when it would be given up as unused. What is missing is opened a few every
-        second; one a second while that fails.
+        second; one a second while that fails, or nothing stays open.
         """
         self._standing, self._make_probe = min(count, MAX_CONNECTIONS), make_probe
         self._tend_soon()
@@ -180,7 +186,7 @@ class Pool:
     def _open_more(self) -> None:
         """Open a connection for who waits, unless enough are being opened."""
         wanted = min(len(self._waiting), MAX_OPENING)
-        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle)
+        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle) - self._being_stood
         for _ in range(min(wanted, room) - len(self._opening)):
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
@@ -208,7 +214,7 @@ class Pool:
                 waiting.set_exception(ConnectionLost(why, sent=False))
 
     def _keep_sweeping(self) -> None:
-        if self._sweeping is None:
+        if self._sweeping is None and not self._is_closed:
             loop = asyncio.get_running_loop()
             self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
@@ -221,39 +227,47 @@ class Pool:
         now = asyncio.get_running_loop().time()
         for connection in [one for one in self._busy if one.deadline <= now]:
             connection.abort(f"no answer for {REQUEST_SECONDS:.0f} s")
+        for connection in self._find_overdue(_STALE_SECONDS):
+            connection.abort("nothing could be sent")
+        present = len(self._idle)
+        self._idle = [one for one in self._idle if one.is_idle]
+        if len(self._idle) < present:
+            self._is_lasting = False
         surplus = len(self._idle) + len(self._busy) - self._standing
         for connection in self._find_overdue()[: max(surplus, 0)]:
             connection.abort("unused")
-        self._idle = [one for one in self._idle if one.is_idle]
+            self._idle.remove(connection)
         self._tend_soon()
         if self._idle or self._busy or self._standing:
             self._keep_sweeping()
 
-    def _find_overdue(self) -> list[Connection]:
-        """Return what has been idle for too long, the longest first."""
-        now = asyncio.get_running_loop().time()
-        return [one for one in self._idle if one.deadline <= now]
+    def _find_overdue(self, by: float = 0.0) -> list[Connection]:
+        """Return what has been idle for too long, by so many seconds; the longest first."""
+        latest = asyncio.get_running_loop().time() - by
+        return [one for one in self._idle if one.deadline <= latest]
 
     def _tend_soon(self) -> None:
         is_at_it = self._tending is not None and not self._tending.done()
-        if is_at_it or (self._count_missing() <= 0 and not self._find_overdue()):
-            return
-        self._tending = asyncio.get_running_loop().create_task(self._tend())
+        has_work = self._standing and (self._count_missing() > 0 or self._find_overdue())
+        if has_work and not is_at_it:
+            self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     def _count_missing(self) -> int:
-        return self._standing - len(self._idle) - len(self._busy)
+        return self._standing - len(self._idle) - len(self._busy) - len(self._opening)
 
     async def _tend(self) -> None:
-        """Open what is missing, and use what has long been idle."""
+        """Open what is missing, and use what has long been idle; of both only a few at a time."""
         try:
-            probe = await self._make_probe()
+            async with asyncio.timeout(PROBE_SECONDS):
+                probe = await self._make_probe()
         except Exception:  # noqa: BLE001 - as below
             return
-        most = MAX_OPENING if self._is_reachable else 1
+        most = MAX_OPENING if self._is_lasting else 1
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._count_missing(), most)):
+                self._being_stood += 1
                 group.create_task(self._open_and_use(probe))
-            for connection in self._find_overdue():
+            for connection in self._find_overdue()[:MAX_OPENING]:
                 self._idle.remove(connection)
                 group.create_task(self._use(connection, probe))
 
@@ -261,20 +275,22 @@ class Pool:
         try:
             connection = await _connect(self.origin)
         except Exception:  # noqa: BLE001 - whoever asks for something is told what keeps it
-            self._is_reachable = False
-        else:
-            await self._use(connection, probe)
+            self._is_lasting = False
+            return
+        finally:
+            self._being_stood -= 1
+        await self._use(connection, probe)
 
     async def _use(self, connection: Connection, probe: bytes) -> None:
         if not connection.is_idle:
             return  # it ended in the turn since it was chosen
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
         try:
             await self._exchange(connection, probe, _permit, deadline)
         except Broken:
-            self._is_reachable = False
+            self._is_lasting = False
         else:
-            self._is_reachable = True
+            self._is_lasting = connection.is_idle
 
 
 async def _make_nothing() -> bytes:
