@@ -93,7 +93,7 @@ def summing(quotas: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]
 
     def bind_one() -> object:
         pod = uses[next(serial)]
-        book.upsert(replace(pod, is_used=not pod.is_used))
+        book.upsert(pod._replace(is_used=not pod.is_used))
         return book.usage()
 
     yield "sum all pods", lambda: sum_pods(uses, QuotaRules())

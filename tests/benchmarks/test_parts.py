@@ -14,6 +14,7 @@ from benchmarks.objects import (
     make_release,
 )
 from benchmarks.pace import Pace
+from benchmarks.quota import measure, solving, summing
 from benchmarks.rows import make_row
 from benchmarks.runner import Choice, _divide
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
@@ -171,3 +172,8 @@ def test_every_row_has_a_name_of_its_own():
     for quick in (True, False):
         names = Choice(quick=quick).names()
         assert len(names) == len(set(names))
+
+
+def test_every_question_about_quotas_can_be_asked() -> None:
+    questions = (*solving(30, ("cpu", "memory")), *summing(30, 100))
+    assert all(len(measure(call, 1)) == 1 for _, call in questions)
