@@ -60,3 +60,15 @@ def test_what_is_beyond_takes_no_share_from_others() -> None:
     submit(cluster, *"uvwx", quota="other")
     ledger = cluster.state.open_ledger()
     assert (ledger.account("t").share[GPU], ledger.account("other").share[GPU]) == (8, 24)
+
+
+def test_the_limit_holds_when_another_quota_has_come_or_gone() -> None:
+    """Pods that have not changed since are counted all the same."""
+    cluster = Cluster(4, LIMITED)
+    submit(cluster, "a", "b")
+    assert sorted(cluster.step()) == ["a", "b"]
+    cluster.state.upsert_quota(team("other", most=64))
+    cluster.step()
+    submit(cluster, "c")
+    assert cluster.step() == []
+    assert isinstance(cluster.reason(), SubmissionExceeded)

@@ -143,11 +143,14 @@ class QuotaKeeper:
         if self.book.bindings == self._bindings:
             return frozenset()
         self._bindings = self.book.bindings
-        self._seen.clear()
         before = self._names
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
-        return frozenset(claim for claim in before if before[claim] != self._names[claim])
+        moved = frozenset(claim for claim in before if before[claim] != self._names[claim])
+        for uid, (pod, _) in list(self._seen.items()) if moved else ():
+            if (pod.quota, pod.namespace) in moved:
+                del self._seen[uid]  # or it would not be counted anew
+        return moved
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
