@@ -33,6 +33,7 @@ from koord.kube.pool import (
     REQUEST_SECONDS,
     Origin,
     Pool,
+    let_pass,
 )
 from koord.kube.request import Media, Request, RequestWriter
 
@@ -112,7 +113,7 @@ class Client:
         self._standing = count
         access = await self._credentials.current()
         if self._session is not None and not self._goes_by_proxy(access):
-            self._change(access)
+            self._follow(access)
             self._pool.keep_open(count, self._make_probe)
 
     async def _make_probe(self) -> bytes:
@@ -120,8 +121,7 @@ class Client:
         access = await self._credentials.current()
         if self._session is None or self._goes_by_proxy(access):
             raise ConnectionLost("nothing is kept open any more", sent=False)
-        if access is not self._writer.access:
-            self._change(access)
+        self._follow(access)
         return self._writer.write(Request("GET", "/version"))
 
     async def get(
@@ -217,10 +217,9 @@ class Client:
             answer = await self._open(access, request)
             with _connection_errors():
                 return await answer.read()
-        if access is not self._writer.access:
-            self._change(access)
+        self._follow(access)
         is_read = request.method == "GET"
-        permit = _permit if is_read or self._fence is None else self._fence.check
+        permit = let_pass if is_read or self._fence is None else self._fence.check
         written = self._writer.write(request)
         got = await self._pool.ask(written, permit, is_safe=is_read)
         if got.status < 300:
@@ -230,8 +229,10 @@ class Client:
     def _goes_by_proxy(self, access: Access) -> bool:
         return self._is_proxied or bool(access.proxy)
 
-    def _change(self, access: Access) -> None:
-        """Write requests for another access, to another server if need be."""
+    def _follow(self, access: Access) -> None:
+        """Write requests for this access from now on, to another server if need be."""
+        if access is self._writer.access:
+            return
         self._writer = RequestWriter(access, self._headers)
         origin = Origin(access.server, access.tls, access.server_name)
         if origin != self._pool.origin:
@@ -301,10 +302,6 @@ def _make_socket(address: "AddrInfoType") -> socket.socket:
     made = socket.socket(family, kind, protocol)
     set_user_timeout(made)
     return made
-
-
-def _permit() -> None:
-    """Let it pass."""
 
 
 def _encode(body: Any) -> bytes:

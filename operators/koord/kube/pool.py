@@ -286,7 +286,7 @@ class Pool:
             return  # it ended in the turn since it was chosen
         deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
         try:
-            await self._exchange(connection, probe, _permit, deadline)
+            await self._exchange(connection, probe, let_pass, deadline)
         except Broken:
             self._is_lasting = False
         else:
@@ -297,8 +297,8 @@ async def _make_nothing() -> bytes:
     return b""
 
 
-def _permit() -> None:
-    """Let it pass."""
+def let_pass() -> None:
+    """Permit a request without asking anybody."""
 
 
 async def _connect(origin: Origin) -> Connection:
