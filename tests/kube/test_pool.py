@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from typing_extensions import override
 
-from koord.kube import pool
+from koord.kube import pool, standing
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ApiError, ConnectionLost, Garbled, TooManyRequests
@@ -418,7 +418,7 @@ async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> N
 
 
 @asynccontextmanager
-async def standing(
+async def stand(
     monkeypatch: pytest.MonkeyPatch, *answers: bytes, count: int = 20
 ) -> AsyncIterator[tuple[Script, Client]]:
     """Yield a client that has connections open, of which it has used none."""
@@ -438,14 +438,14 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_connections_are_kept_open_before_anybody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with standing(monkeypatch, *[OK] * 20) as (script, client):
+    async with stand(monkeypatch, *[OK] * 20) as (script, client):
         await asyncio.gather(*(client.post("/a", {}) for _ in range(20)))
         await asyncio.sleep(0.1)
         assert script.connections == 20
 
 
 async def test_what_the_server_ends_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with standing(monkeypatch) as (script, _):
+    async with stand(monkeypatch) as (script, _):
         for writer in script.writers[:7]:
             writer.close()
         await until(lambda: script.connections == 27)
@@ -457,7 +457,7 @@ async def test_what_lies_idle_is_used_before_the_server_gives_it_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
-    async with standing(monkeypatch, count=5) as (script, _):
+    async with stand(monkeypatch, count=5) as (script, _):
         await until(lambda: script.probes == 5)  # at once: a server is less patient with new ones
         await until(lambda: script.probes >= 15)
         assert script.connections == 5
@@ -467,7 +467,7 @@ async def test_what_is_more_than_is_to_stand_is_given_up_unused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.3)
-    async with standing(monkeypatch, *[OK] * 9, count=2) as (script, client):
+    async with stand(monkeypatch, *[OK] * 9, count=2) as (script, client):
         await asyncio.gather(*(client.list("/a") for _ in range(9)))
         most = script.connections
         assert most > 2
@@ -479,7 +479,7 @@ async def test_what_is_more_than_is_to_stand_is_given_up_unused(
 async def test_a_server_that_hangs_up_on_requests_is_not_connected_to_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with standing(monkeypatch, *[HANG_UP] * 100) as (script, client):
+    async with stand(monkeypatch, *[HANG_UP] * 100) as (script, client):
         async with asyncio.timeout(5):
             with pytest.raises(ConnectionLost):
                 await client.list("/a")
@@ -489,28 +489,28 @@ async def test_a_server_that_hangs_up_on_requests_is_not_connected_to_again_and_
 async def test_a_read_is_repeated_if_a_connection_that_was_kept_was_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with standing(monkeypatch, HANG_UP, OK) as (_, client):
+    async with stand(monkeypatch, HANG_UP, OK) as (_, client):
         assert await client.list("/a") == b"{}"
 
 
 async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with standing(monkeypatch) as (script, _):
+    async with stand(monkeypatch) as (script, _):
         attempts = 0
 
-        async def fail(_: pool.Origin) -> None:
+        async def fail(_: pool.Pool) -> None:
             nonlocal attempts
             attempts += 1
             raise ConnectionRefusedError
 
-        connect = pool._connect
-        monkeypatch.setattr(pool, "_connect", fail)
+        connect = pool.Pool.connect
+        monkeypatch.setattr(pool.Pool, "connect", fail)
         for writer in script.writers:
             writer.close()
         await asyncio.sleep(0.2)
         assert attempts <= pool.MAX_OPENING + 0.2 / 0.02 + 1
-        monkeypatch.setattr(pool, "_connect", connect)
+        monkeypatch.setattr(pool.Pool, "connect", connect)
         await until(lambda: script.connections == 40)
 
 
@@ -579,8 +579,8 @@ async def test_a_probe_without_an_answer_costs_its_connection_only(
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
     monkeypatch.setattr(pool, "_STALE_SECONDS", 0.3)
-    monkeypatch.setattr(pool, "PROBE_SECONDS", 0.2)
-    async with standing(monkeypatch, count=4) as (script, client):
+    monkeypatch.setattr(standing, "PROBE_SECONDS", 0.2)
+    async with stand(monkeypatch, count=4) as (script, client):
         await until(lambda: script.probes == 4)
         script.mute = True
         await until(lambda: script.ended == 4)

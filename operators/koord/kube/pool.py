@@ -1,9 +1,9 @@
 """Open connections to one server, handed out for a request each.
 
 A TLS handshake costs more than the request that it is for, on both sides, and most when a burst
-begins and the server is busy. So as many as are wanted are kept open though nobody asks, and of
-more only a few are opened at a time: meanwhile others become free, and there are soon as many as
-the server's pace needs. What is asked over them, and whether to ask again, is for others to know.
+begins and the server is busy. So only a few are opened at a time: meanwhile others become free, and
+there are soon as many as the server's pace needs. What is asked over them, and whether to ask
+again, is for others to know; what makes some stay open though nobody asks is in ``standing``.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from koord.kube.errors import ConnectionLost
 from koord.kube.http1 import Answer, Broken, Connection
+from koord.kube.standing import Standing
 
 MAX_CONNECTIONS: Final = 128
 MAX_OPENING: Final = 16
@@ -23,8 +24,6 @@ CONNECT_SECONDS: Final = 5.0
 KEEP_ALIVE_SECONDS: Final = 60.0
 """An API server hangs up on a connection that lies idle for 90 s, or for 32 s before its first use.
 """
-PROBE_SECONDS: Final = 10.0
-"""What is sent to keep a connection open has to be answered by then."""
 _STALE_SECONDS: Final = 15.0
 """What nothing was sent over so long after its time is given up: the server is about to."""
 _SWEEP_SECONDS: Final = 1.0
@@ -56,14 +55,7 @@ class Pool:
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
-        self._standing = 0
-        """So many are kept open, whether anybody asks or not."""
-        self._make_probe: Callable[[], Awaitable[bytes]] = _make_nothing
-        self._tending: asyncio.Task[None] | None = None
-        self._being_stood = 0
-        """Connections that are being opened to stand."""
-        self._is_lasting = True
-        """Whether those that were opened last to stand have answered, and stand."""
+        self._standing = Standing(self, MAX_OPENING)
 
     def keep_open(self, count: int, make_probe: Callable[[], Awaitable[bytes]]) -> None:
         """Have so many connections open from now on, also while nobody asks.
@@ -72,8 +64,7 @@ class Pool:
         was opened, and when it would be given up as unused. What is missing is opened a few every
         second; one a second while that fails, or nothing stays open.
         """
-        self._standing, self._make_probe = min(count, MAX_CONNECTIONS), make_probe
-        self._tend_soon()
+        self._standing.keep_open(min(count, MAX_CONNECTIONS), make_probe)
         self._keep_sweeping()
 
     async def ask(self, request: bytes, permit: Callable[[], None], *, is_safe: bool) -> Answer:
@@ -105,7 +96,7 @@ class Pool:
     def retire(self) -> None:
         """Keep nothing open that nobody waits for."""
         self._is_retired = True
-        self._standing = 0
+        self._standing.count = 0
         for connection in self._idle:
             connection.abort("not needed any more")
         self._idle.clear()
@@ -117,7 +108,7 @@ class Pool:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
-        opening = {*self._opening, *({self._tending} if self._tending is not None else ())}
+        opening = {*self._opening, *({task} if (task := self._standing.task) is not None else ())}
         if opening:
             # A handshake that is cancelled before its first byte would leave its socket open.
             _, late = await asyncio.wait(opening, timeout=_OPENING_SECONDS)
@@ -129,6 +120,40 @@ class Pool:
         self._refuse(_CLOSED)
         for _ in range(_TURNS_TO_CLOSE):
             await asyncio.sleep(0)
+
+    def count(self) -> int:
+        """Return how many are open, or are being opened for who waits."""
+        return len(self._idle) + len(self._busy) + len(self._opening)
+
+    def find_overdue(self, by: float = 0.0) -> list[Connection]:
+        """Return what has been idle for too long, by so many seconds; the longest first."""
+        latest = asyncio.get_running_loop().time() - by
+        return [one for one in self._idle if one.deadline <= latest]
+
+    def take(self, connection: Connection) -> None:
+        """Lend an idle connection to nobody else."""
+        self._idle.remove(connection)
+
+    async def use(self, connection: Connection, request: bytes, deadline: float) -> None:
+        """Send a request over a connection, and keep that if it can be kept; raises Broken."""
+        await self._exchange(connection, request, let_pass, deadline)
+
+    async def connect(self) -> Connection:
+        """Open one connection; raises whatever keeps it from being used."""
+        address = urlsplit(self.origin.server)
+        is_tls = address.scheme == "https"
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection,
+                address.hostname or "",
+                address.port or (443 if is_tls else 80),
+                ssl=(self.origin.tls or True) if is_tls else None,
+                server_hostname=(self.origin.server_name or address.hostname) if is_tls else None,
+                happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
+            )
+        if not connection.is_idle:
+            raise ConnectionError("the server hung up, or spoke without being asked")
+        return connection
 
     async def _exchange(
         self, connection: Connection, request: bytes, permit: Callable[[], None], deadline: float
@@ -186,7 +211,7 @@ class Pool:
     def _open_more(self) -> None:
         """Open a connection for who waits, unless enough are being opened."""
         wanted = min(len(self._waiting), MAX_OPENING)
-        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle) - self._being_stood
+        room = MAX_CONNECTIONS - len(self._busy) - len(self._idle) - self._standing.being_opened
         for _ in range(min(wanted, room) - len(self._opening)):
             task = asyncio.get_running_loop().create_task(self._open())
             self._opening.add(task)
@@ -195,7 +220,7 @@ class Pool:
         """Open a connection for who waits longest."""
         opened: Connection | Exception
         try:
-            opened = await _connect(self.origin)
+            opened = await self.connect()
         except Exception as error:  # noqa: BLE001 - who waits has to hear of it, whatever it is
             opened = error
         # Before anybody hears of it: who asks again at once would wait for what is over.
@@ -227,93 +252,20 @@ class Pool:
         now = asyncio.get_running_loop().time()
         for connection in [one for one in self._busy if one.deadline <= now]:
             connection.abort(f"no answer for {REQUEST_SECONDS:.0f} s")
-        for connection in self._find_overdue(_STALE_SECONDS):
+        for connection in self.find_overdue(_STALE_SECONDS):
             connection.abort("nothing could be sent")
         present = len(self._idle)
         self._idle = [one for one in self._idle if one.is_idle]
         if len(self._idle) < present:
-            self._is_lasting = False
-        surplus = len(self._idle) + len(self._busy) - self._standing
-        for connection in self._find_overdue()[: max(surplus, 0)]:
+            self._standing.note_lost()
+        surplus = len(self._idle) + len(self._busy) - self._standing.count
+        for connection in self.find_overdue()[: max(surplus, 0)]:
             connection.abort("unused")
             self._idle.remove(connection)
-        self._tend_soon()
-        if self._idle or self._busy or self._standing:
+        self._standing.look()
+        if self._idle or self._busy or self._standing.count:
             self._keep_sweeping()
-
-    def _find_overdue(self, by: float = 0.0) -> list[Connection]:
-        """Return what has been idle for too long, by so many seconds; the longest first."""
-        latest = asyncio.get_running_loop().time() - by
-        return [one for one in self._idle if one.deadline <= latest]
-
-    def _tend_soon(self) -> None:
-        is_at_it = self._tending is not None and not self._tending.done()
-        has_work = self._standing and (self._count_missing() > 0 or self._find_overdue())
-        if has_work and not is_at_it:
-            self._tending = asyncio.get_running_loop().create_task(self._tend())
-
-    def _count_missing(self) -> int:
-        return self._standing - len(self._idle) - len(self._busy) - len(self._opening)
-
-    async def _tend(self) -> None:
-        """Open what is missing, and use what has long been idle; of both only a few at a time."""
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                probe = await self._make_probe()
-        except Exception:  # noqa: BLE001 - as below
-            return
-        most = MAX_OPENING if self._is_lasting else 1
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._count_missing(), most)):
-                self._being_stood += 1
-                group.create_task(self._open_and_use(probe))
-            for connection in self._find_overdue()[:MAX_OPENING]:
-                self._idle.remove(connection)
-                group.create_task(self._use(connection, probe))
-
-    async def _open_and_use(self, probe: bytes) -> None:
-        try:
-            connection = await _connect(self.origin)
-        except Exception:  # noqa: BLE001 - whoever asks for something is told what keeps it
-            self._is_lasting = False
-            return
-        finally:
-            self._being_stood -= 1
-        await self._use(connection, probe)
-
-    async def _use(self, connection: Connection, probe: bytes) -> None:
-        if not connection.is_idle:
-            return  # it ended in the turn since it was chosen
-        deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
-        try:
-            await self._exchange(connection, probe, let_pass, deadline)
-        except Broken:
-            self._is_lasting = False
-        else:
-            self._is_lasting = connection.is_idle
-
-
-async def _make_nothing() -> bytes:
-    return b""
 
 
 def let_pass() -> None:
     """Permit a request without asking anybody."""
-
-
-async def _connect(origin: Origin) -> Connection:
-    """Open one connection, and raise whatever keeps it from being used."""
-    address = urlsplit(origin.server)
-    is_tls = address.scheme == "https"
-    async with asyncio.timeout(CONNECT_SECONDS):
-        _, connection = await asyncio.get_running_loop().create_connection(
-            Connection,
-            address.hostname or "",
-            address.port or (443 if is_tls else 80),
-            ssl=(origin.tls or True) if is_tls else None,
-            server_hostname=(origin.server_name or address.hostname) if is_tls else None,
-            happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
-        )
-    if not connection.is_idle:
-        raise ConnectionError("the server hung up, or spoke without being asked")
-    return connection
