@@ -106,6 +106,24 @@ def test_a_gang_waits_since_the_condition_that_fits(present, conditions, since, 
     assert (answer.history.reported and answer.history.reported.reason) == reported
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "nodes", "standing"),
+    [
+        ("False", "BindFailed", 1, Standing.HELD_UP),
+        ("False", "InsufficientNodes", 1, Standing.PLACEABLE),
+        ("False", "BindFailed", 0, WAITING),
+    ],
+)
+def test_what_is_not_taken_from_the_operators_is_held_up_not_placeable(
+    status, code, nodes, standing
+) -> None:
+    objects = (*make_gang(2, 2), *(make_node(f"n-{at}").build() for at in range(nodes)))
+    gang = make_condition("Placed", status, code)
+    assert ask_gang(make_reading(*objects, conditions=[gang])).standing is standing
+    pod = make_condition(own.PLACED, status, code)
+    assert ask_pod(make_reading(*objects, conditions=[pod])).standing is standing
+
+
 def test_a_gang_that_runs() -> None:
     pods = [make_pod(f"w-{i}").gang(A).released("n", "p1", A, 2).running("n") for i in range(2)]
     bound = make_condition("Bound", "True", "AllBound")

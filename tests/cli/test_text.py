@@ -114,6 +114,16 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
         assert f"The operators say since 2026-03-01T11:58:00Z (2m ago): {said}" in text
 
 
+def test_what_is_held_up_says_by_what() -> None:
+    condition = make_condition(own.PLACED, "False", "BindFailed", "the API server refused (403)")
+    reading = make_reading(make_pod("w-0").build(), make_node("n").build(), conditions=[condition])
+    text = show(ask_pod(reading))
+    assert "Pod default/w-0 HeldUp since 2026-03-01T11:58:00Z" in text
+    assert "does not take what the operators write" in text
+    assert "BindFailed: the API server refused (403)" in text
+    assert "place it at once" not in text
+
+
 def test_nobody_is_blamed_for_saying_nothing_of_what_is_not_theirs() -> None:
     assert "have not said" not in show(ask_gang(make_reading(make_pod("w-0").gang(A).build())))
     assert "have not said" not in show(ask_pod(make_reading(make_pod("w-0").not_ours().build())))

@@ -31,7 +31,14 @@ from koord.core.gang.status import MemberCounts, observe
 from koord.core.messages import render, render_for_pod
 from koord.core.placement.scoring import Scoring
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import GangCount, InsufficientNodes, MissingMembers, Reached, Reason
+from koord.core.reasons import (
+    GangCount,
+    InsufficientNodes,
+    MissingMembers,
+    Reached,
+    Reason,
+    ReasonCode,
+)
 from koord.core.state import ClusterState
 
 
@@ -121,10 +128,11 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
     standing = explanation.standing
     sighting = reading.sighting or Sighting()
     is_stranger = standing is Standing.NOT_OURS and pod.recorded is None
+    history = look_back(target.kind, standing, sighting, created=pod.created)
     return Answer(
         target=target,
-        standing=standing,
-        history=look_back(target.kind, standing, sighting, created=pod.created),
+        standing=_weigh(standing, history),
+        history=history,
         reason=None if reason is None else Explained(render_for_pod(reason, pod.key), reason),
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
@@ -146,16 +154,17 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
     reason = keep_founded(explanation.reason, reading, target.namespace)
     standing = explanation.standing
     pod_group = state.book.pod_group(target.key)
+    history = look_back(
+        target.kind,
+        standing,
+        reading.sighting or Sighting(),
+        created=0.0 if pod_group is None else pod_group.created,
+        is_complete=isinstance(explanation.quorum, Reached),
+    )
     return Answer(
         target=target,
-        standing=standing,
-        history=look_back(
-            target.kind,
-            standing,
-            reading.sighting or Sighting(),
-            created=0.0 if pod_group is None else pod_group.created,
-            is_complete=isinstance(explanation.quorum, Reached),
-        ),
+        standing=_weigh(standing, history),
+        history=history,
         reason=None if reason is None else Explained(render(reason), reason),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
@@ -164,6 +173,13 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         advice=_advise(state, reason),
         add=_ADD if _has_strangers(reason) else "",
     )
+
+
+def _weigh(standing: Standing, history: History) -> Standing:
+    """Return the standing in the light of what was reported: only who writes knows of refusals."""
+    said = history.reported
+    is_held_up = said is not None and said.reason == ReasonCode.BIND_FAILED
+    return Standing.HELD_UP if is_held_up and standing is Standing.PLACEABLE else standing
 
 
 def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:

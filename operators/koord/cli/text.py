@@ -28,6 +28,7 @@ _WIDTH_OF_FILES: Final = 100_000
 _STYLES: Final = {
     Standing.WAITING: "bold yellow",
     Standing.PLACEABLE: "bold green",
+    Standing.HELD_UP: "bold red",
     Standing.BOUND: "bold green",
     Standing.ENDED: "bold",
     Standing.NOT_OURS: "bold magenta",
@@ -38,9 +39,14 @@ _SENTENCES: Final = {
         "Nothing is in its way now: the operators place it at once, "
         "unless something else comes first."
     ),
+    Standing.HELD_UP: (
+        "The API server does not take what the operators write for it; they try again and again."
+    ),
     Standing.ENDED: "It has ended or is being deleted.",
     Standing.NOTHING_WAITS: "No member of it waits for a node.",
 }
+
+_TO_COME: Final = {Standing.WAITING, Standing.PLACEABLE, Standing.HELD_UP}
 
 
 def make_console() -> Console:
@@ -106,7 +112,7 @@ def _make_statements(answer: Answer, now: float) -> Iterator[str]:
         yield _SENTENCES[answer.standing]
     if answer.place is not None:
         yield _describe_place(answer.place)
-    if answer.standing in {Standing.WAITING, Standing.PLACEABLE} and answer.is_reported_on:
+    if answer.standing in _TO_COME and answer.is_reported_on:
         yield from _compare_report(answer, now)
 
 

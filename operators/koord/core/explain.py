@@ -30,6 +30,8 @@ class Standing(StrEnum):
     WAITING = "Waiting"
     PLACEABLE = "Placeable"
     """Nothing stands against it: the operators place it with their next cycle."""
+    HELD_UP = "HeldUp"
+    """There is a place, and what the operators write is not taken; they try again."""
     BOUND = "Bound"
     ENDED = "Ended"
     NOT_OURS = "NotOurs"

@@ -9,7 +9,9 @@ from tests.operators.conftest import Cluster, Operators, open_cluster
 from tests.operators.faults.conftest import ProxiedPair
 from tests.operators.judge import count_bindings, find_faults
 from tests.support.fault_proxy import Do, FaultProxy
+from typer.testing import CliRunner
 
+from koord.cli.main import app
 from koord.sandbox import Sandbox
 
 NODES = 38
@@ -65,6 +67,11 @@ def test_a_broken_webhook_holds_up_its_own_namespace_only(
     assert WEBHOOK in stuck.group_message("big")
     assert stuck.group_reason("big", "Bound") == "BindFailed"
     assert stuck.bound() == {}
+    asked = CliRunner().invoke(
+        app, ["explain", f"pg/{stuck.namespace}/big", f"--kubeconfig={stuck.box.kubeconfig}"]
+    )
+    assert f"PodGroup {stuck.namespace}/big HeldUp" in asked.stdout
+    assert WEBHOOK in asked.stdout
 
     before = len(pair.thread.proxy.seen)
     time.sleep(3.0)
