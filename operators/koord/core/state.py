@@ -17,7 +17,7 @@ from koord.core.placement.carriers import Carriers
 from koord.core.placement.network import Network
 from koord.core.placement.ports import HostPorts
 from koord.core.placement.quota_gate import QuotaGate
-from koord.core.placement.quota_keeper import QuotaKeeper
+from koord.core.placement.quota_keeper import QuotaKeeper, claim_of
 from koord.core.placement.residents import NOWHERE, Residents
 from koord.core.placement.snapshot import Snapshot
 from koord.core.placement.surroundings import Neighbourhood
@@ -116,7 +116,7 @@ class ClusterState:
         with quotas.stopwatch("settle"):
             moved = quotas.settle()
         for one in self.pods.values() if moved else ():
-            if (one.quota, one.namespace) in moved:
+            if claim_of(one) in moved:
                 if one.gang is None:
                     changes.singles.add(one.uid)
                 else:

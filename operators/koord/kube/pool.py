@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from koord.kube.errors import ConnectionLost
 from koord.kube.http1 import Answer, Broken, Connection
-from koord.kube.standing import Standing
+from koord.kube.standing import StandingConnections
 
 MAX_CONNECTIONS: Final = 128
 MAX_OPENING: Final = 16
@@ -55,7 +55,7 @@ class Pool:
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
-        self._standing = Standing(self, MAX_OPENING)
+        self._standing = StandingConnections(self, MAX_OPENING)
 
     def keep_open(self, count: int, make_probe: Callable[[], Awaitable[bytes]]) -> None:
         """Have so many connections open from now on, also while nobody asks.

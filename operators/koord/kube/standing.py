@@ -33,7 +33,7 @@ class Lender(Protocol):
         """Lend an idle connection to nobody else."""
 
 
-class Standing:
+class StandingConnections:
     """Has so many connections of a lender open; none until :meth:`keep_open` was called."""
 
     def __init__(self, lender: Lender, most_at_once: int) -> None:

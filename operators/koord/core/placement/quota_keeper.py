@@ -113,7 +113,7 @@ class QuotaKeeper:
 
     def quota_of(self, pod: Pod) -> QuotaName:
         """Return the quota that a pod counts for; the default quota if it is under none."""
-        claim = (pod.quota, pod.namespace)
+        claim = claim_of(pod)
         name = self._names.get(claim)
         if name is None:
             name = self._names[claim] = self._resolve(claim)
@@ -147,9 +147,10 @@ class QuotaKeeper:
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
         moved = frozenset(claim for claim in before if before[claim] != self._names[claim])
-        for uid, (pod, _) in list(self._seen.items()) if moved else ():
-            if (pod.quota, pod.namespace) in moved:
-                del self._seen[uid]  # or it would not be counted anew
+        if moved:  # or their pods would not be counted anew
+            self._seen = {
+                uid: seen for uid, seen in self._seen.items() if claim_of(seen[0]) not in moved
+            }
         return moved
 
     def forget_usage(self) -> None:
@@ -314,6 +315,11 @@ class QuotaKeeper:
             if not any(is_selected(node.labels, selector) for selector in apart)
         )
         return add_up((self._open, *held))
+
+
+def claim_of(pod: Pod) -> Claim:
+    """Return what decides on the quota of a pod."""
+    return pod.quota, pod.namespace
 
 
 def _are_same(limited: _Limited, before: _Limited) -> bool:
