@@ -32,29 +32,30 @@ def main() -> None:
     state = make_cluster(options.nodes)
     print(f"{options.nodes} nodes, {options.runs} runs; milliseconds")
     print(f"{'':38}{'median':>8}{'min':>8}{'max':>8}  outcome")
-    for name, unit in questions(options.nodes):
-        times, outcome = measure(partial(ask, state, unit), options.runs)
+    for name, units in questions(options.nodes):
+        times, outcome = measure(partial(ask, state, units), options.runs)
         verdict = "placed" if outcome.placements else "refused"
         low, high = min(times), max(times)
         print(f"{name:38}{statistics.median(times):8.2f}{low:8.2f}{high:8.2f}  {verdict}")
 
 
-def questions(nodes: int) -> list[tuple[str, Unit]]:
+def questions(nodes: int) -> list[tuple[str, list[Unit]]]:
     """Return what is asked, largest first."""
     return [
-        ("512 pods x 8 GPU", make_gang(512, gpus=8)),
-        ("512 pods x 1 GPU", make_gang(512, gpus=1)),
-        ("512 pods of CPU only", make_gang(512, gpus=0)),
-        ("a gang of 10", make_gang(10, gpus=8)),
-        ("one pod", make_gang(1, gpus=1)),
-        ("512 pods x 16 GPU (no node has them)", make_gang(512, gpus=16)),
-        ("all nodes and one more", make_gang(nodes + 1, gpus=8)),
+        ("512 pods x 8 GPU", [make_gang(512, gpus=8)]),
+        ("512 pods x 1 GPU", [make_gang(512, gpus=1)]),
+        ("512 pods of CPU only", [make_gang(512, gpus=0)]),
+        ("a gang of 10", [make_gang(10, gpus=8)]),
+        ("one pod", [make_gang(1, gpus=1)]),
+        ("256 pods, one after the other", make_singles(256)),
+        ("512 pods x 16 GPU (no node has them)", [make_gang(512, gpus=16)]),
+        ("all nodes and one more", [make_gang(nodes + 1, gpus=8)]),
     ]
 
 
-def ask(state: ClusterState, unit: Unit) -> Plan:
-    """Plan one unit on a fresh snapshot."""
-    return plan(state.snapshot(), [unit], Scoring())
+def ask(state: ClusterState, units: list[Unit]) -> Plan:
+    """Plan on a fresh snapshot."""
+    return plan(state.snapshot(), units, Scoring())
 
 
 def measure(call: Callable[[], Plan], runs: int) -> tuple[list[float], Plan]:
@@ -78,6 +79,12 @@ def make_cluster(nodes: int) -> ClusterState:
         if at % 3 == 0:
             state.upsert_pod(make_pod(f"other-{at}", gpus=1 + at % 4, node=name))
     return state
+
+
+def make_singles(count: int) -> list[Unit]:
+    """Make equal pods that belong to nobody."""
+    pods = (make_pod(f"single-{at}", gpus=1) for at in range(count))
+    return [Unit(pod.uid, (Demand("", (pod,), 1),)) for pod in pods]
 
 
 def make_gang(count: int, gpus: int) -> Unit:

@@ -20,7 +20,7 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.placement.fill import fill
+from koord.core.placement.fill import Filler
 from koord.core.placement.scoring import Scoring
 from koord.core.pods import Handling, Pod, PodPhase, PodShape
 from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
@@ -271,7 +271,7 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     now = list(pods)
     for step in range(count):
         subject, shape = both[step % 2], shapes[step % 2]
-        for share in fill(snapshot, shape, 1, Scoring()):
+        for share in Filler(snapshot, Scoring()).fill(shape, 1):
             node = int(state.table.node_at(share.row).name[1:])
             labels_of = dict(subject.profile.labels)
             now.append(Resident(node, "one", labels_of, subject.shape.constraints))  # type: ignore[arg-type]
@@ -297,10 +297,10 @@ def test_filling_at_once_is_filling_one_by_one(
     subject = make_subject(*drawn)
     state = make_state(nodes, pods)
     at_once, one_by_one = state.snapshot(), state.snapshot()
-    shares = fill(at_once, at_once.shape_of(subject), count, Scoring())
+    shares = Filler(at_once, Scoring()).fill(at_once.shape_of(subject), count)
     singles: dict[int, int] = {}
     for _ in range(count):
-        for share in fill(one_by_one, one_by_one.shape_of(subject), 1, Scoring()):
+        for share in Filler(one_by_one, Scoring()).fill(one_by_one.shape_of(subject), 1):
             singles[share.row] = singles.get(share.row, 0) + 1
     assert sum(share.count for share in shares) == sum(singles.values())
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod
 
-from koord.core.placement.fill import fill, score_terms
+from koord.core.placement.fill import Filler, score_terms
 from koord.core.placement.scoring import Scoring, score_of
 from koord.core.placement.snapshot import Snapshot
 from koord.core.pods import PodShape
@@ -68,7 +68,7 @@ def test_fill_equals_placing_pod_by_pod(
     expected_on = state.snapshot()
     expected = place_one_by_one(expected_on, shape, count)
     snapshot = state.snapshot()
-    shares = fill(snapshot, shape, count, SCORING)
+    shares = Filler(snapshot, SCORING).fill(shape, count)
     assert sum(share.count for share in shares) == sum(expected.values())
     assert (snapshot.used <= snapshot.table.allocatable).all()
     assert {share.row: share.count for share in shares} == expected
@@ -77,15 +77,15 @@ def test_fill_equals_placing_pod_by_pod(
 def test_gpus_are_packed_and_cpus_spread() -> None:
     state = make_state([(16, 8, 0), (16, 8, 0)])
     gpu_shape = make_pod("g").gpu(2).build().shape
-    assert [share.count for share in fill(state.snapshot(), gpu_shape, 3, SCORING)] == [3]
+    assert [share.count for share in Filler(state.snapshot(), SCORING).fill(gpu_shape, 3)] == [3]
     cpu_shape = make_pod("c").requests(cpu=1000).build().shape
-    assert sorted(s.count for s in fill(state.snapshot(), cpu_shape, 4, SCORING)) == [2, 2]
+    assert sorted(s.count for s in Filler(state.snapshot(), SCORING).fill(cpu_shape, 4)) == [2, 2]
 
 
 def test_pods_without_requests_are_spread_by_count() -> None:
     state = make_state([(4, 0, 0), (4, 0, 0), (4, 0, 0)])
     shape = make_pod("empty").build().shape
-    assert sorted(s.count for s in fill(state.snapshot(), shape, 6, SCORING)) == [2, 2, 2]
+    assert sorted(s.count for s in Filler(state.snapshot(), SCORING).fill(shape, 6)) == [2, 2, 2]
 
 
 def test_rollback_restores_every_amount() -> None:
@@ -93,9 +93,42 @@ def test_rollback_restores_every_amount() -> None:
     snapshot = state.snapshot()
     before = snapshot.used.copy()
     mark = snapshot.checkpoint()
-    fill(snapshot, make_pod("g").gpu(1).host_port(80).build().shape, 3, SCORING)
-    fill(snapshot, make_pod("c").requests(cpu=100).build().shape, 9, SCORING)
+    Filler(snapshot, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
+    Filler(snapshot, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
     assert (snapshot.used != before[: len(snapshot.used)]).any()
     snapshot.rollback(mark)
     assert (snapshot.used[: len(before)] == before).all()
     assert GPU in snapshot.table.columns
+
+
+@given(nodes_drawn, st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans())))
+def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
+    drawn: list[tuple[int, int, int]], steps: list[tuple[int, int, bool]]
+) -> None:
+    """Shapes in any order, some of them taken back again."""
+    state = make_state(drawn)
+    shapes = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build().shape for at in range(3)]
+    snapshot, anew = state.snapshot(), state.snapshot()
+    filler = Filler(snapshot, SCORING)
+    for which, count, is_taken_back in steps:
+        mark, mark_anew = snapshot.checkpoint(), anew.checkpoint()
+        found = filler.fill(shapes[which], count)
+        expected = Filler(anew, SCORING).fill(shapes[which], count)
+        assert sorted((one.row, one.count) for one in found) == sorted(
+            (one.row, one.count) for one in expected
+        )
+        if is_taken_back:
+            snapshot.rollback(mark)
+            anew.rollback(mark_anew)
+
+
+def test_without_nodes_there_is_no_place() -> None:
+    shape = make_pod("p").requests(cpu=500).build().shape
+    assert Filler(ClusterState().snapshot(), SCORING).fill(shape, 1) == []
+
+
+def test_resources_may_count_for_nothing() -> None:
+    state = make_state([(4, 0, 0), (4, 0, 0)])
+    shape = make_pod("p").requests(cpu=500).build().shape
+    shares = Filler(state.snapshot(), Scoring({})).fill(shape, 3)
+    assert sorted(share.count for share in shares) == [1, 2]

@@ -21,7 +21,7 @@ from koord.core.gang.book import order_of
 from koord.core.gang.model import GangKey
 from koord.core.gang.quorum import count_to_replace
 from koord.core.placement.arrays import Mask
-from koord.core.placement.fill import fill
+from koord.core.placement.fill import Filler
 from koord.core.placement.home import find_home
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
@@ -343,10 +343,11 @@ class _Session:
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
             return
+        filler = Filler(self.snapshot, self.scoring)
         for slot in left:
             home = homes[slot.sub_group]
             self.snapshot.confined = {} if home is None else {slot.shape: home}
-            shares = fill(self.snapshot, slot.shape, 1, self.scoring)
+            shares = filler.fill(slot.shape, 1)
             if shares:
                 slot.row = shares[0].row
                 slot.node = self.snapshot.table.node_at(slot.row).name

@@ -22,6 +22,8 @@ from koord.core.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
 """Enough for the rank of a node, and for the pods on one."""
+_FULL: Final = int(np.iinfo(np.int64).max)
+"""The key of a row without room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +34,93 @@ class Share:
     count: int
 
 
-def fill(snapshot: Snapshot, shape: PodShape, count: int, scoring: Scoring) -> list[Share]:
-    """Place up to ``count`` pods of a shape and return where; fewer when there is no room.
+@dataclass(slots=True)
+class _Ranking:
+    """How good each row is for one more pod of a shape: the less ``keys`` says, the better.
 
-    Ties go to the node with fewer pods, then to the smaller name.
+    ``bonus`` is what is added to the score of resources. It holds for one ``version`` of the
+    snapshot.
     """
-    terms = score_terms(snapshot, shape, scoring)
-    if snapshot.is_reactive(shape):
-        return _fill_one_by_one(snapshot, shape, count, terms)
-    room = snapshot.room(shape)
-    rows = np.flatnonzero(room)
-    if rows.size == 0 or count <= 0:
-        return []
-    liked = prefer(snapshot, shape, rows)
-    ranked = _best_of(snapshot, rows, _first_scores(snapshot, rows, terms, liked), count)
-    bonus = [0] * ranked.size if liked is None else liked[ranked].tolist()
-    chosen = rows[ranked]
-    shares = _spread(snapshot, terms, count, _Ranked(chosen.tolist(), room[chosen].tolist(), bonus))
-    snapshot.place_each(shape, {share.row: share.count for share in shares})
-    return shares
+
+    shape: PodShape
+    terms: list[Term]
+    room: Ints
+    keys: Ints
+    bonus: Ints | None
+    version: int
+
+    def choose(self, count: int) -> Ints:
+        """Return the rows that ``count`` pods may go to, in any order."""
+        if not 0 < count < self.keys.size:
+            return np.flatnonzero(self.room) if count > 0 else np.array([], dtype=np.int64)
+        if count == 1:
+            chosen = np.array([self.keys.argmin()])
+        else:
+            chosen = np.argpartition(self.keys, count - 1)[:count]
+        return chosen[self.room[chosen] > 0]
+
+
+class Filler:
+    """Puts pods of one shape after another on a snapshot.
+
+    Ties go to the node with fewer pods, then to the smaller name. Jobs and single pods of one shape
+    come in numbers: how good the nodes are for it is kept for as long as nothing else is placed.
+    """
+
+    def __init__(self, snapshot: Snapshot, scoring: Scoring) -> None:
+        self._snapshot = snapshot
+        self._scoring = scoring
+        self._known: _Ranking | None = None
+
+    def fill(self, shape: PodShape, count: int) -> list[Share]:
+        """Place up to ``count`` pods of a shape and return where; fewer when there is no room."""
+        snapshot = self._snapshot
+        if snapshot.is_reactive(shape):
+            return _fill_one_by_one(snapshot, shape, count, self._terms_of(shape))
+        ranking = self._rank(shape)
+        chosen = ranking.choose(count)
+        if chosen.size == 0:
+            return []
+        given, keys = _spread(snapshot, ranking, chosen, count)
+        shares = [Share(row, n) for row, n in zip(chosen.tolist(), given, strict=True) if n]
+        snapshot.place_each(shape, {share.row: share.count for share in shares})
+        ranking.room[chosen] -= given
+        ranking.keys[chosen] = keys
+        ranking.version = snapshot.version
+        self._known = ranking
+        return shares
+
+    def _rank(self, shape: PodShape) -> _Ranking:
+        known, snapshot = self._known, self._snapshot
+        is_same = known is not None and known.shape is shape and known.version == snapshot.version
+        if known is not None and is_same and _is_plain(snapshot, known):
+            return known
+        terms = self._terms_of(shape)
+        room = snapshot.room(shape)
+        rows = np.flatnonzero(room)
+        keys = np.full(room.size, _FULL)
+        bonus = None
+        if rows.size:
+            liked = prefer(snapshot, shape, rows)
+            keys[rows] = _keys_of(snapshot, rows, _first_scores(snapshot, rows, terms, liked))
+            if liked is not None:
+                bonus = np.zeros_like(room)
+                bonus[rows] = liked
+        return _Ranking(shape, terms, room, keys, bonus, snapshot.version)
+
+    def _terms_of(self, shape: PodShape) -> list[Term]:
+        return score_terms(self._snapshot, shape, self._scoring)
+
+
+def _is_plain(snapshot: Snapshot, ranking: _Ranking) -> bool:
+    """Whether a pod that is placed changes nothing for the next one but on its own node.
+
+    What is liked is scaled by what other nodes have, ports and the company of others are more than
+    amounts, and confinement has no version.
+    """
+    shape = ranking.shape
+    is_alone = shape.is_alone and not shape.host_ports
+    return is_alone and ranking.bonus is None and not snapshot.confined
 
 
 def score_terms(snapshot: Snapshot, shape: PodShape, scoring: Scoring) -> list[Term]:
@@ -85,7 +155,7 @@ def _fill_one_by_one(
             break
         liked = prefer(snapshot, shape, rows)
         total = scores[rows] if liked is None else scores[rows] + liked
-        row = int(rows[_best_of(snapshot, rows, total, 1)[0]])
+        row = int(rows[_keys_of(snapshot, rows, total).argmin()])
         snapshot.place(shape, row)
         given[row] += 1
         capacity[row] -= 1
@@ -93,13 +163,16 @@ def _fill_one_by_one(
     return [Share(row, pods) for row, pods in given.items()]
 
 
-def _best_of(snapshot: Snapshot, rows: Ints, scores: Ints, count: int) -> Ints:
-    """Return the positions in ``rows`` of the best ones, at most ``count``, best first."""
+def _keys_of(snapshot: Snapshot, rows: Ints, scores: Ints) -> Ints:
+    """Return what the order of rows is told by; see :func:`_key_of`."""
     pods = snapshot.used[snapshot.table.column(PODS), rows]
-    keys = ((-scores << _BITS) + pods << _BITS) + snapshot.table.name_rank[rows]
-    if count == 1:
-        return np.array([keys.argmin()])
-    return np.argsort(keys)[:count]
+    keys: Ints = ((-scores << _BITS) + pods << _BITS) + snapshot.table.name_rank[rows]
+    return keys
+
+
+def _key_of(score: int, pods: int, name_rank: int) -> int:
+    """Return the key of one row: the least has the best score, then fewest pods, then its name."""
+    return ((-score << _BITS) + pods << _BITS) + name_rank
 
 
 def _first_scores(snapshot: Snapshot, rows: Ints, terms: list[Term], liked: Ints | None) -> Ints:
@@ -117,37 +190,39 @@ def _first_scores(snapshot: Snapshot, rows: Ints, terms: list[Term], liked: Ints
     return scores if liked is None else scores + liked
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """Rows in order, how many pods each may take, and what is added to its score."""
+def _spread(
+    snapshot: Snapshot, ranking: _Ranking, chosen: Ints, count: int
+) -> tuple[list[int], list[int]]:
+    """Hand out pods one at a time to the row that is best at that moment.
 
-    rows: list[int]
-    limits: list[int]
-    bonus: list[int]
-
-
-def _spread(snapshot: Snapshot, terms: list[Term], count: int, ranked: _Ranked) -> list[Share]:
-    """Hand out pods one at a time to the row that is best at that moment."""
-    rows, limits, bonus = ranked.rows, ranked.limits, ranked.bonus
+    Returns for each of the chosen rows how many it is given, and its key after that.
+    """
+    terms, table = ranking.terms, snapshot.table
     columns = [term.column for term in terms]
-    used = snapshot.used[np.ix_(columns, rows)].T.tolist()
-    sizes = snapshot.table.allocatable[np.ix_(columns, rows)].T.tolist()
-    pods = snapshot.used[snapshot.table.column(PODS), rows].tolist()
-    given = [0] * len(rows)
-    names = snapshot.table.name_rank[rows].tolist()
-    heap = [
-        (-score_of(terms, used[at], sizes[at], 1) - bonus[at], pods[at], names[at], at)
-        for at in range(len(rows))
-    ]
+    used = _look_up(snapshot.used, columns, chosen)
+    sizes = _look_up(table.allocatable, columns, chosen)
+    pods = snapshot.used[table.column(PODS), chosen].tolist()
+    names = table.name_rank[chosen].tolist()
+    limits = ranking.room[chosen].tolist()
+    bonus = [0] * len(limits) if ranking.bonus is None else ranking.bonus[chosen].tolist()
+    keys = ranking.keys[chosen].tolist()
+    given = [0] * len(limits)
+    heap = [(key, at) for at, key in enumerate(keys)]
     heapq.heapify(heap)
-    left = min(count, sum(limits))
-    while left:
-        _, _, name, at = heap[0]
+    for _ in range(min(count, sum(limits))):
+        _, at = heap[0]
         given[at] += 1
-        left -= 1
         if given[at] == limits[at]:
+            keys[at] = _FULL
             heapq.heappop(heap)
             continue
         score = score_of(terms, used[at], sizes[at], given[at] + 1) + bonus[at]
-        heapq.heapreplace(heap, (-score, pods[at] + given[at], name, at))
-    return [Share(row, n) for row, n in zip(rows, given, strict=True) if n]
+        keys[at] = _key_of(score, pods[at] + given[at], names[at])
+        heapq.heapreplace(heap, (keys[at], at))
+    return given, keys
+
+
+def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:
+    """Return per row the amounts in these columns, as numbers that Python is quick with."""
+    found: list[list[int]] = amounts[columns][:, rows].T.tolist()
+    return found

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from koord.core.placement.fill import Share, fill
+from koord.core.placement.fill import Filler, Share
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.snapshot import Snapshot
 from koord.core.pods import PodShape
@@ -31,7 +31,7 @@ def fill_domain(snapshot: Snapshot, tree: TopologyTree, shape: PodShape, ask: As
         mask = np.zeros(len(snapshot.table.nodes), dtype=np.bool_)
         mask[rows] = True
         snapshot.confined = {shape: mask}
-        shares = fill(snapshot, shape, ask.most, Scoring())
+        shares = Filler(snapshot, Scoring()).fill(shape, ask.most)
         snapshot.confined = {}
         placed = sum(share.count for share in shares)
         if placed >= least and _keeps_multiples(tree, ask.goal, fixed, shares):

@@ -16,7 +16,7 @@ from hashlib import blake2s
 
 from koord.core.gather import TopologyWish
 from koord.core.placement.domains import Domains, GatheredPods
-from koord.core.placement.fill import fill
+from koord.core.placement.fill import Filler
 from koord.core.placement.gathering import find_gatherings
 from koord.core.placement.quota_gate import Admitted
 from koord.core.placement.scoring import Scoring
@@ -70,7 +70,7 @@ class _Attempt:
 
     def __init__(self, snapshot: Snapshot, scoring: Scoring) -> None:
         self._snapshot = snapshot
-        self._scoring = scoring
+        self._filler = Filler(snapshot, scoring)
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
         self._domains = Domains(snapshot, self._keep_promise)
         self._gathered = GatheredPods([])
@@ -251,7 +251,7 @@ class _Attempt:
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
         """Place pods of one shape, and leave in ``pods`` those that found no room."""
-        shares = fill(self._snapshot, shape, len(pods), self._scoring)
+        shares = self._filler.fill(shape, len(pods))
         table = self._snapshot.table
         names = sorted(
             (int(table.name_rank[share.row]), table.node_at(share.row).name, share.count)
