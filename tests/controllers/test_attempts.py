@@ -44,5 +44,5 @@ def test_gangs_without_an_object_or_that_are_gone_are_not_kept() -> None:
     attempts.fail(make_unit(G, A), 5.0)
     assert attempts.of(A) == Attempts()
     attempts._gangs.remove_pod_group(G)
-    attempts.drop_gone()
+    attempts.drop_gone({G})
     assert attempts.of(G) == Attempts()

@@ -1,18 +1,86 @@
 """When something that keeps changing is looked at."""
 
-from koord.controllers.debounce import Due, Pause
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.controllers.debounce import Agenda, Pause
 
 PAUSE = Pause(quiet=1.0, longest=3.0)
+OTHER = Pause(quiet=0.5, longest=2.0)
 
 
-def test_quiet_things_are_looked_at_after_the_pause() -> None:
-    assert Due(10.0, PAUSE).at == 11.0
+def test_quiet_things_are_looked_at_once_after_the_pause() -> None:
+    agenda = Agenda[str]()
+    agenda.put_off("a", 10.0, PAUSE)
+    assert agenda.first() == 11.0
+    assert agenda.take(10.9) == []
+    assert agenda.take(11.0) == ["a"]
+    assert agenda.first() is None
 
 
 def test_every_change_puts_it_off_but_never_beyond_the_longest_wait() -> None:
-    due = Due(10.0, PAUSE)
+    agenda = Agenda[str]()
     moments = []
-    for now in (10.5, 11.0, 12.5, 12.9):
-        due.put_off(now)
-        moments.append(due.at)
-    assert moments == [11.5, 12.0, 13.0, 13.0]
+    for now in (10.0, 10.5, 11.0, 12.5, 12.9):
+        agenda.put_off("a", now, PAUSE)
+        moments.append(agenda.first())
+    assert moments == [11.0, 11.5, 12.0, 13.0, 13.0]
+
+
+def test_a_change_with_another_pause_is_a_first_one() -> None:
+    agenda = Agenda[str]()
+    agenda.put_off("a", 10.0, PAUSE)
+    agenda.put_off("a", 10.1, OTHER)
+    assert agenda.first() == 10.6
+
+
+def test_what_is_to_be_said_later_is_said_sooner_if_it_changes() -> None:
+    agenda = Agenda[str]()
+    agenda.look_at("a", 70.0)
+    agenda.look_at("a", 80.0)
+    assert agenda.first() == 70.0
+    agenda.put_off("a", 10.0, PAUSE)
+    assert agenda.first() == 11.0
+
+
+def test_what_is_dropped_is_not_looked_at() -> None:
+    agenda = Agenda[str]()
+    agenda.look_at("a", 1.0)
+    agenda.look_at("b", 2.0)
+    agenda.drop("a")
+    agenda.drop("never seen")
+    assert (agenda.first(), len(agenda)) == (2.0, 1)
+    assert agenda.take(3.0) == ["b"]
+
+
+KEYS = st.sampled_from("abc")
+STEPS = st.one_of(
+    st.tuples(st.just("put_off"), KEYS, st.sampled_from([PAUSE, OTHER])),
+    st.tuples(st.just("look_at"), KEYS, st.integers(0, 9)),
+    st.tuples(st.just("drop"), KEYS, st.none()),
+    st.tuples(st.just("take"), st.none(), st.none()),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 1.0]), STEPS), max_size=40))
+def test_it_says_what_going_over_all_would_say(steps: list) -> None:
+    agenda, dues, now = Agenda[str](), {}, 0.0
+    for passed, (what, key, how) in steps:
+        now += passed
+        if what == "put_off":
+            agenda.put_off(key, now, how)
+            first = dues[key][1] if key in dues and dues[key][0] is how else now
+            dues[key] = (how, first, min(now + how.quiet, first + how.longest))
+        elif what == "look_at":
+            agenda.look_at(key, now + how)
+            if key not in dues or dues[key][2] > now + how:
+                dues[key] = (None, now, now + how)
+        elif what == "drop":
+            agenda.drop(key)
+            dues.pop(key, None)
+        else:
+            over = {one for one, due in dues.items() if due[2] <= now}
+            assert set(agenda.take(now)) == over
+            dues = {one: due for one, due in dues.items() if one not in over}
+        assert agenda.first() == min((due[2] for due in dues.values()), default=None)
+        assert len(agenda) == len(dues)

@@ -107,7 +107,8 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
 ) -> None:
     """Shapes in any order, some of them taken back again."""
     state = make_state(drawn)
-    shapes = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build().shape for at in range(3)]
+    pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
+    shapes = [pod.shape for pod in pods]
     snapshot, anew = state.snapshot(), state.snapshot()
     filler = Filler(snapshot, SCORING)
     for which, count, is_taken_back in steps:

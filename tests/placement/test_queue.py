@@ -15,7 +15,7 @@ from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.placement.planner import plan
 from koord.core.placement.scoring import Scoring
 from koord.core.placement.volumes import Claim, Volume
-from koord.core.plan import Refusal
+from koord.core.plan import Demand, Refusal, Unit
 from koord.core.pods import Pod
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, News, Queue
 from koord.core.reasons import (
@@ -150,6 +150,23 @@ def test_nothing_more_is_made_of_a_group_that_is_being_committed() -> None:
     assert cluster.take() == []
     cluster.queue.end(unit)
     assert cluster.take() == ["g-2"]
+
+
+def test_a_gang_that_joined_a_group_is_committed_until_both_units_are() -> None:
+    cluster = Cluster(nodes=4)
+    pods = {name: (gang_pod(f"{name}-0"),) for name in ("g", "h")}
+    alone = Unit("default/g", (Demand("default/g", pods["g"], 1),), "default/g")
+    both = Unit(
+        "default/g,default/h",
+        tuple(Demand(f"default/{name}", members, 1) for name, members in pods.items()),
+        "default/g,default/h",
+    )
+    cluster.queue.begin(alone)
+    cluster.queue.begin(both)
+    cluster.queue.end(alone)
+    assert cluster.queue.is_committing("default/g")
+    cluster.queue.end(both)
+    assert not cluster.queue.is_committing("default/g")
 
 
 def test_failed_writes_back_off_and_are_forgiven() -> None:

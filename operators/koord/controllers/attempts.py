@@ -3,6 +3,7 @@
 The count goes on over restarts, because what was told before is where it begins.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koord.core.gang.book import GangBook
@@ -43,10 +44,11 @@ class AttemptBook:
         for gang in self._gangs_of(unit):
             self._attempts[gang] = Attempts()
 
-    def drop_gone(self) -> None:
-        """Forget gangs that do not exist any more."""
-        for gang in [gang for gang in self._attempts if gang not in self._gangs]:
-            del self._attempts[gang]
+    def drop_gone(self, changed: Iterable[GangKey]) -> None:
+        """Forget those of the gangs that changed which do not exist any more."""
+        for gang in changed:
+            if gang not in self._gangs:
+                self._attempts.pop(gang, None)
 
     def _gangs_of(self, unit: Unit) -> list[GangKey]:
         gangs = (demand.gang for demand in unit.demands)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from koord.controllers.debounce import Due, Pause, rest
+from koord.controllers.debounce import Agenda, Pause, rest
 from koord.core.gather import NODE_LAYER, ROOT_LAYER
 from koord.core.messages import render_topology
 from koord.core.state import ClusterState
@@ -52,7 +52,7 @@ class TopologyController:
     sink: TopologySink
     clock: Callable[[], float]
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _due: dict[str, Due] = field(default_factory=dict)
+    _due: Agenda[str] = field(default_factory=Agenda)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -64,26 +64,25 @@ class TopologyController:
         while True:
             self.look()
             self.flush()
-            await rest(self._woken, self._due.values(), self.clock())
+            await rest(self._woken, self._due.first(), self.clock())
 
     def look(self) -> None:
         """Find out what has changed since it was looked at."""
         now = self.clock()
         for name in self._seen.keys() - set(self.state.topologies):
             del self._seen[name]
-            self._due.pop(name, None)
+            self._due.drop(name)
         for name in self.state.topologies:
             seen = self._see(name)
             if seen is None or self._seen.get(name) == seen:
                 continue
             self._seen[name] = seen
-            self._due.setdefault(name, Due(now, _PAUSE)).put_off(now)
+            self._due.put_off(name, now, _PAUSE)
 
     def flush(self) -> None:
         """Write the status of those whose time has come."""
         now = self.clock()
-        for name in [name for name, due in self._due.items() if due.at <= now]:
-            del self._due[name]
+        for name in self._due.take(now):
             topology = self.state.topologies.topology(name)
             if topology is not None:
                 status = observe_topology(self.state.topologies, name)

@@ -130,7 +130,7 @@ class PlacementController:
                 changes = feed.drain()
                 self._absorb(changes)
                 self._drop_stale_failures()
-                self.attempts.drop_gone()
+                self.attempts.drop_gone(changes.gangs)
                 self.reporter.note(changes.gangs, changes.singles)
                 # … Gangs that are not to live on without those they lost go whole.
                 self.restarts.note(changes.gangs)

@@ -15,7 +15,7 @@ from koord.api.keys import own
 from koord.api.parse import Problem, cut
 from koord.api.podgroup import PodGroup as PodGroupResource
 from koord.controllers.accepted import INVALID, Judge, Verdict
-from koord.controllers.debounce import Due, Pause
+from koord.controllers.debounce import Agenda, Pause
 from koord.controllers.kopfevents import register_events
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
@@ -43,7 +43,6 @@ QUIET_SECONDS = 0.8
 LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
-_NO_PAUSE = Pause(0.0, 0.0)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
 """Nobody waits in a new group without pods; mostly they are about to come."""
 SAY_AGAIN_AFTER_SECONDS = 10.0
@@ -92,7 +91,7 @@ class PodGroupController:
     sink: StatusSink
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    _due: dict[GangKey, Due] = field(default_factory=dict)
+    _due: Agenda[GangKey] = field(default_factory=Agenda)
     _timeouts: dict[GangKey, float] = field(default_factory=dict)
     """Gang -> when its wait time runs out, in seconds since the epoch."""
     _said: dict[GangKey, _Said] = field(default_factory=dict)
@@ -155,10 +154,7 @@ class PodGroupController:
         now = self.clock()
         for gang in gangs:
             pause = _PAUSE_WHILE_EMPTY if self._is_new(gang) else _PAUSE
-            due = self._due.get(gang)
-            if due is None or due.pause is not pause:
-                due = self._due[gang] = Due(now, pause)
-            due.put_off(now)
+            self._due.put_off(gang, now, pause)
 
     def _is_new(self, gang: GangKey) -> bool:
         """Whether no pod has joined and nothing was said: so nothing stands that is not so."""
@@ -172,12 +168,11 @@ class PodGroupController:
         for gang in over:
             del self._timeouts[gang]
         self._touch(over)
-        for gang in [gang for gang, due in self._due.items() if due.at <= now]:
-            del self._due[gang]
+        for gang in self._due.take(now):
             if self._is_in_flight(gang):
-                self._due[gang] = Due(now, _PAUSE)
-                continue
-            self._observe(gang)
+                self._due.put_off(gang, now, _PAUSE)
+            else:
+                self._observe(gang)
 
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound: the next moment will know better."""
@@ -208,7 +203,7 @@ class PodGroupController:
         if said is not None and new.differs_in_wording_only(said):
             again = said.at + SAY_AGAIN_AFTER_SECONDS
             if again > new.at:
-                self._due[gang] = Due(again, _NO_PAUSE)
+                self._due.look_at(gang, again)
                 return
         self._said[gang] = new
         self.sink.write_status(pod_group, new.fields, conditions)
@@ -298,11 +293,12 @@ class PodGroupController:
         return {"placement": placement}
 
     async def _rest(self) -> None:
-        if not self._due:
+        due = self._due.first()
+        if due is not None:
+            until: float | None = due - self.clock()
+        else:
             first = min(self._timeouts.values(), default=None)
             until = None if first is None else first - self.wall_clock()
-        else:
-            until = min(due.at for due in self._due.values()) - self.clock()
         try:
             async with asyncio.timeout(None if until is None else max(until, 0.02)):
                 await self._woken.wait()

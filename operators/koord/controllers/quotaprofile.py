@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from koord.controllers.debounce import Due, Pause, rest
+from koord.controllers.debounce import Agenda, Pause, rest
 from koord.core.profiletexts import write_overlap, write_verdict
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
@@ -30,7 +30,6 @@ from koord.kube.translate.keptprofile import encode_kept_profile
 READY: Final = "Ready"
 NODE_OVERLAP: Final = "NodeOverlap"
 _PAUSE: Final = Pause(0.5, 1.5)
-_NOW: Final = Pause(0.0, 0.0)
 
 
 class ProfileSink(Protocol):
@@ -71,7 +70,7 @@ class ProfileController:
     is_synced: Callable[[], bool]
     clock: Callable[[], float]
     _seen: dict[ProfileKey, _Seen] = field(default_factory=dict)
-    _due: dict[ProfileKey, Due] = field(default_factory=dict)
+    _due: Agenda[ProfileKey] = field(default_factory=Agenda)
     _failures: dict[ProfileKey, int] = field(default_factory=dict)
     _backoff: Backoff = field(default_factory=lambda: Backoff(base=0.5))
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,27 +87,26 @@ class ProfileController:
                 continue
             self.look()
             await self.flush()
-            await rest(self._woken, self._due.values(), self.clock())
+            await rest(self._woken, self._due.first(), self.clock())
 
     def look(self) -> None:
         """Find out what has changed since it was looked at."""
         now = self.clock()
         for key in self._seen.keys() - set(self.state.profiles):
             del self._seen[key]
-            self._due.pop(key, None)
+            self._due.drop(key)
             self._failures.pop(key, None)
             self.sink.forget(key)
         for key in self.state.profiles:
             seen = self._see(key)
             if self._seen.get(key) != seen:
                 self._seen[key] = seen
-                self._due.setdefault(key, Due(now, _PAUSE)).put_off(now)
+                self._due.put_off(key, now, _PAUSE)
 
     async def flush(self) -> None:
         """Settle those profiles whose time has come."""
         now = self.clock()
-        for key in [key for key, due in self._due.items() if due.at <= now]:
-            del self._due[key]
+        for key in self._due.take(now):
             await self._settle(key)
 
     async def _settle(self, key: ProfileKey) -> None:
@@ -156,7 +154,7 @@ class ProfileController:
         except KubeError as error:
             count = self._failures[profile.key] = self._failures.get(profile.key, 0) + 1
             at = self.clock() + max(self._backoff.delay(count, error), _PAUSE.quiet)
-            self._due.setdefault(profile.key, Due(at, _NOW))
+            self._due.look_at(profile.key, at)
             reason = "CreateQuotaFailed" if present is None else "UpdateQuotaFailed"
             name = f"ElasticQuota {made.namespace}/{made.name}"
             text = f"{name} cannot be written, which is tried again: {error}"

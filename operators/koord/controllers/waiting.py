@@ -13,7 +13,7 @@ from typing import Protocol
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
-from koord.controllers.debounce import Due, Pause
+from koord.controllers.debounce import Agenda, Pause
 from koord.core.gang.book import order_of
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import has_minimum
@@ -44,7 +44,6 @@ FORGET_EVERY_SECONDS = 60.0
 _TICK = 0.05
 
 _PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
-_AT_ONCE = Pause(0.0, 0.0)
 _NONE = Attempts()
 _OURS = frozenset(Handling) - {Handling.NOT_OURS}
 
@@ -119,8 +118,8 @@ class WaitReports:
     state: ClusterState
     announcer: Announcer
     clock: Callable[[], float]
-    _gangs_due: dict[GangKey, Due] = field(default_factory=dict)
-    _singles_due: dict[str, Due] = field(default_factory=dict)
+    _gangs_due: Agenda[GangKey] = field(default_factory=Agenda)
+    _singles_due: Agenda[str] = field(default_factory=Agenda)
     _said_of_pods: dict[str, _Said] = field(default_factory=dict)
     _said_of_gangs: dict[GangKey, _Said] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,9 +129,9 @@ class WaitReports:
         """Look at these again once they have been quiet for a moment."""
         now = self.clock()
         for gang in gangs:
-            _put_off(self._gangs_due, gang, now)
+            self._gangs_due.put_off(gang, now, _PAUSE)
         for uid in singles:
-            _put_off(self._singles_due, uid, now)
+            self._singles_due.put_off(uid, now, _PAUSE)
         if gangs or singles:
             self._noted.set()
 
@@ -140,9 +139,9 @@ class WaitReports:
         """Look at these again when it is time to say other numbers of the same reason."""
         now = self.clock()
         for gang in gangs:
-            _look_at(self._gangs_due, gang, now + SAY_AGAIN_AFTER_SECONDS)
+            self._gangs_due.look_at(gang, now + SAY_AGAIN_AFTER_SECONDS)
         for uid in singles:
-            _look_at(self._singles_due, uid, now + SAY_AGAIN_OF_PODS_AFTER_SECONDS)
+            self._singles_due.look_at(uid, now + SAY_AGAIN_OF_PODS_AFTER_SECONDS)
         self._noted.set()
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
@@ -173,8 +172,9 @@ class WaitReports:
     async def _rest(self) -> None:
         """Sleep until the first is due; what is noted meanwhile may be due before it."""
         self._noted.clear()
-        due = [*self._gangs_due.values(), *self._singles_due.values()]
-        until = max(min(one.at for one in due) - self.clock(), _TICK) if due else None
+        moments = (self._gangs_due.first(), self._singles_due.first())
+        first = min((at for at in moments if at is not None), default=None)
+        until = None if first is None else max(first - self.clock(), _TICK)
         try:
             async with asyncio.timeout(until):
                 await self._noted.wait()
@@ -184,14 +184,12 @@ class WaitReports:
 
     def report(self, planner: Planner, now: float) -> None:
         """Report on those whose time has come."""
-        for gang in [gang for gang, due in self._gangs_due.items() if due.at <= now]:
-            del self._gangs_due[gang]
+        for gang in self._gangs_due.take(now):
             speaker = self._speaker_of(gang)
             for pod in self.state.book.members(gang).values():
                 self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
             self._report_gang(gang, planner, now)
-        for uid in [uid for uid, due in self._singles_due.items() if due.at <= now]:
-            del self._singles_due[uid]
+        for uid in self._singles_due.take(now):
             single = self.state.pods.get(uid)
             if single is not None:
                 self._report_pod(single, planner, now, speaks=single.gang is None)
@@ -254,9 +252,9 @@ class WaitReports:
 
     def _note_again(self, pod: Pod, at: float) -> None:
         if pod.gang is None:
-            _look_at(self._singles_due, pod.uid, at)
+            self._singles_due.look_at(pod.uid, at)
         else:
-            _look_at(self._gangs_due, pod.gang.key, at)
+            self._gangs_due.look_at(pod.gang.key, at)
 
     def _report_gang(self, gang: GangKey, planner: Planner, now: float) -> None:
         said = self._said_of_gangs.pop(gang, None)
@@ -273,7 +271,7 @@ class WaitReports:
         if said is None or not said.is_enough(reason, now):
             said = _say(said, reason, now, planner.attempts_of(gang), SAY_AGAIN_AFTER_SECONDS)
         elif said.reason != reason:
-            _look_at(self._gangs_due, gang, said.over_at)
+            self._gangs_due.look_at(gang, said.over_at)
         self._said_of_gangs[gang] = said
         # Said again also if it is the same: others write this condition, too.
         self.announcer.announce_gang(pod_group, said.reason, said.attempts)
@@ -290,21 +288,6 @@ class WaitReports:
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
         return None if isinstance(reason, _SAID_ELSEWHERE) else reason
-
-
-def _put_off(dues: dict[str, Due], key: str, now: float) -> None:
-    """See to it that something that has changed is looked at after a quiet moment."""
-    due = dues.get(key)
-    if due is None or due.pause is _AT_ONCE:
-        due = dues[key] = Due(now, _PAUSE)  # what was to be said later has changed before
-    due.put_off(now)
-
-
-def _look_at(dues: dict[str, Due], key: str, at: float) -> None:
-    """See to it that something is looked at by then."""
-    due = dues.get(key)
-    if due is None or due.at > at:
-        dues[key] = Due(at, _AT_ONCE)
 
 
 _SAID_ELSEWHERE = (

@@ -5,6 +5,7 @@ changes, or something around it because of which one more of its pods may have a
 writes failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -77,8 +78,8 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
-        self._committing: dict[UnitKey, frozenset[str]] = {}
-        """Unit -> the gangs that it decides about."""
+        self._committing: Counter[str] = Counter()
+        """Gang -> how many units decide about it; it may have joined another group meanwhile."""
         self._look_again: set[str] = set()
         self._quotas_seen = (0, 0)
         """What quotas allowed when units that wait for them were last looked at."""
@@ -161,16 +162,17 @@ class Queue:
         its own would be alone.
         """
         if unit.is_whole:
-            self._committing[unit.key] = gangs_of(unit.group)
+            self._committing.update(gangs_of(unit.group))
 
     def end(self, unit: Unit) -> None:
         """Say that the fate of every member of a unit is known."""
-        self._committing.pop(unit.key, None)
+        if unit.is_whole:
+            self._committing -= Counter(gangs_of(unit.group))
         self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
 
     def is_committing(self, gang: str) -> bool:
         """Whether members of a gang are being written."""
-        return any(gang in gangs for gangs in self._committing.values())
+        return self._committing[gang] > 0
 
     def penalise(self, uids: Iterable[str], now: float) -> None:
         """Keep pods back for a while whose writes failed."""

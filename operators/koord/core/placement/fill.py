@@ -54,10 +54,11 @@ class _Ranking:
         if not 0 < count < self.keys.size:
             return np.flatnonzero(self.room) if count > 0 else np.array([], dtype=np.int64)
         if count == 1:
-            chosen = np.array([self.keys.argmin()])
+            best = np.array([self.keys.argmin()])
         else:
-            chosen = np.argpartition(self.keys, count - 1)[:count]
-        return chosen[self.room[chosen] > 0]
+            best = np.argpartition(self.keys, count - 1)[:count]
+        chosen: Ints = best[self.room[best] > 0]
+        return chosen
 
 
 class Filler:
