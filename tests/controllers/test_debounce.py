@@ -53,6 +53,16 @@ def test_what_is_dropped_is_not_looked_at() -> None:
     assert agenda.take(3.0) == ["b"]
 
 
+def test_it_holds_hardly_more_than_what_is_to_be_looked_at() -> None:
+    agenda = Agenda[int]()
+    for now in range(1000):
+        for key in range(10):
+            agenda.look_at(key, now + 300.0)
+            agenda.put_off(key, now, PAUSE)
+        assert len(agenda.take(now + 1.0)) == 10
+    assert len(agenda._heap) < 100
+
+
 KEYS = st.sampled_from("abc")
 STEPS = st.one_of(
     st.tuples(st.just("put_off"), KEYS, st.sampled_from([PAUSE, OTHER])),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.builders import make_node, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.core.test_holds import A, Scene, placed, started, waiting
 
+from koord.core.gang.nested import ROOT, Nest, SubGroup
 from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.queue import unit_of
 from koord.core.topology.book import Topology
@@ -70,3 +73,23 @@ def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
     (repair,) = scene.units(A)
     thief = unit_of(waiting("thief"))
     assert placed(scene.plan(thief, repair)) == {"thief": "far", "a-2": "near"}
+
+
+def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
+    nest = Nest(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
+    group = make_pod_group(A, 4).topology(TopologyWish(())).wait(60).build()
+    spec = replace(group.spec, nest=nest)
+    scene = Scene(0, groups=[replace(group, spec=spec)])
+    scene.state.upsert_topology(Topology("default", LAYERS))
+    for rack, nodes in (("r0", 3), ("r1", 2), ("r2", 2)):
+        for at in range(nodes):
+            add_node(scene, f"{rack}-{at}", rack)
+    members = {"tight-0": "r0-0", "tight-1": "r0-1", "loose-0": "r1-0", "loose-1": "r1-1"}
+    for name, node in members.items():
+        pod = make_pod(name).gang(A).gpu(8).released(node, "p", A, 4, 4).running(node).build()
+        scene.put(replace(pod, sub_group=name.partition("-")[0]))
+    for name in ("loose-1", "tight-1"):
+        scene.remove(f"uid-default-{name}")
+        scene.put(make_pod(f"thief-of-{name}").gpu(8).running(members[name]).build())
+    others = [unit_of(waiting(f"other-{at}")) for at in range(2)]
+    assert placed(scene.plan(*others)) == {"other-0": "r2-1"}

@@ -1,5 +1,6 @@
 """The greedy fill equals going pod by pod, and never overfills a node."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod
@@ -101,17 +102,25 @@ def test_rollback_restores_every_amount() -> None:
     assert GPU in snapshot.table.columns
 
 
-@given(nodes_drawn, st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans())))
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 4), st.booleans(), st.sampled_from([None, 0, 1]))
+)
+
+
+@given(nodes_drawn, STEPS)
 def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
-    drawn: list[tuple[int, int, int]], steps: list[tuple[int, int, bool]]
+    drawn: list[tuple[int, int, int]], steps: list[tuple[int, int, bool, int | None]]
 ) -> None:
-    """Shapes in any order, some of them taken back again."""
+    """Shapes in any order, some of them confined to every second node, some taken back again."""
     state = make_state(drawn)
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
     snapshot, anew = state.snapshot(), state.snapshot()
     filler = Filler(snapshot, SCORING)
-    for which, count, is_taken_back in steps:
+    for which, count, is_taken_back, odd in steps:
+        every_second = np.arange(len(snapshot.table.nodes)) % 2 == odd
+        confined = {} if odd is None else {shapes[which]: every_second}
+        snapshot.confined = anew.confined = confined
         mark, mark_anew = snapshot.checkpoint(), anew.checkpoint()
         found = filler.fill(shapes[which], count)
         expected = Filler(anew, SCORING).fill(shapes[which], count)

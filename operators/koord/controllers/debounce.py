@@ -14,6 +14,8 @@ from typing import Final, Generic, TypeVar
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: what arrives within this time is looked at in one go."""
 _TICK: Final = 0.02
+_FEW: Final = 64
+"""So many moments that are out of date are no matter."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -97,10 +99,17 @@ class Agenda(Generic[K]):
         return taken
 
     def _set(self, key: K, due: _Due) -> None:
-        due.at = min(due.at, due.latest)
         due.queued = due.at
         self._dues[key] = due
         heapq.heappush(self._heap, (due.at, next(self._numbers), key))
+        if len(self._heap) > 2 * len(self._dues) + _FEW:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Throw out moments that something stands under no more."""
+        dues = self._dues
+        self._heap = [one for one in self._heap if one[2] in dues and dues[one[2]].queued == one[0]]
+        heapq.heapify(self._heap)
 
 
 async def rest(woken: asyncio.Event, until: float | None, now: float) -> None:

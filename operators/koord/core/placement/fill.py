@@ -51,8 +51,8 @@ class _Ranking:
 
     def choose(self, count: int) -> Ints:
         """Return the rows that ``count`` pods may go to, in any order."""
-        if not 0 < count < self.keys.size:
-            return np.flatnonzero(self.room) if count > 0 else np.array([], dtype=np.int64)
+        if count >= self.keys.size:
+            return np.flatnonzero(self.room)
         if count == 1:
             best = np.array([self.keys.argmin()])
         else:
@@ -65,7 +65,7 @@ class Filler:
     """Puts pods of one shape after another on a snapshot.
 
     Ties go to the node with fewer pods, then to the smaller name. Jobs and single pods of one shape
-    come in numbers: how good the nodes are for it is kept for as long as nothing else is placed.
+    come in numbers: how good the nodes are for it is kept until something else is placed.
     """
 
     def __init__(self, snapshot: Snapshot, scoring: Scoring) -> None:
@@ -78,7 +78,9 @@ class Filler:
         snapshot = self._snapshot
         if snapshot.is_reactive(shape):
             return _fill_one_by_one(snapshot, shape, count, self._terms_of(shape))
-        ranking = self._rank(shape)
+        if count <= 0:
+            return []
+        ranking = self._known_of(shape) or self._rank(shape)
         chosen = ranking.choose(count)
         if chosen.size == 0:
             return []
@@ -88,15 +90,18 @@ class Filler:
         ranking.room[chosen] -= given
         ranking.keys[chosen] = keys
         ranking.version = snapshot.version
-        self._known = ranking
+        self._known = ranking if _is_plain(snapshot, ranking) else None
         return shares
 
-    def _rank(self, shape: PodShape) -> _Ranking:
+    def _known_of(self, shape: PodShape) -> _Ranking | None:
+        """Return what is kept of a shape, if it still holds: confinement changes no version."""
         known, snapshot = self._known, self._snapshot
-        is_same = known is not None and known.shape is shape and known.version == snapshot.version
-        if known is not None and is_same and _is_plain(snapshot, known):
-            return known
-        terms = self._terms_of(shape)
+        if known is None or known.shape is not shape or snapshot.confined:
+            return None
+        return known if known.version == snapshot.version else None
+
+    def _rank(self, shape: PodShape) -> _Ranking:
+        snapshot, terms = self._snapshot, self._terms_of(shape)
         room = snapshot.room(shape)
         rows = np.flatnonzero(room)
         keys = np.full(room.size, _FULL)
@@ -117,7 +122,7 @@ def _is_plain(snapshot: Snapshot, ranking: _Ranking) -> bool:
     """Whether a pod that is placed changes nothing for the next one but on its own node.
 
     What is liked is scaled by what other nodes have, ports and the company of others are more than
-    amounts, and confinement has no version.
+    amounts, and who is confined is offered but some of the nodes.
     """
     shape = ranking.shape
     is_alone = shape.is_alone and not shape.host_ports
@@ -225,5 +230,5 @@ def _spread(
 
 def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:
     """Return per row the amounts in these columns, as numbers that Python is quick with."""
-    found: list[list[int]] = amounts[columns][:, rows].T.tolist()
-    return found
+    per_column = [amounts[column, rows].tolist() for column in columns]
+    return [list(row) for row in zip(*per_column, strict=True)] or [[] for _ in rows]
