@@ -9,7 +9,7 @@ first pod. Pods that do matter to each other are placed one by one.
 import heapq
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from koord.core.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
 """Enough for the rank of a node, and for the pods on one."""
+_Number = TypeVar("_Number", int, Ints)
 _FULL: Final = int(np.iinfo(np.int64).max)
 """The key of a row without room."""
 
@@ -170,14 +171,13 @@ def _fill_one_by_one(
 
 
 def _keys_of(snapshot: Snapshot, rows: Ints, scores: Ints) -> Ints:
-    """Return what the order of rows is told by; see :func:`_key_of`."""
+    """Return :func:`_key_of` of many rows."""
     pods = snapshot.used[snapshot.table.column(PODS), rows]
-    keys: Ints = ((-scores << _BITS) + pods << _BITS) + snapshot.table.name_rank[rows]
-    return keys
+    return _key_of(scores, pods, snapshot.table.name_rank[rows])
 
 
-def _key_of(score: int, pods: int, name_rank: int) -> int:
-    """Return the key of one row: the least has the best score, then fewest pods, then its name."""
+def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
+    """Return the key of one row or many: the least has the best score, fewest pods, first name."""
     return ((-score << _BITS) + pods << _BITS) + name_rank
 
 

@@ -4,7 +4,7 @@ Source: the kube-scheduler plugin NodeResourcesFit (LeastAllocated, MostAllocate
 strategy per resource as Koordinator's NodeResourcesFitPlus has it. Integers, rounded down.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -56,7 +56,7 @@ class Term:
     weight: int
 
 
-def score_of(terms: list[Term], used: Sequence[int], allocatable: Sequence[int], pods: int) -> int:
+def score_of(terms: list[Term], used: list[int], allocatable: list[int], pods: int) -> int:
     """Score a node as it would be with ``pods`` more pods; the lists run parallel to ``terms``."""
     total = weights = 0
     for term, taken, size in zip(terms, used, allocatable, strict=True):
