@@ -1,5 +1,6 @@
 """The rules of the election: as a table, and with many processes whose requests go astray."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -13,6 +14,7 @@ from koord.api.keys import own
 from koord.kube.election import (
     DEADLINE_SECONDS,
     LEASE_SECONDS,
+    REMEMBERED_RENEWALS,
     RETRY_SECONDS,
     Election,
     Lease,
@@ -108,6 +110,32 @@ def test_the_clock_that_was_seen_soonest_counts() -> None:
     election.observe(lease(OTHER, renewed="r2", at="5004"), 103.0)
     election.observe(lease(OTHER, renewed="r3", at="5006"), 130.0)
     assert election.free_at == 105.0 + LEASE_SECONDS
+
+
+def follow(
+    election: Election, began: float, renewals: int, clock: Callable[[float], float]
+) -> None:
+    """Have a healthy leader renew, and each renewal seen at once; ``clock`` is the leader's."""
+    for turn in range(renewals):
+        now = began + turn * RETRY_SECONDS
+        election.observe(lease(OTHER, renewed=f"r{now}", at=f"{clock(now):.3f}"), now)
+        assert election.next_move(now) is Move.WAIT
+
+
+def test_a_clock_that_is_slower_than_ours_makes_no_renewal_old() -> None:
+    election = make_election(lease(OTHER, at="0"))
+    two_days = int(2 * 24 * 3600 / RETRY_SECONDS)
+    follow(election, 102.0, two_days, lambda now: (now - 100.0) * (1 - 1e-4))
+    last = 102.0 + (two_days - 1) * RETRY_SECONDS
+    assert election.free_at == pytest.approx(last + LEASE_SECONDS, abs=0.1)
+
+
+def test_a_machine_that_was_paused_is_trusted_again_after_a_minute() -> None:
+    election = make_election(lease(OTHER, at="0"))
+    follow(election, 102.0, 100, lambda now: now - 100.0)
+    follow(election, 310.0, REMEMBERED_RENEWALS, lambda now: now - 108.0)
+    last = 310.0 + (REMEMBERED_RENEWALS - 1) * RETRY_SECONDS
+    assert election.free_at == pytest.approx(last + LEASE_SECONDS)
 
 
 def test_another_holder_has_another_clock() -> None:

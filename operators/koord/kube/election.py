@@ -9,17 +9,20 @@ and observations brought, by ``lease``.
 
 A renewal that is first seen after a gap, when the API server was not there for example, need not be
 young. So each carries a reading of its holder's own steady clock. How far that is from ours is not
-known, but it was read before we saw it: the least difference of all that were seen bounds it, and
-that tells how old a renewal is at least.
+known, but it was read before we saw it: the least difference that was seen bounds it, and that
+tells how old a renewal is at least. Only the last ones count: clocks drift apart, and that of a
+machine that was paused stays behind.
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Final
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from koord.api.keys import own
@@ -31,6 +34,8 @@ DEADLINE_SECONDS: Final = 10.0
 rest of the Lease to arrive, or to be given up."""
 RETRY_SECONDS: Final = 2.0
 """How often a leader renews, and the others look."""
+REMEMBERED_RENEWALS: Final = 30
+"""From so many of them, about a minute, it is known how far clocks are apart."""
 
 
 class LeaseSpec(Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -47,7 +52,7 @@ class Lease(Struct, rename="camel", frozen=True):
     """A Lease; ``metadata`` goes back as it came."""
 
     metadata: dict[str, Any]
-    spec: LeaseSpec = field(default_factory=LeaseSpec)
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
     api_version: str = "coordination.k8s.io/v1"
     kind: str = "Lease"
 
@@ -94,8 +99,8 @@ class Election:
     """What we have claimed last, and when."""
     _clock_of: str = ""
     """Whose clock ``_ahead`` is about."""
-    _ahead: float = float("inf")
-    """How many seconds our clock is ahead of the holder's, at most."""
+    _ahead: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RENEWALS))
+    """How many seconds our clock is ahead of the holder's, at most, by its last renewals."""
 
     @property
     def leads(self) -> bool:
@@ -132,9 +137,10 @@ class Election:
         if theirs is None:
             return now
         if holder != self._clock_of:
-            self._clock_of, self._ahead = holder, float("inf")
-        self._ahead = min(self._ahead, now - theirs)
-        return theirs + self._ahead
+            self._clock_of = holder
+            self._ahead.clear()
+        self._ahead.append(now - theirs)
+        return theirs + min(self._ahead)
 
     def send(self, claim: LeaseSpec, now: float) -> None:
         """Note that a claim is sent now."""
