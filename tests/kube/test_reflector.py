@@ -14,7 +14,7 @@ from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
 from koord.kube import reflector as module
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
-from koord.kube.errors import KubeError
+from koord.kube.errors import KubeError, NotFound
 from koord.kube.reflector import Reflector, Source
 from koord.kube.request import Media
 from koord.kube.retry import Backoff
@@ -74,7 +74,13 @@ class Delays(Backoff):
 class Copy:
     """Runs a reflector and keeps what it delivers: names, with the value of a label."""
 
-    def __init__(self, client: Client, path: str, **options: Any) -> None:
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        absent_on: tuple[type[KubeError], ...] = (),
+        **options: Any,
+    ) -> None:
         self.changes: list[Change[tuple[str, str]]] = []
         self.batches: list[int] = []
         self.rejected: list[tuple[str, str]] = []
@@ -86,6 +92,7 @@ class Copy:
             self._translate,
             self.forgotten.append,
             lambda key, problem: self.rejected.append((key, problem)),
+            absent_on=absent_on,
         )
         self.reflector = Reflector(client, source, self._take, **options)
 
@@ -467,6 +474,14 @@ async def test_what_is_said_again_later_is_not_news(
             ("stays", "1"),
             ("stays", "2"),
         ]
+
+
+async def test_a_kind_that_may_be_absent_is_complete_without_objects(through: Client) -> None:
+    copy = Copy(through, "/apis/nobody.example/v1/things", absent_on=(NotFound,))
+    async with copy.running():
+        await until(lambda: copy.reflector.stats.lists >= 2)
+        assert copy.reflector.synced.is_set()
+        assert copy.reflector.stats.errors == 0, "nobody is to be alerted"
 
 
 async def test_a_kind_that_is_not_installed_is_waited_for(through: Client) -> None:

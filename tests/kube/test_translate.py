@@ -73,6 +73,25 @@ def test_plain_fields(translator: PodTranslator) -> None:
 
 
 @pytest.mark.parametrize(
+    ("phase", "reason", "expected"),
+    [
+        ("Failed", "OutOfcpu", "OutOfcpu"),
+        ("Failed", "OutOfnvidia.com/gpu", "OutOfnvidia.com/gpu"),
+        ("Failed", "UnexpectedAdmissionError", "UnexpectedAdmissionError"),
+        ("Failed", "NodeAffinity", "NodeAffinity"),
+        ("Failed", "Evicted", ""),
+        ("Failed", "", ""),
+        ("Running", "OutOfcpu", ""),
+    ],
+)
+def test_who_was_not_admitted_by_a_kubelet(
+    translator: PodTranslator, phase: str, reason: str, expected: str
+) -> None:
+    pod = translator.translate(wire(status={"phase": phase, "reason": reason}))
+    assert pod.rejection == expected
+
+
+@pytest.mark.parametrize(
     ("phase", "expected"),
     [
         ("", PodPhase.PENDING),

@@ -48,6 +48,7 @@ def make_metrics() -> Metrics:
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
         "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),
         "watch_quota_operations": lambda: metrics.watch_quota_operations(keeper),
+        "watch_rejections": lambda: metrics.watch_rejections(lambda: {"OutOfcpu": 1}),
         "watch_evictions": lambda: metrics.watch_evictions(dict),
         "watch_quota_audit": lambda: metrics.watch_quota_audit(QuotaAudit(*[None] * 3)),
         "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),

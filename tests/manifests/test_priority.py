@@ -13,6 +13,7 @@ FLOW_CONTROL = "/apis/flowcontrol.apiserver.k8s.io/v1"
 POD = "/api/v1/namespaces/default/pods/no-such-pod"
 GROUP = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups/no-such-group"
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/no-such-device"
+PROFILE = "/apis/quota.koordinator.sh/v1alpha1/namespaces/default/elasticquotaprofiles/no-such"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 AHEAD = ("koord-placement", "workload-high")
@@ -61,6 +62,8 @@ def operators(installed, classifier):
         ("POST", f"{POD}/binding", AHEAD),
         ("PATCH", f"{GROUP}/status", AHEAD),
         ("PATCH", f"{DEVICE}/status", AHEAD),
+        ("POST", f"{POD}/eviction", AHEAD),
+        ("PATCH", f"{PROFILE}/status", AHEAD),
         ("GET", f"{LEASES}/koord-operators", ELECTION),
         ("PUT", f"{LEASES}/koord-operators", ELECTION),
         ("POST", LEASES, ELECTION),

@@ -1,10 +1,15 @@
 """How the process begins and ends, while PodGroups come and go."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.operators.conftest import LEASE, Cluster, read_lease
+from tests.support.operators import run_operators
+
+from koord.kube.reflector import SILENCE_SECONDS
 
 LEADERSHIP_LOST = 3
 SOON_SECONDS = 5.0
@@ -50,6 +55,27 @@ def test_it_ends_soon_when_another_one_leads(cluster: Cluster) -> None:
         assert "does not lead any more" in cluster.operators.log.read_text()
     cluster.box.client.delete(LEASE)
     cluster.operators.start()
+
+
+def test_it_tells_on_its_own_machine_what_it_knows(quiet_cluster: Cluster, tmp_path: Path) -> None:
+    cluster = quiet_cluster
+    cluster.add_nodes(1)
+    cluster.pod("placed", gpus=1)
+    cluster.pod("waits", gpus=9)
+    kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path) as operators:
+        cluster.wait_bound("placed")
+        cluster.wait_for(lambda: bool(cluster.pod_reason("waits")), "it says why")
+        status, text = operators.get("/debug/state")
+    state = json.loads(text)
+    assert status == 200
+    pods = state["reflectors"]["pods"]
+    assert pods["synced"]
+    assert pods["objects"] == state["pods"] >= 2
+    assert pods["silence_seconds"] < SILENCE_SECONDS
+    uid = cluster.get_pod("waits")["metadata"]["uid"]
+    assert uid in state["blocked"]
+    assert state["held_up"] == {}
 
 
 def test_it_says_when_it_is_ready_and_nothing_needless(quiet_cluster: Cluster) -> None:

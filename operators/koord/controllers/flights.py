@@ -39,6 +39,11 @@ class Flights:
         flight = self._held_up.get(uid)
         return None if flight is None else flight.reason_for(uid)
 
+    def doubts(self) -> dict[str, BindFailed]:
+        """Return pod uid -> the write that holds it up."""
+        found = {uid: flight.reason_for(uid) for uid, flight in self._held_up.items()}
+        return {uid: reason for uid, reason in found.items() if reason is not None}
+
     def lane(self, namespace: str) -> asyncio.Semaphore:
         """Return where writes of a namespace queue up that are repeated: not before others."""
         lane = self._lanes.get(namespace)

@@ -275,7 +275,8 @@ class PlacementController:
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)
-        waited = self.wall_clock() - unit.since
+        # Between two clocks, and in whole seconds: the API server's tells when pods were created.
+        waited = max(0.0, self.wall_clock() - unit.since)
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
         self.reporter.placed(unit, outcome)

@@ -201,6 +201,8 @@ class Pod:
     started: float = field(default=0.0, compare=False)
     """When its node has taken it up, in seconds since the epoch; 0 before that. Known from the next
     change that counts: that the pod runs, at the latest."""
+    rejection: str = field(default="", compare=False)
+    """Why the kubelet of its node has refused to run it, in its words; empty: it has not."""
     wait_reason: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 

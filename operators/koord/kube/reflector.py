@@ -133,11 +133,11 @@ class Reflector(Generic[W, T]):
                 await self._list()
             await self._watch()
         except KubeError as error:
+            if isinstance(error, self._source.absent_on):
+                self._vanish()  # as it may be: no error of anybody
+                return error
             self.stats.errors += 1
             self.stats.last_error = str(error)
-            if isinstance(error, self._source.absent_on):
-                self._vanish()
-                return error
             if _needs_list(error):
                 self._invalidate()
             return error

@@ -5,9 +5,11 @@ Knows which kinds are read; what they mean is the business of the state and of t
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from koord.core.pods import Handling, Pod
 from koord.core.quota.book import key_of
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -88,6 +90,8 @@ class ClusterReader:
     ) -> None:
         self.state = state
         self.listeners: list[Callable[[], None]] = []
+        self.rejections: Counter[str] = Counter()
+        """Reason -> pods of ours that kubelets were seen to refuse since the start."""
         self._client = client
         self._pods, self._pod_groups, self._quotas, self._topologies, self._profiles = translators
         makers = self._make_reflectors()
@@ -115,7 +119,7 @@ class ClusterReader:
         return {
             PODS: lambda: self._reflect(
                 pod_source(self._pods, make(PODS)),
-                state.upsert_pod,
+                self._upsert_pod,
                 lambda pod: state.remove_pod(pod.uid),
             ),
             NODES: lambda: self._reflect(
@@ -179,6 +183,13 @@ class ClusterReader:
             self._tell()
 
         return Reflector(self._client, source, take)
+
+    def _upsert_pod(self, pod: Pod) -> None:
+        if pod.rejection and (pod.recorded is not None or pod.handling is not Handling.NOT_OURS):
+            before = self.state.observed(pod.uid)
+            # What had ended before we looked was another process's business.
+            self.rejections[pod.rejection] += before is not None and not before.rejection
+        self.state.upsert_pod(pod)
 
     def _rejecter(self, kind: str) -> Callable[[str, str], None]:
         def reject(key: str, problem: str) -> None:

@@ -136,6 +136,24 @@ class EvictionCollector(Collector):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RejectionCollector(Collector):
+    """Pods that kubelets refused."""
+
+    counts: Callable[[], Mapping[str, int]]
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "koord_kubelet_rejections",
+            "Pods placed by us that the kubelet of their node has refused to run.",
+            labels=["reason"],
+        )
+        for reason, count in self.counts().items():
+            family.add_metric([reason], count)
+        yield family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class HookCollector(Collector):
     """Failures of hooks."""
 

@@ -34,6 +34,7 @@ from koord.runtime.collectors import (
     Recording,
     Reflecting,
     ReflectorCollector,
+    RejectionCollector,
     StatusCollector,
     WritingStatus,
 )
@@ -100,6 +101,10 @@ class Metrics:
     def watch_evictions(self, counts: Callable[[], Mapping[Eviction, int]]) -> None:
         """Ask ``counts`` at every scrape how many pods were evicted for quotas, by outcome."""
         self.registry.register(EvictionCollector(counts))
+
+    def watch_rejections(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Ask ``counts`` at every scrape how many pods kubelets have refused, by their reasons."""
+        self.registry.register(RejectionCollector(counts))
 
     def watch_assumed(self, pods: Callable[[], int]) -> None:
         """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""

@@ -9,6 +9,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from koord.api.compat import Compat
@@ -35,6 +36,7 @@ from koord.controllers.quotastatus import QuotaStatusController
 from koord.controllers.restart import GangRestarts
 from koord.controllers.revoke import RevokeController, RevokeOptions
 from koord.controllers.waiting import WaitReports
+from koord.core.messages import render
 from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
@@ -43,6 +45,7 @@ from koord.kube.client import Client
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.objects import ObjectRef
+from koord.kube.reflector import Reflector
 from koord.kube.rootquota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
@@ -196,7 +199,9 @@ class Parts:
         description: dict[str, object] = {
             **self.count(),
             "assumed": state.assumed,
-            "reflectors": {kind: one.stats for kind, one in self.reader.reflectors.items()},
+            "reflectors": {
+                kind: _describe_reflector(one) for kind, one in self.reader.reflectors.items()
+            },
         }
         if self.placement is not None:
             queue = self.placement.queue
@@ -204,6 +209,9 @@ class Parts:
             description["blocked"] = {key: one.reason.code for key, one in queue.blocked.items()}
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
             description["kept"] = self.placement.holds.kept_for()
+            description["held_up"] = {
+                uid: render(reason) for uid, reason in self.placement.flights.doubts().items()
+            }
         if state.quotas.is_in_use:
             description["quotas"] = describe_quotas(state)
         return description
@@ -235,6 +243,7 @@ class Parts:
             wall_clock=time.time,
         )
         self.metrics.watch_events(events)
+        self.metrics.watch_rejections(lambda: self.reader.rejections)
         self.background += [events.run, lambda: reports.run(placement)]
         self.reader.listeners.append(placement.wake)
         self.metrics.watch_pending(lambda: _count_by_reason(placement))
@@ -387,6 +396,17 @@ class Parts:
 
 def _is_never_busy() -> bool:
     return False
+
+
+def _describe_reflector(reflector: Reflector[Any, Any]) -> dict[str, object]:
+    stats = asdict(reflector.stats)
+    silence = time.monotonic() - stats.pop("last_contact")
+    return {
+        "synced": reflector.synced.is_set(),
+        "objects": len(reflector),
+        "silence_seconds": round(silence, 1),
+        **stats,
+    }
 
 
 def _count_by_reason(placement: PlacementController) -> dict[str, int]:

@@ -22,13 +22,29 @@ from koord.kube.plannote import decode_plan
 from koord.kube.translate.affinity import AffinityForm
 from koord.kube.translate.gangs import ClaimBook
 from koord.kube.translate.shapes import ShapeBook, claims_of
-from koord.kube.wire import Condition, ObjectMeta, PodSpec, WirePod
+from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
 MAX_WORDS: Final = 1 << 17
 MAX_PROFILES: Final = 1 << 16
+
+_OUT_OF: Final = "OutOf"
+_ADMISSION_FAILURES: Final = frozenset(
+    {
+        "InvalidNodeInfo",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
+)
+"""``status.reason`` of pods that a kubelet did not admit, beside ``OutOf`` and a resource."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
@@ -117,6 +133,7 @@ class PodTranslator:
             attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
+            rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
         )
@@ -216,6 +233,14 @@ def _is_doomed(wire: WirePod) -> bool:
         condition.type == own.OVER_ENTITLEMENT and condition.status == "True"
         for condition in wire.status.conditions or ()
     )
+
+
+def _rejection(status: PodStatus) -> str:
+    if status.phase != PodPhase.FAILED:
+        return ""
+    reason = status.reason
+    is_known = reason in _ADMISSION_FAILURES or reason.startswith(_OUT_OF)
+    return reason if is_known else ""
 
 
 def _wait_reason(wire: WirePod) -> str:

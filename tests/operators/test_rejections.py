@@ -1,0 +1,40 @@
+"""Pods that a kubelet refuses to run after they were placed: they are counted, once."""
+
+from pathlib import Path
+
+from tests.operators.conftest import Cluster
+from tests.support.operators import RunningOperators, run_operators
+
+SERIES = "koord_kubelet_rejections_total{"
+
+
+def end(cluster: Cluster, name: str, reason: str, **status: str) -> None:
+    """Have a pod end as its kubelet would say it."""
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/status"
+    cluster.box.client.patch(path, {"status": {"phase": "Failed", "reason": reason, **status}})
+
+
+def count(operators: RunningOperators) -> float:
+    """Return how many were refused, for whatever reason."""
+    _, text = operators.get("/metrics")
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(SERIES))
+
+
+def test_what_a_kubelet_refuses_is_counted_once(quiet_cluster: Cluster, tmp_path: Path) -> None:
+    cluster = quiet_cluster
+    cluster.add_nodes(1)
+    kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path) as operators:
+        for name in ("refused", "failed"):
+            cluster.pod(name, gpus=1)
+        cluster.wait_bound("refused", "failed")
+        end(cluster, "failed", "Evicted")
+        end(cluster, "refused", "OutOfcpu")
+        cluster.wait_for(lambda: count(operators) == 1.0, "it is counted")
+        end(cluster, "refused", "OutOfcpu", message="said again")
+        cluster.pod("last", gpus=1)
+        cluster.wait_bound("last")
+        assert count(operators) == 1.0
+    # Who starts later finds it as it is.
+    with run_operators(kubeconfig, tmp_path) as operators:
+        assert count(operators) == 0.0
