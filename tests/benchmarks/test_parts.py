@@ -128,8 +128,8 @@ def test_a_machine_that_is_slower_for_a_while_is_not_held_against_who_is_measure
 
 
 def test_the_pace_is_told_of_the_time_in_question(tmp_path):
+    began = time.time()
     with Pace(tmp_path) as pace:
-        began = time.time()
         while not any(file.read_text() for file in tmp_path.iterdir()):
             time.sleep(0.05)
         assert pace.between(began, time.time()) > 0
