@@ -41,7 +41,7 @@ class Flights:
 
     def doubts(self) -> dict[str, BindFailed]:
         """Return pod uid -> the write that holds it up."""
-        found = {uid: flight.reason_for(uid) for uid, flight in self._held_up.items()}
+        found = {uid: self.doubt_about(uid) for uid in self._held_up}
         return {uid: reason for uid, reason in found.items() if reason is not None}
 
     def lane(self, namespace: str) -> asyncio.Semaphore:

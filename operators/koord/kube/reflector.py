@@ -73,6 +73,11 @@ class ReflectorStats:
     last_contact: float = 0.0
     last_error: str = ""
 
+    @property
+    def silence(self) -> float:
+        """For how many seconds the API server has not been heard of."""
+        return time.monotonic() - self.last_contact
+
 
 class Reflector(Generic[W, T]):
     """Keeps a copy of ``source`` and delivers every change to it. Run ``run`` in a task group."""

@@ -3,7 +3,6 @@
 The counters stay plain numbers where they are counted; only here do they become series.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing_extensions import override
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
-from koord.kube.evictor import Eviction
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 
@@ -117,39 +115,19 @@ class AuditCollector(Collector):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EvictionCollector(Collector):
-    """Evictions for quotas that use too much."""
+class CountCollector(Collector):
+    """Numbers that somebody else counts, told apart by one label."""
 
-    counts: Callable[[], Mapping[Eviction, int]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "koord_quota_evictions",
-            "Evictions of pods whose quota uses more than it is entitled to.",
-            labels=["outcome"],
-        )
-        counts = self.counts()
-        for outcome in Eviction:
-            family.add_metric([outcome], counts.get(outcome, 0))
-        yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RejectionCollector(Collector):
-    """Pods that kubelets refused."""
-
+    name: str
+    text: str
+    label: str
     counts: Callable[[], Mapping[str, int]]
 
     @override
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "koord_kubelet_rejections",
-            "Pods placed by us that the kubelet of their node has refused to run.",
-            labels=["reason"],
-        )
-        for reason, count in self.counts().items():
-            family.add_metric([reason], count)
+        family = CounterMetricFamily(self.name, self.text, labels=[self.label])
+        for value, count in self.counts().items():
+            family.add_metric([value], count)
         yield family
 
 
@@ -241,7 +219,7 @@ _REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = 
     (
         "silence_seconds",
         "Time since the API server was last heard of.",
-        lambda reflector: time.monotonic() - reflector.stats.last_contact,
+        lambda reflector: reflector.stats.silence,
     ),
 )
 _REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (

@@ -26,15 +26,14 @@ from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
     AuditCollector,
     Auditing,
+    CountCollector,
     EventCollector,
-    EvictionCollector,
     HookCollector,
     PendingCollector,
     QuotaCollector,
     Recording,
     Reflecting,
     ReflectorCollector,
-    RejectionCollector,
     StatusCollector,
     WritingStatus,
 )
@@ -100,11 +99,25 @@ class Metrics:
 
     def watch_evictions(self, counts: Callable[[], Mapping[Eviction, int]]) -> None:
         """Ask ``counts`` at every scrape how many pods were evicted for quotas, by outcome."""
-        self.registry.register(EvictionCollector(counts))
+        self.registry.register(
+            CountCollector(
+                "koord_quota_evictions",
+                "Evictions of pods whose quota uses more than it is entitled to.",
+                "outcome",
+                lambda: {outcome: counts().get(outcome, 0) for outcome in Eviction},
+            )
+        )
 
     def watch_rejections(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Ask ``counts`` at every scrape how many pods kubelets have refused, by their reasons."""
-        self.registry.register(RejectionCollector(counts))
+        self.registry.register(
+            CountCollector(
+                "koord_kubelet_rejections",
+                "Pods placed by us that the kubelet of their node has refused to run.",
+                "reason",
+                counts,
+            )
+        )
 
     def watch_assumed(self, pods: Callable[[], int]) -> None:
         """Ask ``pods`` at every scrape how many pods are written but not yet confirmed."""

@@ -400,11 +400,11 @@ def _is_never_busy() -> bool:
 
 def _describe_reflector(reflector: Reflector[Any, Any]) -> dict[str, object]:
     stats = asdict(reflector.stats)
-    silence = time.monotonic() - stats.pop("last_contact")
+    del stats["last_contact"]  # of a clock that means nothing to others
     return {
         "synced": reflector.synced.is_set(),
         "objects": len(reflector),
-        "silence_seconds": round(silence, 1),
+        "silence_seconds": round(reflector.stats.silence, 1),
         **stats,
     }
 
