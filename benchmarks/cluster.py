@@ -34,7 +34,7 @@ from benchmarks.usage import read_busy_seconds, read_cpu_seconds
 from koord.sandbox import Component, Sandbox, Write
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.components import make_command
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 from koord.sandbox.progress import ConsoleReporter
 
 SHAPE: Final = "a100x8"
@@ -104,7 +104,7 @@ class Cluster:
         for path in (pods_path(namespace), groups_path(namespace), events):
             while not self._is_empty(path):
                 # A collection that is too large to be deleted within one request is left half done.
-                with suppress(ApiError, TimeoutError):
+                with suppress(SandboxApiError, TimeoutError):
                     self.box.client.delete(f"{path}?gracePeriodSeconds=0")
 
     def rest(self) -> float:

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.nodes import Node
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.state import ClusterState

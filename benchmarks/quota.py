@@ -16,9 +16,9 @@ from itertools import count
 
 from koord.core.pods import PodShape
 from koord.core.quota.model import QuotaRules, QuotaSpec, Usage
-from koord.core.quota.solve import Snapshot, solve
+from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
-from koord.core.quota.usage import PodUse, UsageBook, sum_pods
+from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 
 GIB = 1 << 30
 BRANCH = 10
@@ -60,7 +60,7 @@ def solving(quotas: int, keys: tuple[str, ...]) -> Iterator[tuple[str, Callable[
     tree = make_tree(specs)
     usage = {spec.name: make_usage(at, keys) for at, spec in enumerate(specs) if not spec.is_parent}
     total = {key: 5 * quotas * UNITS.get(key, 1) for key in keys}
-    snapshot = Snapshot(tree, total, usage, QuotaRules())
+    snapshot = ShareInput(tree, total, usage, QuotaRules())
     solution = solve(snapshot)
     leaf = specs[-1]
     serial = count(1)
@@ -88,7 +88,7 @@ def solving(quotas: int, keys: tuple[str, ...]) -> Iterator[tuple[str, Callable[
 def summing(quotas: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is asked of the sums."""
     uses = make_pods(quotas, pods)
-    book = UsageBook(QuotaRules(), uses)
+    book = UsageTracker(QuotaRules(), uses)
     serial = count()
 
     def bind_one() -> object:

@@ -14,16 +14,21 @@ import time
 from functools import partial
 
 from benchmarks.plan import ask, measure
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangClaim, GangSource, GangSpec, PodGroup
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
 from koord.core.nodes import Node
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -34,7 +39,7 @@ GANG_SIZE = 4
 BLOCK = 50
 """Nodes per block of the tree of four layers; ten blocks make a spine, five spines a hall."""
 
-MUST, PREFER = Gather.MUST, Gather.PREFER
+MUST, PREFER = GatherStrategy.MUST, GatherStrategy.PREFER
 QUESTIONS = (
     ("one spine, multiples of 8 per block", (("Spine", MUST, 1), ("Block", PREFER, 8))),
     (
@@ -122,12 +127,14 @@ def make_halls(nodes: int, kinds: int) -> ClusterState:
     return state
 
 
-def make_wish(layers: tuple[tuple[str, Gather, int], ...]) -> TopologyWish:
+def make_wish(layers: tuple[tuple[str, GatherStrategy, int], ...]) -> TopologyConstraint:
     """Make a wish of (layer, strategy, multiple)."""
-    return TopologyWish(tuple(LayerWish(*one) for one in layers))
+    return TopologyConstraint(tuple(LayerConstraint(*one) for one in layers))
 
 
-def make_gang(state: ClusterState, name: str, count: int, wish: TopologyWish, gpus: int) -> Unit:
+def make_gang(
+    state: ClusterState, name: str, count: int, wish: TopologyConstraint, gpus: int
+) -> Unit:
     """Add a gang of equal pods, all of which must be placed, and return it as a unit."""
     key = f"default/{name}"
     spec = GangSpec(key, count, count, group=(key,), topology=wish)

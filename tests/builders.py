@@ -13,8 +13,8 @@ from koord.core.constraints import (
     AffinityTerm,
     ClaimUse,
     PodConstraints,
+    PodLabels,
     PodSelector,
-    Profile,
     SpreadConstraint,
     WeightedTerm,
 )
@@ -44,7 +44,7 @@ from koord.core.pods import (
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
-    from koord.core.gather import TopologyWish
+    from koord.core.topology_constraint import TopologyConstraint
 
 GPU = "nvidia.com/gpu"
 
@@ -296,7 +296,7 @@ class PodBuilder:
             requests=tuple(sorted(self._requests.items())),
             constraints=None if self._constraints == PodConstraints() else self._constraints,
         )
-        profile = Profile(self._pod.namespace, self._labels)
+        profile = PodLabels(self._pod.namespace, self._labels)
         return replace(self._pod, shape=intern_shape(shape), profile=profile)
 
 
@@ -388,7 +388,7 @@ class PodGroupBuilder:
     def wait(self, seconds: int) -> Self:
         return self._set_spec(wait_seconds=seconds)
 
-    def topology(self, wish: TopologyWish | None) -> Self:
+    def topology(self, wish: TopologyConstraint | None) -> Self:
         """Ask something of the network."""
         return self._set_spec(topology=wish)
 

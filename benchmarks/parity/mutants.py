@@ -15,13 +15,14 @@ import numpy as np
 
 from benchmarks.parity.ours import Feasible, Sight, find_feasible
 from koord.core.constraints import PodSelector
-from koord.core.placement import affinity, labels, snapshot, spread, table, volumes
-from koord.core.placement.arrays import NO_LIMIT
-from koord.core.placement.ports import HostPorts
-from koord.core.placement.surroundings import Surroundings
+from koord.core.framework import cycle, labels, node_table
+from koord.core.framework.arrays import NO_LIMIT
+from koord.core.plugins import pod_affinity_filter, topology_spread, volumes
+from koord.core.plugins.host_ports import HostPorts
+from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.core.reasons import NodeRefusal
 from koord.core.selectors import Operator
-from koord.kube.translate import company, shapes
+from koord.kube.translate import pod_constraints, shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def count_found_out(mutant: str, sight: Sight, theirs: Feasible) -> int:
 
 @contextmanager
 def _applied(change: _Patch) -> Iterator[None]:
-    caches = (company.parse_constraints, company.spread_label_keys)
+    caches = (pod_constraints.parse_constraints, pod_constraints.spread_label_keys)
     true = getattr(change.owner, change.name)
     with ExitStack() as stack:
         for cache in caches:
@@ -58,11 +59,11 @@ def _give(value: Any) -> Callable[[Any], Callable[..., Any]]:
 
 
 def _every_row(_: Any) -> Callable[..., Any]:
-    return lambda *given: np.ones(len(given[-1].table.nodes), dtype=np.bool_)
+    return lambda *given: np.ones(len(given[-1].node_table.nodes), dtype=np.bool_)
 
 
 def _no_limit(_: Any) -> Callable[..., Any]:
-    return lambda *given: np.full(len(given[-1].table.nodes), NO_LIMIT)
+    return lambda *given: np.full(len(given[-1].node_table.nodes), NO_LIMIT)
 
 
 def _unsought(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,51 +133,59 @@ def _only_by_name(_: Any) -> Callable[..., Any]:
 
 
 MUTANTS: Final[dict[str, _Patch]] = {
-    "ignore required affinity": _Patch(affinity, "_near", _every_row),
-    "ignore that affinity's terms mean the same pods": _Patch(affinity, "_near", _term_by_term),
-    "ignore that the first of a group waits for nobody": _Patch(affinity, "_near", _unsought),
-    "ignore required anti-affinity": _Patch(affinity, "_apart", _no_limit),
-    "ignore the anti-affinity of pods that are there": _Patch(Surroundings, "terms", _give(())),
+    "ignore required affinity": _Patch(pod_affinity_filter, "_near", _every_row),
+    "ignore that affinity's terms mean the same pods": _Patch(
+        pod_affinity_filter, "_near", _term_by_term
+    ),
+    "ignore that the first of a group waits for nobody": _Patch(
+        pod_affinity_filter, "_near", _unsought
+    ),
+    "ignore required anti-affinity": _Patch(pod_affinity_filter, "_apart", _no_limit),
+    "ignore the anti-affinity of pods that are there": _Patch(PodAffinityState, "terms", _give(())),
     "ignore namespaceSelector": _Patch(PodSelector, "names", _only_by_name),
     "ignore namespaces": _Patch(PodSelector, "names", _give(value=True)),
-    "take no selector for one of all": _Patch(company, "parse_selector", _selector_if_none),
-    "take a selector of all for none": _Patch(company, "parse_selector", _none_if_empty),
-    "ignore hard spread": _Patch(snapshot, "spread_limits", _give(())),
-    "allow a skew of one more": _Patch(spread, "_limits", _changed_limit),
+    "take no selector for one of all": _Patch(pod_constraints, "parse_selector", _selector_if_none),
+    "take a selector of all for none": _Patch(pod_constraints, "parse_selector", _none_if_empty),
+    "ignore hard spread": _Patch(cycle, "spread_limits", _give(())),
+    "allow a skew of one more": _Patch(topology_spread, "_limits", _changed_limit),
     "ignore minDomains": _Patch(
-        spread, "_minima", lambda true: lambda totals, present, _: true(totals, present, 1)
+        topology_spread, "_minima", lambda true: lambda totals, present, _: true(totals, present, 1)
     ),
     "always honor node affinity in spread": _Patch(
-        spread, "counting_rows", _changed(honors_affinity=True)
+        topology_spread, "counting_rows", _changed(honors_affinity=True)
     ),
     "never honor node affinity in spread": _Patch(
-        spread, "counting_rows", _changed(honors_affinity=False)
+        topology_spread, "counting_rows", _changed(honors_affinity=False)
     ),
-    "always honor taints in spread": _Patch(spread, "counting_rows", _changed(honors_taints=True)),
-    "never honor taints in spread": _Patch(spread, "counting_rows", _changed(honors_taints=False)),
+    "always honor taints in spread": _Patch(
+        topology_spread, "counting_rows", _changed(honors_taints=True)
+    ),
+    "never honor taints in spread": _Patch(
+        topology_spread, "counting_rows", _changed(honors_taints=False)
+    ),
     "count nodes that lack the keys of other spreads": _Patch(
-        spread, "counting_rows", _counted_alone
+        topology_spread, "counting_rows", _counted_alone
     ),
-    "ignore that the pod counts for its own spread": _Patch(spread, "_limits", _unsought),
-    "count pods that are being deleted in spread": _Patch(Surroundings, "count", _alive_or_not),
+    "ignore that the pod counts for its own spread": _Patch(topology_spread, "_limits", _unsought),
+    "count pods that are being deleted in spread": _Patch(PodAffinityState, "count", _alive_or_not),
     "ignore the node affinity of volumes": _Patch(
-        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_AFFINITY)
+        cycle, "volume_limits", _without(NodeRefusal.VOLUME_AFFINITY)
     ),
     "ignore the zones of volumes": _Patch(
-        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_ZONE)
+        cycle, "volume_limits", _without(NodeRefusal.VOLUME_ZONE)
     ),
-    "ignore ReadWriteOncePod": _Patch(
-        snapshot, "volume_limits", _without(NodeRefusal.VOLUME_IN_USE)
-    ),
+    "ignore ReadWriteOncePod": _Patch(cycle, "volume_limits", _without(NodeRefusal.VOLUME_IN_USE)),
     "ignore that a claim cannot be used yet": _Patch(
-        volumes.VolumeBook, "obstacle", _give(value=None)
+        volumes.VolumeCache, "obstacle", _give(value=None)
     ),
     "ignore host ports": _Patch(HostPorts, "rows_in_conflict", _give([])),
-    "ignore cordons": _Patch(table.NodeTable, "static_checks", _without(NodeRefusal.UNSCHEDULABLE)),
-    "ignore taints": _Patch(table.NodeTable, "static_checks", _without(NodeRefusal.TAINT)),
+    "ignore cordons": _Patch(
+        node_table.NodeTable, "static_checks", _without(NodeRefusal.UNSCHEDULABLE)
+    ),
+    "ignore taints": _Patch(node_table.NodeTable, "static_checks", _without(NodeRefusal.TAINT)),
     "ignore node selectors": _Patch(shapes, "parse_selector", _give(())),
     "ignore node affinity": _Patch(shapes, "_terms_that_count", _give(value=None)),
     "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),
-    "ignore what pods use": _Patch(table.NodeTable, "charge", _give(value=None)),
+    "ignore what pods use": _Patch(node_table.NodeTable, "charge", _give(value=None)),
 }
 """What we do wrong, as the end of a sentence -> how."""

@@ -8,7 +8,7 @@ from koord.api import annotations
 from koord.api.annotations import JSON_ANNOTATIONS
 from koord.api.jsontext import MAX_TEXT, JsonAnnotation
 from koord.api.keys import device, gang, quota, reservation
-from koord.api.parse import Invalid
+from koord.api.parse import InvalidObject
 
 BY_KEY = {annotation.key: annotation for annotation in JSON_ANNOTATIONS}
 
@@ -33,7 +33,7 @@ def test_nothing_is_read_from_nothing(annotation: JsonAnnotation[Any]) -> None:
 
 def test_an_empty_affinity_asks_for_any_reservation() -> None:
     assert read(reservation.AFFINITY, "") == read(reservation.AFFINITY, "{}")
-    assert not isinstance(read(reservation.AFFINITY, ""), Invalid | None)
+    assert not isinstance(read(reservation.AFFINITY, ""), InvalidObject | None)
 
 
 @pytest.mark.parametrize("annotation", JSON_ANNOTATIONS, ids=lambda annotation: annotation.key)
@@ -43,7 +43,7 @@ def test_nonsense_is_a_problem_of_the_annotation(
 ) -> None:
     found = annotation.read({annotation.key: text})
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems[0].field.startswith(f"metadata.annotations[{annotation.key}]")
 
 
@@ -81,7 +81,7 @@ def test_nonsense_is_a_problem_of_the_annotation(
     ],
 )
 def test_what_is_documented_is_read(key: str, text: str) -> None:
-    assert not isinstance(read(key, text, unknown_fields="forbid"), Invalid | None)
+    assert not isinstance(read(key, text, unknown_fields="forbid"), InvalidObject | None)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_is_documented_is_read(key: str, text: str) -> None:
 def test_problems_name_the_place_inside(key: str, text: str, inside: str, message: str) -> None:
     found = read(key, text, unknown_fields="forbid")
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems[0].field == f"metadata.annotations[{key}]{inside}"
     assert message in found.problems[0].message
 
@@ -125,12 +125,14 @@ def test_partitions_are_read_as_they_are_published() -> None:
 def test_values_are_exact() -> None:
     weight = annotations.SHARED_WEIGHT.read({quota.SHARED_WEIGHT: '{"cpu":"0.1","memory":"1Gi"}'})
 
-    assert not isinstance(weight, Invalid | None)
+    assert not isinstance(weight, InvalidObject | None)
     assert (weight["cpu"].milli, weight["memory"].whole) == (100, 2**30)
 
 
 def test_fields_of_a_newer_version_are_skipped_when_reading() -> None:
     text = '{"gatherStrategy":[],"future":1}'
 
-    assert not isinstance(read(gang.NETWORK_TOPOLOGY_SPEC, text), Invalid)
-    assert isinstance(read(gang.NETWORK_TOPOLOGY_SPEC, text, unknown_fields="forbid"), Invalid)
+    assert not isinstance(read(gang.NETWORK_TOPOLOGY_SPEC, text), InvalidObject)
+    assert isinstance(
+        read(gang.NETWORK_TOPOLOGY_SPEC, text, unknown_fields="forbid"), InvalidObject
+    )

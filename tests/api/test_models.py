@@ -7,7 +7,7 @@ from tests.api.cases import ACCEPTED, REFUSALS, Refusal, make_object
 
 from koord.api.kinds import RESOURCE_BY_KIND
 from koord.api.lint import lint
-from koord.api.parse import Invalid, parse
+from koord.api.parse import InvalidObject, parse
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -16,7 +16,7 @@ SAMPLES = Path(__file__).parent / "samples"
 def test_models_name_the_field_and_the_reason(case: Refusal) -> None:
     found = parse(RESOURCE_BY_KIND[case.kind], make_object(case.kind, **case.spec))
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert [problem.field for problem in found.problems] == [case.field]
     assert case.message in found.problems[0].message
 
@@ -25,7 +25,7 @@ def test_models_name_the_field_and_the_reason(case: Refusal) -> None:
 def test_models_take_what_is_valid(kind: str, spec: dict[str, object]) -> None:
     found = parse(RESOURCE_BY_KIND[kind], make_object(kind, **spec), unknown_fields="forbid")
 
-    assert not isinstance(found, Invalid), found
+    assert not isinstance(found, InvalidObject), found
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from tests.api.cases import make_object
 
 from koord.api.device import Device
 from koord.api.elasticquota import ElasticQuota
-from koord.api.parse import MAX_PROBLEMS, Invalid, Problem, format_field, parse
+from koord.api.parse import MAX_PROBLEMS, InvalidObject, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
 from koord.api.reservation import Reservation
 
@@ -33,7 +33,7 @@ def test_fields_of_a_newer_version_are_no_problem_for_an_operator() -> None:
     body = make_object("PodGroup", future={"a": 1})
 
     assert isinstance(parse(PodGroup, body), PodGroup)
-    assert isinstance(parse(PodGroup, body, unknown_fields="forbid"), Invalid)
+    assert isinstance(parse(PodGroup, body, unknown_fields="forbid"), InvalidObject)
 
 
 def test_status_as_koordinator_writes_it_is_read() -> None:
@@ -59,7 +59,7 @@ def test_status_as_koordinator_writes_it_is_read() -> None:
 def test_problems_read_as_one_line() -> None:
     found = parse(ElasticQuota, make_object("ElasticQuota", min={"cpu": 5}, max={"cpu": "1"}))
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert [str(problem) for problem in found.problems] == [
         "spec.min.cpu: 5: min must not exceed max for cpu: raise max or lower min"
     ]
@@ -68,7 +68,7 @@ def test_problems_read_as_one_line() -> None:
 def test_a_missing_field_has_no_value() -> None:
     found = parse(PodGroup, make_object("PodGroup", minMember=None))
 
-    assert found == Invalid((Problem("spec.minMember", "", "is required"),))
+    assert found == InvalidObject((Problem("spec.minMember", "", "is required"),))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_missing_field_has_no_value() -> None:
 def test_unknown_fields_come_with_the_known_ones(field: str, hint: str) -> None:
     found = parse(PodGroup, make_object("PodGroup", **{field: 3}), unknown_fields="forbid")
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems == (Problem(f"spec.{field}", "3", f"is not a field here; {hint}"),)
 
 
@@ -88,7 +88,7 @@ def test_unknown_fields_are_found_below_lists() -> None:
 
     found = parse(Device, make_object("Device", devices=[device]), unknown_fields="forbid")
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     (problem,) = found.problems
     assert problem.field == "spec.devices[0].topology.busId"
     assert "did you mean busID?" in problem.message
@@ -100,7 +100,7 @@ def test_a_list_in_an_annotation_comes_with_its_quoted_form() -> None:
 
     found = parse(PodGroup, body)
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems[0].field == "metadata.annotations[gang.scheduling.koordinator.sh/groups]"
     assert found.problems[0].message == "must be a text; write it in quotes: '[\"a/b\"]'"
 
@@ -110,7 +110,7 @@ def test_long_values_and_long_lists_are_cut() -> None:
 
     found = parse(Device, make_object("Device", devices=devices))
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert len(found.problems) == MAX_PROBLEMS
     assert max(len(problem.value) for problem in found.problems) < 100
 
@@ -121,7 +121,7 @@ def test_nonsense_is_refused_without_raising(spec: object) -> None:
 
     found = parse(PodGroup, body)
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems[0].field.startswith("spec")
     json.dumps([str(problem) for problem in found.problems])
 

@@ -7,11 +7,11 @@ import pytest
 from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Refusal, make_object
 
 from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
-from koord.api.parse import Invalid, parse
+from koord.api.parse import InvalidObject, parse
 from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
 from koord.api.resource import Condition
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError, KubectlError
+from koord.sandbox.errors import KubectlError, SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 
@@ -31,7 +31,7 @@ def create(server: Sandbox, body: dict[str, Any], *, keep: bool = False) -> Any:
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.id)
 def test_server_names_the_field_and_the_reason(server: Sandbox, case: Refusal) -> None:
-    with pytest.raises(ApiError) as refusal:
+    with pytest.raises(SandboxApiError) as refusal:
         create(server, make_object(case.kind, **case.spec))
 
     assert (case.server_field or case.field) in str(refusal.value)
@@ -74,10 +74,10 @@ def test_a_podgroup_must_fit_into_a_label(server: Sandbox) -> None:
     too_long = make_object("PodGroup", name="x" * 64)
 
     found = parse(PodGroup, too_long)
-    with pytest.raises(ApiError, match=r"metadata\.name must be at most 63 characters"):
+    with pytest.raises(SandboxApiError, match=r"metadata\.name must be at most 63 characters"):
         create(server, too_long)
 
-    assert isinstance(found, Invalid)
+    assert isinstance(found, InvalidObject)
     assert found.problems[0].field == "metadata.name"
     assert found.problems[0].message == "must be at most 63 characters"
 

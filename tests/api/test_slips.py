@@ -4,7 +4,7 @@ import pytest
 
 from koord.api.keys import gang, quota
 from koord.api.lint import lint
-from koord.api.slips import ANNOTATIONS, LABELS, find_slips
+from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_slips
 
 POD = """\
 kind: Job

@@ -11,7 +11,7 @@ from tests.api.conftest import CRDS
 from koord.api.crdgen import make_crd
 from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 pytestmark = pytest.mark.sandbox
 
@@ -71,7 +71,7 @@ def wait_until_refused(server: Sandbox, body: dict[str, Any]) -> None:
     for _ in range(100):
         try:
             server.client.create(f"{path_of(body['kind'])}?dryRun=All", body)
-        except ApiError:
+        except SandboxApiError:
             return
         time.sleep(0.1)
     pytest.fail(f"{body} is still accepted")

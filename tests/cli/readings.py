@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from koord.cli.answer import Answer, make_answer
+from koord.cli.answer import Explanation, make_answer
 from koord.cli.cluster import Extent, Gap, Kind, Reading, Sighting, Target
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
@@ -46,9 +46,9 @@ def make_reading(
     )
 
 
-def ask_pod(reading: Reading, key: str = "default/w-0") -> Answer:
+def ask_pod(reading: Reading, key: str = "default/w-0") -> Explanation:
     return make_answer(reading, Target(Kind.POD, *key.split("/")), NOW)
 
 
-def ask_gang(reading: Reading, key: str = "default/a") -> Answer:
+def ask_gang(reading: Reading, key: str = "default/a") -> Explanation:
     return make_answer(reading, Target(Kind.POD_GROUP, *key.split("/")), NOW)

@@ -4,16 +4,16 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.cli.answer import Missing
 from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent
 from koord.core import reasons as r
-from koord.core.explain import Standing
+from koord.core.explain import PlacementState
 from koord.core.pods import PodPhase
 from koord.core.reasons import GangCount
 
 A, B = "default/a", "default/b"
-WAITING, PLACEABLE = Standing.WAITING, Standing.PLACEABLE
+WAITING, PLACEABLE = PlacementState.WAITING, PlacementState.PLACEABLE
 
 
 def make_gang(count: int, min_member: int, key: str = A, gpu: int = 0):
@@ -73,8 +73,8 @@ def test_a_gang_without_settings_is_explained_and_has_no_numbers() -> None:
     ("conditions", "since", "reported"),
     [
         ([], "1970-01-01T00:01:40Z", None),
-        ([make_condition(own.PLACED, "False", "MissingMembers")], SINCE, "MissingMembers"),
-        ([make_condition(own.PLACED, "True", "Planned")], "1970-01-01T00:01:40Z", "Planned"),
+        ([make_condition(operators.PLACED, "False", "MissingMembers")], SINCE, "MissingMembers"),
+        ([make_condition(operators.PLACED, "True", "Planned")], "1970-01-01T00:01:40Z", "Planned"),
         ([make_condition("PodScheduled", "False", "x")], "1970-01-01T00:01:40Z", None),
     ],
 )
@@ -109,8 +109,8 @@ def test_a_gang_waits_since_the_condition_that_fits(present, conditions, since, 
 @pytest.mark.parametrize(
     ("status", "code", "nodes", "standing"),
     [
-        ("False", "BindFailed", 1, Standing.HELD_UP),
-        ("False", "InsufficientNodes", 1, Standing.PLACEABLE),
+        ("False", "BindFailed", 1, PlacementState.HELD_UP),
+        ("False", "InsufficientNodes", 1, PlacementState.PLACEABLE),
         ("False", "BindFailed", 0, WAITING),
     ],
 )
@@ -120,7 +120,7 @@ def test_what_is_not_taken_from_the_operators_is_held_up_not_placeable(
     objects = (*make_gang(2, 2), *(make_node(f"n-{at}").build() for at in range(nodes)))
     gang = make_condition("Placed", status, code)
     assert ask_gang(make_reading(*objects, conditions=[gang])).standing is standing
-    pod = make_condition(own.PLACED, status, code)
+    pod = make_condition(operators.PLACED, status, code)
     assert ask_pod(make_reading(*objects, conditions=[pod])).standing is standing
 
 
@@ -131,7 +131,7 @@ def test_a_gang_that_runs() -> None:
     group = make_pod_group(A, 2).build()
     reading = make_reading(node, group, *(pod.build() for pod in pods), conditions=[bound])
     answer = ask_gang(reading)
-    assert (answer.standing, answer.history.since) == (Standing.NOTHING_WAITS, SINCE)
+    assert (answer.standing, answer.history.since) == (PlacementState.NOTHING_WAITS, SINCE)
     assert answer.gang is not None
     assert (answer.gang.plan_id, answer.gang.nodes) == ("p1", ("n",))
 
@@ -140,7 +140,7 @@ def test_a_bound_pod_has_a_node_a_time_and_a_plan() -> None:
     pod = make_pod("w-0").released("n-1", "p1", A, 4).running("n-1").build()
     scheduled = make_condition("PodScheduled", "True", "")
     answer = ask_pod(make_reading(pod, conditions=[scheduled]))
-    assert (answer.standing, answer.history.since) == (Standing.BOUND, SINCE)
+    assert (answer.standing, answer.history.since) == (PlacementState.BOUND, SINCE)
     assert answer.place is not None
     assert (answer.place.node, answer.place.plan_id) == ("n-1", "p1")
     assert answer.place.is_bound
@@ -160,7 +160,7 @@ def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
         owners=("ReplicaSet/web-1",),
     )
     answer = ask_pod(reading)
-    assert answer.standing is Standing.NOT_OURS
+    assert answer.standing is PlacementState.NOT_OURS
     assert "default-scheduler is to place it" in answer.advice[0]
     assert "ReplicaSet/web-1" in answer.advice[1]
     assert answer.add.splitlines() == [
@@ -174,7 +174,7 @@ def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
 
 def test_a_pod_released_for_another_scheduler_is_not_told_to_become_ours() -> None:
     answer = ask_pod(make_reading(make_pod("w-0").released("n-1", "p1").not_ours().build()))
-    assert answer.standing is Standing.NOT_OURS
+    assert answer.standing is PlacementState.NOT_OURS
     assert answer.add == ""
     assert answer.place is not None
     assert not answer.place.is_bound
@@ -185,7 +185,7 @@ def test_a_pod_released_for_another_scheduler_is_not_told_to_become_ours() -> No
 )
 def test_a_pod_that_has_ended(pod) -> None:
     answer = ask_pod(make_reading(pod.build()))
-    assert (answer.standing, answer.reason) == (Standing.ENDED, None)
+    assert (answer.standing, answer.reason) == (PlacementState.ENDED, None)
 
 
 # What may not be read is not made up.

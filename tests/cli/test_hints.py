@@ -4,9 +4,9 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_gang, ask_pod, make_reading
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core import reasons as r
-from koord.core.explain import Standing
+from koord.core.explain import PlacementState
 
 TRAIN, TRIAN = "team/train", "team/trian"
 GROUP = make_pod_group(TRAIN, 3).build()
@@ -71,7 +71,7 @@ def test_a_group_in_another_namespace_is_pointed_at() -> None:
 )
 def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
     advice = ask_pod(make_reading(make_pod("w-0").foreign_gates(gate).build())).advice
-    expected = f"Nobody takes {gate} off; {own.PLACEMENT_GATE} may be meant."
+    expected = f"Nobody takes {gate} off; {operators.PLACEMENT_GATE} may be meant."
     assert (advice[0] == expected) is is_hinted
 
 
@@ -93,7 +93,7 @@ def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
 )
 def test_what_no_node_has(pod, hint) -> None:
     answer = ask_pod(make_reading(*NODES, pod))
-    assert answer.standing is Standing.WAITING
+    assert answer.standing is PlacementState.WAITING
     assert answer.advice[0] == hint
 
 
@@ -108,7 +108,7 @@ def test_members_left_to_others_are_shown_what_they_lack() -> None:
     strangers = [make_pod(f"team/s-{i}").gang(TRAIN).not_ours().build() for i in range(3)]
     answer = ask_gang(make_reading(GROUP, *strangers), TRAIN)
     assert answer.advice[0].startswith("3 pods of team/train are left to another scheduler")
-    assert own.PLACEMENT_GATE in answer.add
+    assert operators.PLACEMENT_GATE in answer.add
 
 
 def test_a_member_behind_a_gate_of_others_is_told_what_its_gang_waits_for() -> None:

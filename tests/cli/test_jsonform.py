@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
-from koord.api.keys import own
-from koord.cli.jsonform import encode_answer
+from koord.api.keys import operators
+from koord.cli.json_output import encode_answer
 
 A = "default/a"
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
@@ -20,7 +20,7 @@ def load(answer):
 
 def test_a_pod_that_waits() -> None:
     pod = make_pod("w-0").gpu(8).requests(cpu=500, memory=1 << 30).created(60.0).build()
-    said = make_condition(own.PLACED, "False", "InsufficientNodes")
+    said = make_condition(operators.PLACED, "False", "InsufficientNodes")
     nodes = [make_node("n").gpu(4).build(), make_node("o").gpu(8).taint("team", "b").build()]
     document = load(ask_pod(make_reading(pod, *nodes, conditions=[said])))
     offers = document.pop("offers")
@@ -33,7 +33,7 @@ def test_a_pod_that_waits() -> None:
         "standing": "Waiting",
         "since": SINCE,
         "reported": {
-            "condition": own.PLACED,
+            "condition": operators.PLACED,
             "status": "False",
             "reason": "InsufficientNodes",
             "message": "said",

@@ -12,12 +12,12 @@ from tests.topology.test_gathering import GANG, ask, make_cluster, make_members,
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
-from koord.cli.domains import make_document
-from koord.cli.jsonform import make_document as make_answer_document
-from koord.cli.networktext import describe_free, describe_where, draw
+from koord.cli.json_output import make_document as make_answer_document
 from koord.cli.text import print_answer
-from koord.core.placement.survey import survey
+from koord.cli.topology_text import describe_free, describe_where, draw
+from koord.cli.topology_view import make_document
 from koord.core.plan import Gathered
+from koord.core.topology.strategy.domain_capacity import survey
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState

@@ -9,16 +9,16 @@ import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from typer.testing import CliRunner
 
-from koord.cli import quotas
+from koord.cli import quota_commands
 from koord.cli.cluster import Kind, Reading, Target
-from koord.cli.doubts import warn_of_gaps
 from koord.cli.main import app
-from koord.cli.quotabars import choose_glyphs, make_bar
+from koord.cli.missing_rights import warn_of_gaps
+from koord.cli.quota_bars import choose_glyphs, make_bar
+from koord.core.framework.scoring import Scoring
 from koord.core.messages import render
-from koord.core.placement.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
-from koord.core.quotaview import ask_what_if
+from koord.core.quota_view import ask_what_if
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def make_state(hooks: Hooks | None = None) -> ClusterState:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(make_state()))
+    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(make_state()))
     runner = CliRunner()
     return lambda *arguments: runner.invoke(app, ["quota", *arguments])
 
@@ -164,7 +164,7 @@ def test_explain_of_who_asks_for_less_than_its_min(monkeypatch: pytest.MonkeyPat
     state = make_state()
     state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
     state.upsert_quota(team("idle", "above", most=8, minimum=4))
-    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(state))
+    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(state))
     result = CliRunner().invoke(app, ["quota", "explain", "idle"])
     assert "guaranteed 0 min 4, scaled to 0: it asks for no more" in lines(result)
 
@@ -208,7 +208,7 @@ def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: s
 
 
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "_read", lambda *_: Reading(ClusterState()))
+    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(ClusterState()))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
 
 
@@ -226,7 +226,7 @@ def test_hooks_are_asked_what_if() -> None:
 @pytest.mark.parametrize(
     ("hooks", "operators_have_hooks", "part"),
     [
-        (Hooks(), True, "the operators ask hooks about quotas, and none is installed here"),
+        (Hooks(), True, "the operators ask hooks about quota_commands, and none is installed here"),
         (Hooks({"budget": Budget()}), False, "budget is asked here, and the operators ask none"),
         (Hooks({"budget": Budget()}), True, ""),
         (Hooks({"budget": Budget()}), None, ""),

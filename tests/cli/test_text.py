@@ -8,8 +8,8 @@ from rich.console import Console
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_reading
 
-from koord.api.keys import own
-from koord.cli.answer import Answer
+from koord.api.keys import operators
+from koord.cli.answer import Explanation
 from koord.cli.text import BEST_NODES, make_console, print_answer
 from koord.core.gang.model import BadValue
 from koord.core.messages import render_for_pod
@@ -18,7 +18,7 @@ from koord.core.reasons import MissingMembers
 A = "default/a"
 
 
-def show(answer: Answer, *, all_nodes: bool = False, colours: bool = False) -> str:
+def show(answer: Explanation, *, all_nodes: bool = False, colours: bool = False) -> str:
     file = io.StringIO()
     console = Console(
         file=file,
@@ -105,7 +105,7 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
     assert first.reason is not None
     assert isinstance(first.reason.reason, MissingMembers)
     message = render_for_pod(first.reason.reason, "default/w-0") if message is None else message
-    condition = make_condition(own.PLACED, "False", code, message)
+    condition = make_condition(operators.PLACED, "False", code, message)
     text = show(ask_pod(make_incomplete(conditions=[condition])))
     assert "have not said anything" not in text
     if said is None:
@@ -115,7 +115,9 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
 
 
 def test_what_is_held_up_says_by_what() -> None:
-    condition = make_condition(own.PLACED, "False", "BindFailed", "the API server refused (403)")
+    condition = make_condition(
+        operators.PLACED, "False", "BindFailed", "the API server refused (403)"
+    )
     reading = make_reading(make_pod("w-0").build(), make_node("n").build(), conditions=[condition])
     text = show(ask_pod(reading))
     assert "Pod default/w-0 HeldUp since 2026-03-01T11:58:00Z" in text

@@ -9,7 +9,7 @@ from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
-from koord.controllers.accepted import AcceptedController, Judge, Verdict, judge
+from koord.controllers.validation import AcceptedController, Judge, Verdict, judge
 
 SHARED_WEIGHT = "quota.scheduling.koordinator.sh/shared-weight"
 TOPOLOGY = "gang.scheduling.koordinator.sh/network-topology-spec"
@@ -90,7 +90,7 @@ def test_only_what_a_user_may_have_changed_is_judged_again(monkeypatch: pytest.M
         judged.append(body)
         return Verdict()
 
-    monkeypatch.setattr("koord.controllers.accepted.judge", note)
+    monkeypatch.setattr("koord.controllers.validation.judge", note)
     known = Judge(ElasticQuota)
     body = make_body(ElasticQuota, {})
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.builders import make_pod_group
 
-from koord.controllers.announce import PlacementAnnouncer, PodGroupAnnouncer
 from koord.controllers.attempts import Attempts
+from koord.controllers.status_publishing import PlacementAnnouncer, PodGroupAnnouncer
 from koord.core.reasons import (
     BindFailed,
     InsufficientMax,
@@ -16,7 +16,7 @@ from koord.core.reasons import (
     Reason,
     SubmissionExceeded,
 )
-from koord.kube.statement import Condition
+from koord.kube.status_patch import ConditionPatch
 
 
 class Sink:
@@ -68,6 +68,6 @@ def test_what_somebody_has_to_act_on_is_urgent(
     condition: tuple[str, bool], *, is_urgent: bool
 ) -> None:
     sink: Any = Sink()
-    conditions = (Condition(*condition, "Reason", "text"),)
+    conditions = (ConditionPatch(*condition, "Reason", "text"),)
     PodGroupAnnouncer(sink).write_status(make_pod_group("default/a").build(), {}, conditions)
     assert sink.is_urgent is is_urgent

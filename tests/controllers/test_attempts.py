@@ -2,8 +2,8 @@
 
 from tests.builders import make_pod, make_pod_group
 
-from koord.controllers.attempts import AttemptBook, Attempts
-from koord.core.gang.book import GangBook
+from koord.controllers.attempts import AttemptCounter, Attempts
+from koord.core.gang.cache import GangCache
 from koord.core.plan import Demand, Unit
 
 G, A = "default/g", "default/annotated"
@@ -14,11 +14,11 @@ def make_unit(*gangs: str) -> Unit:
     return Unit(",".join(gangs), demands)
 
 
-def make_attempts(told: int | None = None) -> AttemptBook:
-    gangs = GangBook()
+def make_attempts(told: int | None = None) -> AttemptCounter:
+    gangs = GangCache()
     gangs.upsert_pod_group(make_pod_group(G)._set(attempts=told).build())
     gangs.upsert_pod(make_pod("x").annotation_gang(A, 1).build())
-    return AttemptBook(gangs)
+    return AttemptCounter(gangs)
 
 
 def test_attempts_in_vain_are_counted_until_one_is_not() -> None:

@@ -3,11 +3,11 @@
 import pytest
 from tests.builders import GPU, make_node, make_pod
 
-from koord.controllers import bulkhead
-from koord.core.holds import HoldBook
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.snapshot import Snapshot
+from koord.controllers import error_isolation
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.holds import Holds
 from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
 from koord.core.quota.model import QuotaSpec
@@ -33,18 +33,18 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
                 raise ZeroDivisionError
         return plan(snapshot, asked, scoring)
 
-    monkeypatch.setattr(bulkhead, "plan", fail_on_bad)
-    outcome = bulkhead.plan_safely(state.snapshot(), units, Scoring())
+    monkeypatch.setattr(error_isolation, "plan", fail_on_bad)
+    outcome = error_isolation.plan_safely(state.snapshot(), units, Scoring())
     placed = [one.assignments[0].pod.name for one in outcome.placements]
     assert placed == ["a", "b"]
     (refusal,) = outcome.refusals
     assert refusal.reason == InternalError("ZeroDivisionError")
 
 
-class BrokenHolds(HoldBook):
+class BrokenHolds(Holds):
     """Fails at whatever is to be planned, half-way."""
 
-    def plan(self, snapshot: Snapshot, *_: object) -> Plan:
+    def plan(self, snapshot: Cycle, *_: object) -> Plan:
         snapshot.place(make_pod("x").gpu(8).build().shape, 0)
         raise ZeroDivisionError
 
@@ -53,14 +53,14 @@ def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
     state = ClusterState()
     state.upsert_node(make_node("n").gpu(8).build())
     units = [unit_of(make_pod("p").gpu(8).build())]
-    outcome = bulkhead.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
+    outcome = error_isolation.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
     assert len(outcome.placements) == 1
 
 
 def test_a_defect_of_quotas_is_logged_once_for_as_long_as_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failures = bulkhead.FailureLog()
+    failures = error_isolation.FailureLog()
     broken = {"tree": ZeroDivisionError()}
     for found in (broken, broken, {}, broken):
         failures.note(found)

@@ -8,7 +8,7 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import placement
 from koord.core.pods import Handling, RecordedPlan
-from koord.kube.outcomes import Done, Gone, Refused
+from koord.kube.outcomes import Done, PodGone, Refused
 
 
 def make_scene(gpus: int = 8) -> Scene:
@@ -47,7 +47,7 @@ async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
 
 async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() -> None:
     scene = make_scene()
-    scene.writer.answers["p"] = Gone()
+    scene.writer.answers["p"] = PodGone()
     async with scene.running():
         scene.add(make_pod("p").gpu(1).build())
         await scene.settle()
@@ -56,7 +56,7 @@ async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() ->
 
 async def test_a_place_for_which_a_pod_was_released_is_kept_before_the_watch_shows_it() -> None:
     scene = make_scene(gpus=2)
-    scene.writer.answers["g-1"] = Gone()
+    scene.writer.answers["g-1"] = PodGone()
     scene.writer.is_late = True
     scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
     members = [make_pod(f"g-{i}").gang("default/g").gpu(1) for i in (0, 1)]

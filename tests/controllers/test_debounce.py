@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.controllers.debounce import Agenda, Pause
+from koord.controllers.coalescing import Agenda, Pause
 
 PAUSE = Pause(quiet=1.0, longest=3.0)
 OTHER = Pause(quiet=0.5, longest=2.0)

@@ -6,12 +6,12 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import commit, placement
 from koord.controllers.commit import CommitFailure
-from koord.controllers.flights import Flight, Flights
+from koord.controllers.writes_in_flight import Flight, WritesInFlight
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Pod
 from koord.core.queue import unit_of
 from koord.core.reasons import BindFailed
-from koord.kube.outcomes import Done, Gone, Unknown
+from koord.kube.outcomes import Done, PodGone, Unknown
 
 G = "default/g"
 FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')
@@ -78,7 +78,7 @@ async def test_room_of_those_held_up_is_given_to_nobody_until_they_are_gone() ->
         scene.add(make_pod("other").gpu(8).build())
         await scene.settle()
         assert scene.reason("other") == "InsufficientNodes"
-        scene.writer.answers["bad"] = Gone()
+        scene.writer.answers["bad"] = PodGone()
         scene.remove("bad")
         assert await scene.eventually(lambda: "other" in scene.writer.bound)
         assert scene.operator.flights.pods == 0
@@ -102,7 +102,7 @@ async def test_what_is_repeated_waits_its_turn(monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_held_up_twice_leaves_the_count_once() -> None:
     """As when its release comes through, and then its binding does not."""
     told: list[int] = []
-    flights = Flights(lambda _, reason: told.append(reason.status))
+    flights = WritesInFlight(lambda _, reason: told.append(reason.status))
     stuck, fine = (begin(flights, make_pod(name).build()) for name in ("stuck", "fine"))
     member = stuck.placement.assignments[0]
     for status in (500, 504):
@@ -117,5 +117,5 @@ def test_what_is_held_up_twice_leaves_the_count_once() -> None:
     assert told == [500, 504]
 
 
-def begin(flights: Flights, pod: Pod) -> Flight:
+def begin(flights: WritesInFlight, pod: Pod) -> Flight:
     return flights.begin(unit_of(pod), Placement(pod.uid, "plan", "", (Assignment(pod, "n"),)))

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_node
 
-from koord.controllers.networktopology import TopologyController
-from koord.core.gather import NODE_LAYER
+from koord.controllers.network_topology import TopologyController
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.kube.statement import Condition
+    from koord.kube.status_patch import ConditionPatch
 
 LAYERS = (
     Layer("Spine", "", ("spine",)),
@@ -28,10 +28,10 @@ class Sink:
     """Keeps what was said."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Mapping[str, Any], Condition]] = []
+        self.said: list[tuple[Mapping[str, Any], ConditionPatch]] = []
 
     def write_status(
-        self, topology: Topology, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        self, topology: Topology, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.said.append((fields, conditions[0]))
 
@@ -45,7 +45,7 @@ class Scene:
         self.now = 0.0
         self.controller = TopologyController(self.state, self.sink, lambda: self.now)
 
-    def settle(self) -> list[tuple[Mapping[str, Any], Condition]]:
+    def settle(self) -> list[tuple[Mapping[str, Any], ConditionPatch]]:
         """Let time pass until everything is said; return what was."""
         before = len(self.sink.said)
         for _ in range(4):

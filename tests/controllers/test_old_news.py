@@ -8,10 +8,10 @@ from tests.builders import make_node, make_pod
 
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Assignment, Placement
 from koord.core.state import ClusterState
-from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome
+from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Nobody:
         return lambda *_arguments, **_options: None
 
 
-@pytest.mark.parametrize("answer", [Gone(), BoundElsewhere("other")], ids=["gone", "elsewhere"])
+@pytest.mark.parametrize("answer", [PodGone(), BoundElsewhere("other")], ids=["gone", "elsewhere"])
 async def test_a_pod_that_is_lost_is_left_alone_until_there_is_news(answer: Outcome) -> None:
     state = ClusterState()
     state.upsert_node(make_node("n").build())

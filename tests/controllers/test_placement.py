@@ -8,7 +8,7 @@ from tests.builders import make_node, make_pod
 from koord.controllers import placement
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.scoring import Scoring
 from koord.core.state import ClusterState
 from koord.kube.outcomes import Done
 

@@ -9,15 +9,20 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
 from koord.api.parse import Problem
-from koord.controllers import podgroup
-from koord.controllers.podgroup import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
+from koord.controllers import pod_group
+from koord.controllers.pod_group import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import BadValue, Phase, PodGroup
-from koord.core.gang.nested import ROOT, Nest, SubGroup
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.kube.statement import Condition
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
+from koord.kube.status_patch import ConditionPatch
 
 if TYPE_CHECKING:
     from koord.core.changes import Feed
@@ -40,7 +45,7 @@ class Scene:
             self.join(gang, 0)
 
     def write_status(
-        self, pod_group: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        self, pod_group: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         quorum = next(one for one in conditions if one.type == "QuorumReached")
         self.written.append((pod_group.key, quorum.message))
@@ -92,11 +97,11 @@ def test_wait_times_of_gangs_are_kept_once_and_not_for_good() -> None:
 
 
 def test_members_on_nodes_that_are_not_well_are_told() -> None:
-    said: list[Condition] = []
+    said: list[ConditionPatch] = []
 
     class Sink:
         def write_status(
-            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
         ) -> None:
             assert fields
             said[:] = [one for one in conditions if one.type == "Degraded"]
@@ -108,7 +113,7 @@ def test_members_on_nodes_that_are_not_well_are_told() -> None:
     state.upsert_node(make_node("n").build())
     state.upsert_pod(make_pod("a-0").gang(A).running("n").build())
 
-    def look() -> Condition:
+    def look() -> ConditionPatch:
         changes = feed.drain()
         controller._touch(changes.gangs | controller._on_changed_nodes(changes.freed))
         now[0] += LONGEST_SECONDS
@@ -147,20 +152,20 @@ def test_a_new_group_is_not_told_of_before_its_pods_have_had_time_to_come() -> N
     assert scene.pass_time(2 * LONGEST_SECONDS) == ["default/c"]
 
 
-def observe_spec(nest: Nest | None, sub_group: str = "") -> Condition:
+def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> ConditionPatch:
     """Return what is said of the settings of a gang with one member."""
-    said: list[Condition] = []
+    said: list[ConditionPatch] = []
 
     class Sink:
         def write_status(
-            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+            self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
         ) -> None:
             assert fields
             said.extend(one for one in conditions if one.type == "SpecValid")
 
     state = ClusterState()
     state.upsert_topology(Topology("default", (Layer(NODE_LAYER, ""),)))
-    group = make_pod_group(A, 1).topology(TopologyWish(())).build()
+    group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
     state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
     state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
     PodGroupController(state, Sink(), lambda: 0.0, lambda: 0.0)._observe(A)
@@ -169,7 +174,7 @@ def observe_spec(nest: Nest | None, sub_group: str = "") -> Condition:
 
 
 def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> None:
-    nest = Nest(SubGroup(ROOT), (SubGroup("g", 1),))
+    nest = SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1),))
     assert observe_spec(nest, "g").status
     assert observe_spec(nest).status, "who names none belongs to the gang itself"
     for one in (nest, None):
@@ -181,9 +186,9 @@ def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> 
 class Alone:
     """One gang that asks something of the network, and what is written about it."""
 
-    def __init__(self, wish: TopologyWish, nest: Nest | None = None) -> None:
+    def __init__(self, wish: TopologyConstraint, nest: SubGroupTree | None = None) -> None:
         self.fields: dict[str, Any] = {}
-        self.said: dict[str, Condition] = {}
+        self.said: dict[str, ConditionPatch] = {}
         self.now = 0.0
         self.state = ClusterState()
         self.feed: Feed = self.state.feed()
@@ -192,7 +197,7 @@ class Alone:
         self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
 
     def write_status(
-        self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.fields = dict(fields)
         self.said = {one.type: one for one in conditions}
@@ -211,7 +216,7 @@ SPINES = Topology("default", (Layer("Spine", "", ("spine",)), Layer(NODE_LAYER, 
 
 
 def test_wishes_that_have_no_effect_are_said_for_as_long_as_that_is_so() -> None:
-    scene = Alone(TopologyWish((LayerWish("Rack", Gather.PREFER),)))
+    scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
     assert scene.spec_valid() == (False, "MissingTopology")
     scene.state.upsert_topology(SPINES)
     assert scene.spec_valid() == (False, "UnknownLayer")
@@ -226,15 +231,15 @@ def test_wishes_that_have_no_effect_are_said_for_as_long_as_that_is_so() -> None
 
 
 def test_layers_of_sub_groups_are_looked_at_too() -> None:
-    scene = Alone(TopologyWish(()), Nest(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)))
+    scene = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)))
     scene.state.upsert_topology(SPINES)
     assert scene.spec_valid() == (False, "UnknownLayer")
-    nothing = Alone(TopologyWish(()), Nest(SubGroup(ROOT), (SubGroup("g", 1),)))
+    nothing = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1),)))
     assert nothing.spec_valid() == (True, "Valid")
 
 
 def test_the_gap_that_was_recorded_is_in_the_status() -> None:
-    scene = Alone(TopologyWish((LayerWish("Rack", Gather.PREFER),)))
+    scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
     scene.state.upsert_topology(RACKS)
     scene.state.upsert_node(make_node("n").label("rack", "r").build())
     pod = make_pod("a-0").gang(A).released("n", "p", A).running("n").build()
@@ -247,7 +252,7 @@ def test_the_gap_that_was_recorded_is_in_the_status() -> None:
 
 
 def test_late_word_of_an_object_that_is_gone_is_not_taken_for_that_of_its_successor() -> None:
-    scene = Alone(TopologyWish(()))
+    scene = Alone(TopologyConstraint(()))
     problems = (Problem("spec.minMember", "0", "is odd"),)
     scene.controller.note_problems(A, "uid-default-a", problems)
     scene.controller.note_problems(A, "uid of another", ())
@@ -260,7 +265,7 @@ def test_late_word_of_an_object_that_is_gone_is_not_taken_for_that_of_its_succes
 async def test_what_is_wrong_with_an_object_is_handed_over_until_nothing_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    controller = Alone(TopologyWish(())).controller
+    controller = Alone(TopologyConstraint(())).controller
     handlers: list[Callable[..., Awaitable[None]]] = []
     handed: list[bool] = []
 
@@ -268,7 +273,7 @@ async def test_what_is_wrong_with_an_object_is_handed_over_until_nothing_is(
         assert (key, uid) == (A, "uid")
         handed.append(bool(problems))
 
-    monkeypatch.setattr(podgroup, "register_events", lambda _r, _k, on: handlers.append(on))
+    monkeypatch.setattr(pod_group, "register_events", lambda _r, _k, on: handlers.append(on))
 
     async def see(generation: int, *, valid: bool, event: str | None = "MODIFIED") -> None:
         meta = {"name": "a", "namespace": "default", "uid": "uid", "generation": generation}

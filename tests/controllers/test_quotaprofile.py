@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.builders import make_node
 
-from koord.controllers.quotaprofile import ProfileController
+from koord.controllers.quota_profile import ProfileController
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, Profile, ProfileKey
+from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.core.selectors import Operator, Requirement
 from koord.core.state import ClusterState
 from koord.kube.errors import Forbidden, KubeError
@@ -18,14 +18,14 @@ from koord.kube.errors import Forbidden, KubeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from koord.kube.statement import Condition
+    from koord.kube.status_patch import ConditionPatch
 
 
 class Sink:
     """Keeps what was said and made; a quota that was made is seen at once."""
 
     def __init__(self, state: ClusterState) -> None:
-        self.said: list[tuple[str, Mapping[str, Any], dict[str, Condition]]] = []
+        self.said: list[tuple[str, Mapping[str, Any], dict[str, ConditionPatch]]] = []
         self.made: list[GeneratedQuota] = []
         self.error: KubeError | None = None
         self.forgotten: list[ProfileKey] = []
@@ -33,7 +33,7 @@ class Sink:
         self._state = state
 
     async def write_quota(
-        self, profile: Profile, quota: GeneratedQuota, present: QuotaSpec | None
+        self, profile: QuotaProfile, quota: GeneratedQuota, present: QuotaSpec | None
     ) -> None:
         self.meanwhile()
         if self.error is not None:
@@ -46,7 +46,10 @@ class Sink:
         self.forgotten.append(key)
 
     def write_status(
-        self, profile: Profile, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        self,
+        profile: QuotaProfile,
+        fields: Mapping[str, Any],
+        conditions: tuple[ConditionPatch, ...],
     ) -> None:
         self.said.append((profile.name, fields, {one.type: one for one in conditions}))
 
@@ -72,13 +75,13 @@ class Scene:
             node.label(key, value)
         self.state.upsert_node(node.build())
 
-    def add(self, name: str, *pools: str, quota: str = "root", **settings: Any) -> Profile:
+    def add(self, name: str, *pools: str, quota: str = "root", **settings: Any) -> QuotaProfile:
         selector = (Requirement("pool", Operator.IN, pools),)
-        profile = Profile("ns", name, quota, selector, uid=name, generation=2)
+        profile = QuotaProfile("ns", name, quota, selector, uid=name, generation=2)
         self.state.profiles.upsert(replace(profile, **settings))
         return profile
 
-    def said_last(self, name: str) -> tuple[Mapping[str, Any], dict[str, Condition]]:
+    def said_last(self, name: str) -> tuple[Mapping[str, Any], dict[str, ConditionPatch]]:
         return next((fields, said) for one, fields, said in reversed(self.sink.said) if one == name)
 
 

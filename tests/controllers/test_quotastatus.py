@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from koord.controllers import quotastatus
-from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers import quota_status
+from koord.controllers.quota_status import QuotaStatusController
 from koord.core.state import ClusterState
 
 
@@ -19,9 +19,9 @@ async def test_a_look_waits_for_the_end_of_a_burst_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, busy: float, least: float
 ) -> None:
     looks: list[float] = []
-    monkeypatch.setattr(quotastatus, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(quotastatus, "LONGEST_SECONDS", 0.1)
-    monkeypatch.setattr(quotastatus, "LONGEST_WHILE_BUSY_SECONDS", 0.6)
+    monkeypatch.setattr(quota_status, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(quota_status, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(quota_status, "LONGEST_WHILE_BUSY_SECONDS", 0.6)
     monkeypatch.setattr(
         QuotaStatusController, "look", lambda _: looks.append(time.monotonic() - began)
     )

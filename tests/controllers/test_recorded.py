@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from koord.controllers.announce import QuotaAnnouncer
+from koord.controllers.status_publishing import QuotaAnnouncer
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.wire import WireElasticQuota
 
 if TYPE_CHECKING:
     from koord.kube.objects import ObjectRef
-    from koord.kube.statement import Statement
+    from koord.kube.status_patch import Statement
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 

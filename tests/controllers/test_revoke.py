@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.core.test_revocation import Scene
 
-from koord.controllers.revoke import RevokeController, RevokeOptions
-from koord.core import revocation
+from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.core import reclaim
 from koord.kube.evictor import Eviction
 
 if TYPE_CHECKING:
@@ -204,14 +204,14 @@ def test_a_defect_of_one_quota_keeps_nothing_from_being_taken_back_of_others(
     stage = Stage(a=4, b=4)
     for at in range(4):
         stage.scene.single(f"p{at}", priority=at)
-    plan = revocation.plan_revocations
+    plan = reclaim.plan_revocations
 
     def fail_once(state: Any, ledger: Any, name: str, *more: Any) -> Any:
         if name == "b":
             raise ZeroDivisionError
         return plan(state, ledger, name, *more)
 
-    monkeypatch.setattr("koord.controllers.revoke.plan_revocations", fail_once)
+    monkeypatch.setattr("koord.controllers.reclaim.plan_revocations", fail_once)
     monkeypatch.setattr(type(stage.controller), "_find_due", lambda self: ["b", "a"])
     stage.scene.want(8)
     stage.look()

@@ -9,7 +9,7 @@ from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
-from koord.controllers.waiting import (
+from koord.controllers.wait_reports import (
     QUIET_SECONDS,
     SAY_AGAIN_AFTER_SECONDS,
     SAY_AGAIN_OF_PODS_AFTER_SECONDS,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
 
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
-from koord.core.holds import HoldBook
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.holds import Holds
 from koord.core.queue import unit_of
 from koord.core.reasons import InsufficientNodes, KeptForReplacements
 from koord.core.state import ClusterState
@@ -31,7 +31,7 @@ class Scene:
     def __init__(self, nodes: int, pods: Sequence[Pod] = (), groups: Sequence[PodGroup] = ()):
         self.state = ClusterState()
         self.feed = self.state.feed()
-        self.holds = HoldBook()
+        self.holds = Holds()
         self.now = 0.0
         for index in range(nodes):
             self.state.upsert_node(make_node(f"n{index}").gpu(8).build())

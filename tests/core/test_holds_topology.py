@@ -8,24 +8,29 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.core.test_holds import A, Scene, placed, started, waiting
 
-from koord.core.gang.nested import ROOT, Nest, SubGroup
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.queue import unit_of
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 LAYERS = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
 
 
-def wish(strategy: Gather = Gather.MUST, layer: str = "Rack") -> TopologyWish:
-    return TopologyWish((LayerWish(layer, strategy),))
+def wish(strategy: GatherStrategy = GatherStrategy.MUST, layer: str = "Rack") -> TopologyConstraint:
+    return TopologyConstraint((LayerConstraint(layer, strategy),))
 
 
 def add_node(scene: Scene, name: str, rack: str) -> None:
     scene.state.upsert_node(make_node(name).gpu(8).label("rack", rack).build())
 
 
-def lose_a_node(asked: TopologyWish) -> Scene:
+def lose_a_node(asked: TopologyConstraint) -> Scene:
     """A gang of two in rack r0 that has lost a member, with its node."""
     scene = Scene(0, groups=[make_pod_group(A, 2).topology(asked).wait(60).build()])
     scene.state.upsert_topology(Topology("default", LAYERS))
@@ -42,13 +47,13 @@ def lose_a_node(asked: TopologyWish) -> Scene:
     [
         (wish(), "r0", True),
         (wish(), "r1", False),
-        (wish(Gather.PREFER), "r1", True),
+        (wish(GatherStrategy.PREFER), "r1", True),
         (wish(layer="Unknown"), "r0", False),
         (wish(layer=NODE_LAYER), "r0", False),
     ],
 )
 def test_room_is_kept_where_the_replacement_may_go_and_nowhere_else(
-    asked: TopologyWish,
+    asked: TopologyConstraint,
     rack: str,
     is_kept: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
@@ -76,8 +81,8 @@ def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
 
 
 def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
-    nest = Nest(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
-    group = make_pod_group(A, 4).topology(TopologyWish(())).wait(60).build()
+    nest = SubGroupTree(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
+    group = make_pod_group(A, 4).topology(TopologyConstraint(())).wait(60).build()
     spec = replace(group.spec, nest=nest)
     scene = Scene(0, groups=[replace(group, spec=spec)])
     scene.state.upsert_topology(Topology("default", LAYERS))

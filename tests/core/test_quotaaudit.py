@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 
-from koord.controllers.quotaaudit import QuotaAudit
+from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.model import QuotaSpec
-from koord.core.quotaaudit import Drift, find_drift
+from koord.core.quota_audit import Drift, find_drift
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:

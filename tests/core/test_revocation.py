@@ -10,7 +10,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from koord.core.queue import Blocked, unit_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InsufficientNodes
-from koord.core.revocation import Exempt, can_stay, plan_revocations
+from koord.core.reclaim import Exempt, can_stay, plan_revocations
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 
-from koord.core import revocation
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core import reclaim
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.pods import RecordedPlan
 from koord.core.queue import Queue
 from koord.core.quota.model import QuotaSpec
-from koord.core.revocation import plan_revocations
+from koord.core.reclaim import plan_revocations
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_evicting_ends_in_thousands_of_clusters() -> None:
 
 
 def test_without_a_purpose_it_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revocation, "_find_claimant", lambda *_: "somebody")
+    monkeypatch.setattr(reclaim, "_find_claimant", lambda *_: "somebody")
     with pytest.raises(AssertionError):
         play_all(150)
 
@@ -165,10 +165,10 @@ def test_without_a_purpose_it_would_not_end(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_gang_of_which_less_is_left_than_its_minimum_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def all_are_spare(self: revocation._View, gang: str) -> list[Pod]:
+    def all_are_spare(self: reclaim._View, gang: str) -> list[Pod]:
         members = self._state.book.members(gang).values()
         return [pod for pod in members if pod.node]
 
-    monkeypatch.setattr(revocation._View, "_spares_of", all_are_spare)
+    monkeypatch.setattr(reclaim._View, "_spares_of", all_are_spare)
     with pytest.raises(AssertionError):
         play_all(150)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.placement.columns import Columns
+from koord.core.framework.columns import Columns
 from koord.core.selectors import LabelSelector, Operator, Requirement, is_selected
 
 LABELS = {"app": "web", "size": "10", "odd": "1_0", "huge": "9223372036854775808"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.reasons import ReasonCode
 from koord.demo import claims
 from koord.demo.observed import Cluster, Condition, SeenGang, SeenPod
@@ -24,7 +24,7 @@ def make_cluster(*pods, conditions=()):
 
 
 MISSING = Condition("QuorumReached", False, "MissingMembers", "1 of 2 members of default/a present")
-PLACED = Condition(own.PLACED, False, "MissingMembers")
+PLACED = Condition(operators.PLACED, False, "MissingMembers")
 SUCCEEDED = {"phase": "Succeeded", "bound": 1, "ended": 2}
 
 CASES = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.demo import leash
+from koord.demo import parent_watch
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 
@@ -22,7 +22,7 @@ def processes():
 
 
 def hold(*pids):
-    command = [sys.executable, "-I", "-S", Path(leash.__file__), *map(str, pids)]
+    command = [sys.executable, "-I", "-S", Path(parent_watch.__file__), *map(str, pids)]
     return subprocess.Popen(command)
 
 

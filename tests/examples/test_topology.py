@@ -12,7 +12,7 @@ import yaml
 from tests.support.operators import run_operators
 
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +117,7 @@ def test_the_server_refuses_layers_that_make_no_tree(
     body = yaml.safe_load((EXAMPLE / "topology.yaml").read_text("utf-8"))
     body["metadata"]["name"] = "other"
     body["spec"]["networkTopologySpec"] = layers
-    with pytest.raises(ApiError, match=text) as refused:
+    with pytest.raises(SandboxApiError, match=text) as refused:
         box.client.create(TOPOLOGIES, body)
     assert refused.value.status == 422
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koord.api import gang
 from koord.api.gang import BadSetting, GangDefaults, NameSource
 from koord.api.keys import gang as keys
-from koord.api.keys import own
+from koord.api.keys import operators
 
 NAMED = {keys.NAME: "a"}
 HUGE = "x" * (1 << 20)
@@ -239,7 +239,9 @@ def test_deprecated_labels_are_named_with_what_to_use_instead() -> None:
 
 def read_sub_groups(*groups: dict[str, object]) -> gang.PodGang:
     text = json.dumps({"groups": groups})
-    found = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", own.SUB_GROUPS: text})
+    found = gang.parse_pod_gang(
+        "ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", operators.SUB_GROUPS: text}
+    )
     assert found is not None
     return found
 
@@ -270,7 +272,7 @@ def test_sub_groups_that_make_no_tree_are_named_and_left_out(
     groups: list[dict[str, object]], problem: str
 ) -> None:
     found = read_sub_groups(*groups)
-    assert [(one.key, one.in_force) for one in found.bad] == [(own.SUB_GROUPS, "none")]
+    assert [(one.key, one.in_force) for one in found.bad] == [(operators.SUB_GROUPS, "none")]
     assert problem in found.bad[0].problem
     assert found.settings is not None
     assert found.settings.sub_groups is None
@@ -284,11 +286,13 @@ def test_sub_groups_that_make_no_tree_are_named_and_left_out(
     ],
 )
 def test_more_sub_groups_than_there_are_cannot_be_asked_for(text: str, asker: str) -> None:
-    found = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", own.SUB_GROUPS: text})
+    found = gang.parse_pod_gang(
+        "ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", operators.SUB_GROUPS: text}
+    )
     assert found is not None
     assert found.settings is not None
     assert found.settings.sub_groups is not None, "the list stays in force, and all are needed"
-    assert [(bad.key, bad.in_force) for bad in found.bad] == [(own.SUB_GROUPS, "1")]
+    assert [(bad.key, bad.in_force) for bad in found.bad] == [(operators.SUB_GROUPS, "1")]
     assert f"{asker} asks for 2" in found.bad[0].problem
 
 
@@ -299,7 +303,7 @@ def test_what_becomes_of_a_gang_depends_on_its_match_policy_if_nothing_is_writte
     annotations = NAMED | {keys.MIN_AVAILABLE: "2", keys.MATCH_POLICY: policy}
     expected = "RestartGang" if policy == "only-waiting" else "Replace"
     for written, in_force in (("", expected), ("Ignore", "Ignore"), ("ignore", expected)):
-        found = gang.parse_pod_gang("ns", {}, annotations | {own.ON_MEMBER_FAILURE: written})
+        found = gang.parse_pod_gang("ns", {}, annotations | {operators.ON_MEMBER_FAILURE: written})
         assert found is not None
         assert found.settings is not None
         assert found.settings.on_member_failure == in_force

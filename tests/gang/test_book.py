@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
 
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import MatchPolicy, PodGroup
 from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
@@ -18,7 +18,7 @@ GANGS = [A, B, C]
 
 
 def test_the_oldest_member_with_a_minimum_decides_the_settings() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod(make_pod("late").annotation_gang(A, 5).created(9).build())
     book.upsert_pod(make_pod("first").annotation_gang(A).created(1).build())
     assert book.spec(A).min_member == 5
@@ -29,7 +29,7 @@ def test_the_oldest_member_with_a_minimum_decides_the_settings() -> None:
 
 
 def test_the_pod_group_goes_before_annotations_and_stays() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod(make_pod("p").annotation_gang(A, 5).build())
     book.upsert_pod_group(make_pod_group(A, 2).build())
     assert book.spec(A).min_member == 2
@@ -40,7 +40,7 @@ def test_the_pod_group_goes_before_annotations_and_stays() -> None:
 
 
 def test_an_annotation_gang_vanishes_with_its_last_pod() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod(make_pod("p").annotation_gang(A, 1).build())
     book.remove_pod("uid-default-p")
     assert (book.keys(), book.spec(A), dict(book.members(A))) == ((), None, {})
@@ -49,7 +49,7 @@ def test_an_annotation_gang_vanishes_with_its_last_pod() -> None:
 
 
 def test_members_are_told_apart_by_uid() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod(make_pod("p").gang(A).terminating().build())
     book.upsert_pod(make_pod("p").uid("again").gang(A).build())
     assert book.tally(A).total == 2
@@ -57,7 +57,7 @@ def test_members_are_told_apart_by_uid() -> None:
 
 
 def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod(make_pod("p").gang(A).build())
     book.upsert_pod(make_pod("p").gang(B).build())
     assert book.keys() == (B,)
@@ -66,7 +66,7 @@ def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
 
 
 def test_nothing_is_touched_by_an_event_without_news() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod_group(make_pod_group(A).build())
     pod = make_pod("p").gang(A)
     book.upsert_pod(pod.build())
@@ -82,7 +82,7 @@ def test_nothing_is_touched_by_an_event_without_news() -> None:
 
 
 def test_a_change_in_one_gang_touches_its_group() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.upsert_pod_group(make_pod_group(B).group(A, B).build())
     book.upsert_pod_group(make_pod_group(C).build())
@@ -92,7 +92,7 @@ def test_a_change_in_one_gang_touches_its_group() -> None:
 
 
 def test_a_listed_gang_that_comes_or_goes_touches_its_listers() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.touched()
     for change in (
@@ -152,7 +152,7 @@ CHANGES = st.lists(
 )
 
 
-def apply(world: World, book: GangBook, change: Pod | PodGroup | str) -> None:
+def apply(world: World, book: GangCache, change: Pod | PodGroup | str) -> None:
     """Change the world and tell the book; a name stands for a deletion."""
     if isinstance(change, Pod):
         world.pods[change.uid] = change
@@ -168,9 +168,9 @@ def apply(world: World, book: GangBook, change: Pod | PodGroup | str) -> None:
         book.remove_pod(change)
 
 
-def rebuild(world: World) -> GangBook:
+def rebuild(world: World) -> GangCache:
     """Read the world anew, in another order than the one in which it came about."""
-    book = GangBook()
+    book = GangCache()
     for uid in sorted(world.pods, reverse=True):
         book.upsert_pod(world.pods[uid])
     for key in sorted(world.pod_groups):
@@ -178,7 +178,7 @@ def rebuild(world: World) -> GangBook:
     return book
 
 
-def observe(book: GangBook) -> dict[str, object]:
+def observe(book: GangCache) -> dict[str, object]:
     return {
         key: (
             book.spec(key),
@@ -195,7 +195,7 @@ def observe(book: GangBook) -> dict[str, object]:
 
 
 def test_an_answer_is_found_once_until_something_changes() -> None:
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.upsert_pod_group(make_pod_group(B).group(A, B).build())
     assert demands(book, A) is demands(book, B)
@@ -209,7 +209,7 @@ def test_an_answer_is_found_once_until_something_changes() -> None:
 @settings(max_examples=150)
 @given(CHANGES)
 def test_incremental_equals_rebuilt(changes: list[Pod | PodGroup | str]) -> None:
-    world, book = World(), GangBook()
+    world, book = World(), GangCache()
     for change in changes:
         before = observe(book)
         apply(world, book, change)
@@ -222,7 +222,7 @@ def test_incremental_equals_rebuilt(changes: list[Pod | PodGroup | str]) -> None
 @settings(max_examples=50)
 @given(CHANGES)
 def test_nothing_is_kept_of_what_is_gone(changes: list[Pod | PodGroup | str]) -> None:
-    world, book = World(), GangBook()
+    world, book = World(), GangCache()
     for change in changes:
         apply(world, book, change)
         book.touched()

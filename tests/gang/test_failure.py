@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_pod, make_pod_group
 
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.failure import find_restart
 from koord.core.gang.model import MatchPolicy, OnBindFailure, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
@@ -43,8 +43,8 @@ def make_book(
     policy: OnMemberFailure = RESTART,
     on_bind: OnBindFailure = OnBindFailure.RETRY,
     compat: bool = False,
-) -> GangBook:
-    book = GangBook(compat=compat)
+) -> GangCache:
+    book = GangCache(compat=compat)
     group = make_pod_group(A, 3).on_member_failure(policy).on_bind_failure(on_bind)
     book.upsert_pod_group(group.build())
     for pod in pods:
@@ -99,7 +99,7 @@ def test_koordinators_rules_know_no_restart() -> None:
 
 
 def test_all_gangs_that_started_together_go_together() -> None:
-    book = GangBook()
+    book = GangCache()
     for key, policy in ((A, RESTART), (B, REPLACE)):
         book.upsert_pod_group(make_pod_group(key, 1).on_member_failure(policy).group(A, B).build())
     both = f"{A},{B}"
@@ -115,7 +115,7 @@ def test_all_gangs_that_started_together_go_together() -> None:
 
 
 def test_a_gang_none_of_whose_members_is_bound_yet_has_lost_nobody() -> None:
-    book, both = GangBook(), f"{A},{B}"
+    book, both = GangCache(), f"{A},{B}"
     for key in (A, B):
         book.upsert_pod_group(make_pod_group(key, 1).on_member_failure(RESTART).group(A, B).build())
     book.upsert_pod(make_pod("b").gang(B).released("n", "p", both, 2, 1).running("n").build())

@@ -8,8 +8,8 @@ import pytest
 
 from koord.api import gang
 from koord.api.gang import BadSetting, GangDefaults, GangSettings, NameSource
-from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
+from koord.api.keys import kubernetes, operators
 
 Texts = dict[str, str]
 
@@ -87,12 +87,12 @@ def test_index(text: str, number: int | None) -> None:
 @pytest.mark.parametrize(("text", "number"), INTEGERS.items(), ids=repr)
 def test_size_of_a_group_of_kueue(text: str, number: int | None) -> None:
     found = gang.parse_pod_gang(
-        "ns", {foreign.KUEUE_NAME: "q"}, {foreign.KUEUE_TOTAL: text}, DEFAULTS
+        "ns", {kubernetes.KUEUE_NAME: "q"}, {kubernetes.KUEUE_TOTAL: text}, DEFAULTS
     )
     assert found is not None
     is_usable = number is not None and number >= 0
     assert (found.settings is not None) is is_usable
-    assert is_reported(found.bad, foreign.KUEUE_TOTAL) is not is_usable
+    assert is_reported(found.bad, kubernetes.KUEUE_TOTAL) is not is_usable
     if found.settings is not None:
         assert (found.settings.min_member, found.settings.wait_seconds) == (number, 77)
 
@@ -137,8 +137,13 @@ CHOICES: Final = (
         ("once-satisfied", "only-waiting", "waiting-and-running"),
         "waiting-and-running",
     ),
-    (own.ON_MEMBER_FAILURE, "on_member_failure", ("Replace", "RestartGang", "Ignore"), "Replace"),
-    (own.ON_BIND_FAILURE, "on_bind_failure", ("Retry", "RestartGang"), "Retry"),
+    (
+        operators.ON_MEMBER_FAILURE,
+        "on_member_failure",
+        ("Replace", "RestartGang", "Ignore"),
+        "Replace",
+    ),
+    (operators.ON_BIND_FAILURE, "on_bind_failure", ("Retry", "RestartGang"), "Retry"),
 )
 
 
@@ -188,7 +193,7 @@ RULE: Final = '{"gatherStrategy":[{"layer":"Rack","strategy":"MustGather"}]}'
     ("key", "field", "good"),
     [
         (keys.NETWORK_TOPOLOGY_SPEC, "topology", RULE),
-        (own.SUB_GROUPS, "sub_groups", '{"groups":[{"name":"g"}]}'),
+        (operators.SUB_GROUPS, "sub_groups", '{"groups":[{"name":"g"}]}'),
     ],
 )
 def test_what_is_json(key: str, field: str, good: str) -> None:
@@ -204,14 +209,14 @@ def test_what_is_json(key: str, field: str, good: str) -> None:
 
 def test_the_name_of_a_topology_is_any_text() -> None:
     for text in ("", "default", *ODD_TEXTS):
-        settings, bad = read_group({own.TOPOLOGY: text})
+        settings, bad = read_group({operators.TOPOLOGY: text})
         assert (settings.topology_name, bad) == (text, ())
 
 
 def test_what_is_of_no_effect_on_a_pod_group() -> None:
     """They are for pods without PodGroup, or were never used."""
     unused = (keys.NAME, keys.MIN_AVAILABLE, keys.WAITING_TIME, keys.TIMEOUT, keys.POD_GROUP)
-    assert read_group(dict.fromkeys((*unused, own.SUB_GROUP), "1e3")) == read_group({})
+    assert read_group(dict.fromkeys((*unused, operators.SUB_GROUP), "1e3")) == read_group({})
 
 
 SOURCES: Final = (
@@ -219,7 +224,7 @@ SOURCES: Final = (
     ("legacy", {keys.LEGACY_NAME: "legacy"}, {}, NameSource.LEGACY_LABEL),
     ("annotation", {}, {keys.NAME: "annotation"}, NameSource.ANNOTATION),
     ("scheduling.k8s.io:native", {}, {}, NameSource.NATIVE),
-    ("kueue.x-k8s.io:kueue", {foreign.KUEUE_NAME: "kueue"}, {}, NameSource.KUEUE),
+    ("kueue.x-k8s.io:kueue", {kubernetes.KUEUE_NAME: "kueue"}, {}, NameSource.KUEUE),
 )
 """Every way to name a gang, the one that counts before all others first."""
 
@@ -227,7 +232,7 @@ SOURCES: Final = (
 @pytest.mark.parametrize("first", range(len(SOURCES)), ids=[one[0] for one in SOURCES])
 def test_which_name_counts(first: int) -> None:
     """Each goes before those below it, and one that is empty before none."""
-    labels: Texts = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, foreign.KUEUE_NAME), "")
+    labels: Texts = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
     annotations: Texts = {keys.NAME: ""}
     for _, more_labels, more_annotations, _ in SOURCES[first:]:
         labels |= more_labels
@@ -240,8 +245,8 @@ def test_which_name_counts(first: int) -> None:
 
 
 def test_nothing_names_no_gang() -> None:
-    empty = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, foreign.KUEUE_NAME), "")
-    settings = {keys.MIN_AVAILABLE: "2", keys.GROUPS: '["ns/b"]', foreign.KUEUE_TOTAL: "2"}
+    empty = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
+    settings = {keys.MIN_AVAILABLE: "2", keys.GROUPS: '["ns/b"]', kubernetes.KUEUE_TOTAL: "2"}
     assert gang.parse_pod_gang("ns", empty, {keys.NAME: "", **settings}, DEFAULTS) is None
 
 

@@ -19,10 +19,10 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.support.machines import run_long
 
 from koord.core.changes import Changes
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
-from koord.core.holds import HoldBook
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.holds import Holds
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
 from koord.core.reasons import ReasonCode
@@ -57,7 +57,7 @@ class Gangs(RuleBasedStateMachine):
         self.state = ClusterState()
         self.furnish(self.state)
         self.feed = self.state.feed()
-        self.queue, self.holds = Queue(), HoldBook()
+        self.queue, self.holds = Queue(), Holds()
         self.now = 0.0
         self.born = 0
         self.nodes = 0
@@ -210,7 +210,7 @@ class Gangs(RuleBasedStateMachine):
             self.check_network(placement)
         return bool(outcome.placements)
 
-    def plan_with(self, holds: HoldBook, state: ClusterState, units: list[Unit]) -> Plan:
+    def plan_with(self, holds: Holds, state: ClusterState, units: list[Unit]) -> Plan:
         run = lambda snapshot, some: plan(snapshot, some, SCORING)  # noqa: E731
         return holds.plan(state.snapshot(), units, run, SCORING, self.now)
 

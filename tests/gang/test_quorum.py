@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
-from koord.core.gang.permit import Permit, Standing, permit_member
+from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
-from koord.core.gather import Gather, LayerWish, TopologyWish
 from koord.core.pods import Pod, PodPhase
 from koord.core.reasons import (
     GangCount,
@@ -26,6 +25,7 @@ from koord.core.reasons import (
     Reached,
     WaitingForForeignGate,
 )
+from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +38,8 @@ A, B, C = "default/a", "default/b", "default/c"
 
 def make_book(
     pods: Iterable[Pod] = (), pod_groups: Iterable[PodGroup] = (), *, compat: bool = False
-) -> GangBook:
-    book = GangBook(compat=compat)
+) -> GangCache:
+    book = GangCache(compat=compat)
     for pod_group in pod_groups:
         book.upsert_pod_group(pod_group)
     for pod in pods:
@@ -52,14 +52,14 @@ def make_started(name: str, gang: str = A, node: str = "n1") -> PodBuilder:
     return make_pod(name).gang(gang).released(node, "plan-1", gang, 2).bound(node)
 
 
-def ready(book: GangBook, key: str = A) -> Ready:
+def ready(book: GangCache, key: str = A) -> Ready:
     verdict = demands(book, key)
     assert isinstance(verdict, Ready), verdict
     return verdict
 
 
-def stand(policy: MatchPolicy, *, waiting: int, bound: int = 0) -> Standing:
-    return Standing(min_member=3, policy=policy, waiting=waiting, bound=bound)
+def stand(policy: MatchPolicy, *, waiting: int, bound: int = 0) -> PermitState:
+    return PermitState(min_member=3, policy=policy, waiting=waiting, bound=bound)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def stand(policy: MatchPolicy, *, waiting: int, bound: int = 0) -> Standing:
         (stand(WITH_RUNNING, waiting=0, bound=5), "before", Permit.GO),
     ],
 )
-def test_permit_by_policy(standing: Standing, satisfied: str, permit: Permit) -> None:
+def test_permit_by_policy(standing: PermitState, satisfied: str, permit: Permit) -> None:
     for compat in (False, True):
         one = replace(standing, is_satisfied=satisfied == "before")
         answer = permit_member(one, [one], compat=compat)
@@ -90,8 +90,8 @@ def test_permit_counts_members_that_others_bound_except_upstream() -> None:
 
 
 def test_permit_asks_every_gang_of_the_group() -> None:
-    enough = Standing(min_member=2, policy=ONCE, waiting=2, bound=0)
-    short = Standing(min_member=2, policy=ONCE, waiting=1, bound=0)
+    enough = PermitState(min_member=2, policy=ONCE, waiting=2, bound=0)
+    short = PermitState(min_member=2, policy=ONCE, waiting=1, bound=0)
     assert permit_member(enough, [enough, short]) is Permit.WAIT
     assert permit_member(enough, [enough, enough]) is Permit.GO
     assert permit_member(enough, [enough, None]) is Permit.WAIT
@@ -404,9 +404,9 @@ def test_the_answer_does_not_depend_on_the_order_of_arrival(pods: list[Pod], tur
 
 
 def test_surplus_of_a_gang_with_multiples_is_planned_together() -> None:
-    wish = TopologyWish((LayerWish("Block", Gather.PREFER, 2),))
+    wish = TopologyConstraint((LayerConstraint("Block", GatherStrategy.PREFER, 2),))
     for topology, units in ((wish, 1), (None, 2)):
-        book = GangBook()
+        book = GangCache()
         book.upsert_pod_group(make_pod_group("ns/a", 1).topology(topology).build())
         released = make_pod("ns/p").gang("ns/a").released("n1", "plan", group="ns/a")
         book.upsert_pod(released.bound("n1").build())

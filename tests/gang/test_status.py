@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 from tests.gang.test_quorum import make_book
 
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.gang.record import BindRecord, make_bind_record
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
@@ -249,7 +249,7 @@ def test_the_status_does_not_depend_on_the_order_of_arrival(pods: list[Pod]) -> 
 def test_what_holds_for_a_whole_group_is_found_once() -> None:
     """In a group of thousands, counting all members for each gang would take minutes."""
     gangs = [f"default/g{i}" for i in range(3)]
-    book = GangBook()
+    book = GangCache()
     for gang in gangs:
         book.upsert_pod_group(make_pod_group(gang, 2).group(*gangs).build())
     reasons = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.plan import Assignment, Demand, Placement, Unit
 from koord.core.pods import Pod
 from koord.kube.client import Client
@@ -55,8 +55,8 @@ class Pods:
             "kind": "Pod",
             "metadata": {"name": f"pod-{secrets.token_hex(4)}", **(meta or {})},
             "spec": {
-                "schedulerName": own.SCHEDULER_NAME,
-                "schedulingGates": [{"name": own.PLACEMENT_GATE}],
+                "schedulerName": operators.SCHEDULER_NAME,
+                "schedulingGates": [{"name": operators.PLACEMENT_GATE}],
                 "containers": [{"name": "main", "image": "none"}],
                 **spec,
             },

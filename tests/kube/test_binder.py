@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Pods, place
 
-from koord.api.keys import gang, own
+from koord.api.keys import gang, operators
 from koord.core.plan import Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
 from koord.kube.binder import Binder
@@ -17,7 +17,7 @@ from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooM
 from koord.kube.outcomes import (
     BoundElsewhere,
     Done,
-    Gone,
+    PodGone,
     Refused,
     StillGated,
     Unknown,
@@ -53,7 +53,7 @@ async def test_members_carry_their_group(pods: Pods, binder: Binder) -> None:
     placement = place((first, NODE), (second, NODE), group="ns/a,ns/b")
     assert await binder.release(placement.assignments[0], placement) == Done()
     annotations = (await pods.read(first))["metadata"]["annotations"]
-    assert json.loads(annotations[own.PLAN]) == {
+    assert json.loads(annotations[operators.PLAN]) == {
         "node": NODE,
         "plan": "plan-1",
         "group": "ns/a,ns/b",
@@ -153,7 +153,7 @@ async def _deleted(pods: Pods, pod: Pod) -> Pod:
 async def _recreated(pods: Pods, pod: Pod) -> Pod:
     await pods.delete(pod)
     await pods.create(
-        meta={"name": pod.name}, schedulingGates=[{"name": own.PLACEMENT_GATE}] * pod.is_gated
+        meta={"name": pod.name}, schedulingGates=[{"name": operators.PLACEMENT_GATE}] * pod.is_gated
     )
     return pod
 
@@ -168,7 +168,9 @@ async def _terminating(pods: Pods, pod: Pod) -> Pod:
 
 
 @pytest.mark.parametrize("fate", [_deleted, _recreated, _terminating])
-@pytest.mark.parametrize("gates", [[{"name": own.PLACEMENT_GATE}], []], ids=["release", "bind"])
+@pytest.mark.parametrize(
+    "gates", [[{"name": operators.PLACEMENT_GATE}], []], ids=["release", "bind"]
+)
 async def test_gone(
     pods: Pods,
     binder: Binder,
@@ -181,7 +183,7 @@ async def test_gone(
         # Releasing a pod on its way out is accepted by the server; its binding is not.
         assert await write(*only(place((pod, NODE)))) == Done()
         write = binder.bind
-    assert await write(*only(place((pod, NODE)))) == Gone()
+    assert await write(*only(place((pod, NODE)))) == PodGone()
     if fate is _terminating:
         await pods.client.request(
             "PATCH",
@@ -214,7 +216,7 @@ async def test_a_pod_that_somebody_else_let_go_is_left_to_its_scheduler(
     pod = await pods.create(schedulerName="nobody")
     body = {"spec": {"schedulingGates": None}}
     await pods.client.patch(f"{pods.path}/{pod.name}", body, "application/merge-patch+json")
-    assert await binder.release(*only(place((pod, NODE)))) == Gone()
+    assert await binder.release(*only(place((pod, NODE)))) == PodGone()
     assert "annotations" not in (await pods.read(pod))["metadata"]
 
 

@@ -9,7 +9,7 @@ from tests.builders import make_pod
 from tests.kube.conftest import Pods, until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.kube.catchup import MOST_FAILURES, catch_up
@@ -26,7 +26,7 @@ def state_of(*pods: Pod) -> ClusterState:
 
 
 async def mark_of(pods: Pods, pod: Pod) -> str | None:
-    return (await pods.read(pod))["metadata"].get("annotations", {}).get(own.TAKEN_OVER_BY)
+    return (await pods.read(pod))["metadata"].get("annotations", {}).get(operators.TAKEN_OVER_BY)
 
 
 async def is_pending(task: asyncio.Task[None]) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.election import (
     DEADLINE_SECONDS,
     LEASE_SECONDS,
@@ -34,7 +34,7 @@ def lease(
 ) -> Lease:
     """Make a lease; ``at`` is when it was renewed, on the clock of its holder."""
     spec = LeaseSpec(holder, duration, acquire_time="a", renew_time=renewed, lease_transitions=3)
-    annotations = {} if at is None else {"annotations": {own.RENEWED_AT: at}}
+    annotations = {} if at is None else {"annotations": {operators.RENEWED_AT: at}}
     return Lease({"name": "koord", "resourceVersion": "7", **annotations}, spec)
 
 

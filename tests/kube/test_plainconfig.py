@@ -10,7 +10,7 @@ import yaml
 
 from koord.kube import config as kube_config
 from koord.kube.config import load_kubeconfig
-from koord.kube.plainconfig import read_plain
+from koord.kube.plain_kubeconfig import read_plain
 from koord.sandbox import Sandbox
 
 

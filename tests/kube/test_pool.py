@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from typing_extensions import override
 
-from koord.kube import pool, standing
+from koord.kube import pool, warm_connections
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.errors import ApiError, ConnectionLost, Garbled, TooManyRequests
@@ -579,7 +579,7 @@ async def test_a_probe_without_an_answer_costs_its_connection_only(
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
     monkeypatch.setattr(pool, "_STALE_SECONDS", 0.3)
-    monkeypatch.setattr(standing, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(warm_connections, "PROBE_SECONDS", 0.2)
     async with stand(monkeypatch, count=4) as (script, client):
         await until(lambda: script.probes == 4)
         script.mute = True

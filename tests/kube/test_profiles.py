@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from koord.core.nodes import Node
-from koord.core.quota.profile import Profile, make_root_quota
+from koord.core.quota.profile import QuotaProfile, make_root_quota
 from koord.kube.errors import Conflict
 from koord.kube.request import Media
-from koord.kube.rootquota import RootQuotaWriter, make_body
-from koord.kube.translate.keptprofile import encode_kept_profile
+from koord.kube.root_quota import RootQuotaWriter, make_body
+from koord.kube.translate.last_valid_profile import encode_kept_profile
 from koord.kube.translate.profiles import ProfileTranslator, translate_profile
 from koord.kube.translate.quotas import translate_quota
 from koord.kube.wire import ObjectMeta, OwnerReference, WireElasticQuota, WireQuotaProfile
@@ -28,7 +28,7 @@ POLICY = "operators.koordinator.sh/deletion-policy"
 SPEC = {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}}
 
 
-def translate(spec: Any, **annotations: str) -> Profile:
+def translate(spec: Any, **annotations: str) -> QuotaProfile:
     keys = {"policy": POLICY, "keys": f"{PREFIX}resource-keys"}
     meta = ObjectMeta(
         name="a",
@@ -143,7 +143,7 @@ PROFILE = replace(translate(SPEC), keys=("cpu",))
 NODE = Node("n", labels={"pool": "a"}, allocatable={"cpu": 53000, "memory": 80 << 30})
 
 
-def stored(profile: Profile, **changes: Any) -> tuple[QuotaSpec, ObjectMeta]:
+def stored(profile: QuotaProfile, **changes: Any) -> tuple[QuotaSpec, ObjectMeta]:
     body = make_body(profile, make_root_quota(profile, [NODE]))
     owners = [OwnerReference(uid=one["uid"]) for one in body["metadata"].get("ownerReferences", ())]
     meta = ObjectMeta(

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from tests.kube.conftest import Pods, until
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.client import Client
 from koord.kube.errors import Forbidden, KubeError, ServerUnavailable
 from koord.kube.objects import ObjectRef, ref_of_pod
 from koord.kube.request import Media
-from koord.kube.statement import Condition, Statement
 from koord.kube.status import MERGED, StatusWriter, annotated_by, applied_by
+from koord.kube.status_patch import ConditionPatch, Statement
 from koord.sandbox import Sandbox
 
 GROUPS = "scheduling.sigs.k8s.io/v1alpha1"
@@ -43,9 +43,13 @@ async def group(pod_groups: None, client: Client, namespace: str) -> ObjectRef:
     return ObjectRef(GROUPS, "PodGroup", "podgroups", name, uid, namespace)
 
 
-def placed(status: bool = False, message: str = "no room", generation: int | None = 1) -> Condition:  # noqa: FBT001, FBT002
+def placed(
+    status: bool = False,  # noqa: FBT001, FBT002
+    message: str = "no room",
+    generation: int | None = 1,
+) -> ConditionPatch:
     reason = "Planned" if status else "InsufficientNodes"
-    return Condition("Placed", status, reason, message, generation)
+    return ConditionPatch("Placed", status, reason, message, generation)
 
 
 async def status_of(client: Client, ref: ObjectRef) -> dict[str, Any]:
@@ -146,7 +150,7 @@ async def test_managers_own_their_own_conditions(client: Client, group: ObjectRe
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
         mine.say(group, Statement((placed(),)))
-        bound = Condition("Bound", status=False, reason="PartiallyBound", message="1 of 2")
+        bound = ConditionPatch("Bound", status=False, reason="PartiallyBound", message="1 of 2")
         other.say(group, Statement((bound,), {"phase": "Scheduling"}))
         await until(lambda: bool(mine.stats.written and other.stats.written))
         status = await status_of(client, group)
@@ -173,7 +177,9 @@ async def test_a_recreated_pod_is_left_alone(pods: Pods) -> None:
     pod = await pods.create()
     await pods.delete(pod)
     after = await pods.create(meta={"name": pod.name})
-    waits = Condition(own.PLACED, status=False, reason="MissingMembers", message="1 of 2")
+    waits = ConditionPatch(
+        operators.PLACED, status=False, reason="MissingMembers", message="1 of 2"
+    )
     async with running(StatusWriter(pods.client, MERGED, lambda _: NOBODY)) as writer:
         writer.say(ref_of_pod(pod), Statement((waits,)))
         await until(lambda: writer.stats.refused == 1)
@@ -239,19 +245,21 @@ async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> No
     client, ref = pods.client, ref_of_pod(pod)
     before = await status_of(client, ref)
     assert [c["type"] for c in before["conditions"]] == ["PodScheduled"]
-    waits = Condition(own.PLACED, status=False, reason="MissingMembers", message="1 of 2")
+    waits = ConditionPatch(
+        operators.PLACED, status=False, reason="MissingMembers", message="1 of 2"
+    )
     async with running(StatusWriter(client, MERGED, lambda _: NOBODY)) as writer:
         writer.say(ref, Statement((waits,)))
         await until(lambda: writer.stats.written == 1)
     after = await status_of(client, ref)
     assert {c["type"]: c["reason"] for c in after["conditions"]} == {
         "PodScheduled": "SchedulingGated",
-        own.PLACED: "MissingMembers",
+        operators.PLACED: "MissingMembers",
     }
     assert (await pods.translate(pod.name)).wait_reason == "MissingMembers"
     form = pods.translator.form_of(pod.uid)
     assert form is not None
-    assert {c.type for c in form.conditions} == {"PodScheduled", own.PLACED}
+    assert {c.type for c in form.conditions} == {"PodScheduled", operators.PLACED}
 
     def present(ref: ObjectRef) -> dict[str, Any]:
         return pods.translator.status_of(ref.uid)

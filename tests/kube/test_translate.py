@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from koord.api.gang import UPSTREAM_DEFAULTS
-from koord.api.keys import gang, own
-from koord.core.gang.book import GangBook
+from koord.api.keys import gang, operators
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangMode, GangSource, Phase
 from koord.core.nodes import Taint
 from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
@@ -21,9 +21,9 @@ from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireNativePodGroup, WireNode, WirePod, WirePodGroup
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-GATE = {"name": own.PLACEMENT_GATE}
+GATE = {"name": operators.PLACEMENT_GATE}
 FOREIGN = {"name": "kueue.x-k8s.io/admission"}
-OURS = {"schedulerName": own.SCHEDULER_NAME}
+OURS = {"schedulerName": operators.SCHEDULER_NAME}
 
 
 def wire(
@@ -208,7 +208,7 @@ def test_a_released_pod_that_kube_scheduler_cannot_bind(
 ) -> None:
     left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
     status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
-    plan = {own.PLAN: '{"node":"n1","plan":"p"}'}
+    plan = {operators.PLAN: '{"node":"n1","plan":"p"}'}
     pod = translator.translate(wire(left, status, annotations=plan))
     assert pod.is_unschedulable is expected
 
@@ -386,7 +386,7 @@ def test_recorded_plans(
     recorded: RecordedPlan | None,
     pinned: bool,  # noqa: FBT001
 ) -> None:
-    annotations = {} if text is None else {own.PLAN: text}
+    annotations = {} if text is None else {operators.PLAN: text}
     pod = translator.translate(wire(spec, annotations=annotations))
     assert (pod.recorded, pod.pinned) == (recorded, pinned)
 
@@ -433,7 +433,7 @@ def test_forms_are_kept_while_a_pod_waits_for_us(translator: PodTranslator) -> N
 def test_wait_reason(translator: PodTranslator) -> None:
     conditions = [
         {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"},
-        {"type": own.PLACED, "status": "False", "reason": "MissingMembers"},
+        {"type": operators.PLACED, "status": "False", "reason": "MissingMembers"},
     ]
     assert translator.translate(wire(status={"conditions": conditions})).wait_reason == (
         "MissingMembers"
@@ -609,7 +609,7 @@ def test_a_pod_group_of_kubernetes_own(translator: PodTranslator) -> None:
     assert pod.gang is not None
     assert group.key == pod.gang.key
     assert (group.spec.min_member, group.spec.source) == (3, GangSource.NATIVE)
-    book = GangBook()
+    book = GangCache()
     book.upsert_pod_group(group)
     assert book.spec(group.key) == group.spec
     assert book.pod_group(group.key) is None, "whoever writes a status does not see it"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.constraints import (
     AffinityTerm,
     ClaimUse,
@@ -14,7 +14,7 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.placement.volumes import Claim, StorageClass, Volume
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.kube.translate.pods import PodTranslator
@@ -150,7 +150,7 @@ def test_claims_are_named_and_a_pinned_pod_with_one_is_left_to_kube_scheduler() 
     ]
     field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     pin = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
-    note = {own.PLAN: '{"node":"n1","plan":"x1","group":"ns/a","members":2}'}
+    note = {operators.PLAN: '{"node":"n1","plan":"x1","group":"ns/a","members":2}'}
     assert translate({"affinity": pin}, annotations=note).handling is Handling.BIND
     with_claim = translate({"affinity": pin, "volumes": volumes}, annotations=note)
     assert with_claim.handling is Handling.NOT_OURS
@@ -167,7 +167,7 @@ def test_claims() -> None:
     }
     spec = {"volumeName": "v", "storageClassName": "s", "accessModes": ["ReadWriteOncePod"]}
     wire = read(WireClaim, {"metadata": meta, "spec": spec, "status": {"phase": "Lost"}})
-    assert translate_claim(wire) == Claim("ns/data", "v", True, True, True, True, "s", "u1")
+    assert translate_claim(wire) == VolumeClaim("ns/data", "v", True, True, True, True, "s", "u1")
     plain = read(WireClaim, {"metadata": {"name": "data", "namespace": "ns"}, "spec": spec})
     assert not translate_claim(plain).is_bound
     old = {"volume.beta.kubernetes.io/storage-class": "beta"}

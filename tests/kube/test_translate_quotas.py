@@ -9,12 +9,12 @@ import msgspec
 import pytest
 import yaml
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.api.keys import quota as keys
-from koord.core.quota.book import QuotaBook
-from koord.core.quota.fault import QuotaFault
+from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import ROOT, QuotaSpec
-from koord.kube.translate.keptquota import encode_kept
+from koord.core.quota.spec_errors import QuotaFault
+from koord.kube.translate.last_valid_quota import encode_kept
 from koord.kube.translate.quotas import (
     SHOWN,
     QuotaTranslator,
@@ -74,7 +74,7 @@ def make(
 
 
 def test_published_quotas_are_in_force() -> None:
-    book = QuotaBook()
+    book = QuotaCatalog()
     for manifest in yaml.safe_load_all(PUBLISHED):
         book.upsert(translate(manifest))
     book.settle()
@@ -141,7 +141,7 @@ def test_amounts_are_rounded_up_and_never_cut() -> None:
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    book = QuotaBook()
+    book = QuotaCatalog()
     book.upsert(make(annotations={"shared-weight": "[1]"}))
     book.settle()
     problem = book.problem_of("q")
@@ -150,9 +150,9 @@ def test_what_cannot_be_read_is_said() -> None:
 
 
 def test_a_selector_that_cannot_be_read_is_not_as_if_there_were_none() -> None:
-    metadata = {"name": "q", "annotations": {own.NODE_SELECTOR: "pool=a"}}
+    metadata = {"name": "q", "annotations": {operators.NODE_SELECTOR: "pool=a"}}
     spec = translate({"metadata": metadata, "spec": {}})
-    assert spec.unreadable == ((own.NODE_SELECTOR, "pool=a"),)
+    assert spec.unreadable == ((operators.NODE_SELECTOR, "pool=a"),)
 
 
 def test_of_a_long_text_that_cannot_be_read_the_beginning_is_kept() -> None:

@@ -8,7 +8,7 @@ import yaml
 from tests.manifests.waiting import wait_for
 
 from koord.sandbox import Component, Sandbox
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -73,6 +73,6 @@ def _is_denied(box: Sandbox) -> bool:
     }
     try:
         box.client.create("/api/v1/namespaces/default/pods?dryRun=All", pod)
-    except ApiError as error:
+    except SandboxApiError as error:
         return error.status == 403
     return False

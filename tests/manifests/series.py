@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from koord.controllers.quotaaudit import QuotaAudit
-from koord.core.placement.quota_keeper import QuotaKeeper
+from koord.controllers.quota_audit import QuotaAudit
+from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.core.reasons import ReasonCode
@@ -43,7 +43,7 @@ SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
 
 def make_metrics() -> Metrics:
     """Return metrics that have a sample of everything."""
-    metrics, keeper = Metrics(), QuotaKeeper()
+    metrics, keeper = Metrics(), QuotaCache()
     watch = {
         "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
         "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),

@@ -8,7 +8,7 @@ from tests.manifests.conftest import MANIFESTS, load_all
 from tests.manifests.scene import quoted, read_policy
 from tests.manifests.waiting import wait_for
 
-from koord.api.keys import gang, own, quota
+from koord.api.keys import gang, operators, quota
 
 GROUP = {"labels": {gang.POD_GROUP: "a"}}
 DEFAULT = "default-scheduler"
@@ -82,7 +82,7 @@ def injected(guarded):
 def test_pods_of_gangs_and_quotas_become_ours(injected, metadata):
     pod = injected.create(make_pod(metadata))
     assert gates_of(pod) == [GATE]
-    assert pod["spec"]["schedulerName"] == own.SCHEDULER_NAME
+    assert pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME
 
 
 @pytest.mark.sandbox
@@ -93,7 +93,11 @@ def test_pods_of_gangs_and_quotas_become_ours(injected, metadata):
         ({"labels": {"app": "web"}, "annotations": {"a": "b"}}, {}, DEFAULT),
         (GROUP, {"schedulerName": "volcano"}, "volcano"),
         (GROUP, {"nodeName": "here"}, DEFAULT),
-        (GROUP, {"nodeName": "here", "schedulerName": own.SCHEDULER_NAME}, own.SCHEDULER_NAME),
+        (
+            GROUP,
+            {"nodeName": "here", "schedulerName": operators.SCHEDULER_NAME},
+            operators.SCHEDULER_NAME,
+        ),
     ],
     ids=["nothing said", "other labels", "other scheduler", "has a node", "ours, has a node"],
 )
@@ -111,7 +115,7 @@ def test_other_pods_are_left_alone(injected, metadata, spec, scheduler):
 )
 def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
     given = [{"name": gate} for gate in gates]
-    spec = {"schedulingGates": given, "schedulerName": own.SCHEDULER_NAME}
+    spec = {"schedulingGates": given, "schedulerName": operators.SCHEDULER_NAME}
     pod = injected.create(make_pod(GROUP, **spec))
     assert sorted(gates_of(pod)) == sorted({*gates, GATE})
     again = injected.create(make_pod(GROUP, **pod["spec"]))
@@ -135,7 +139,7 @@ def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
 def test_what_only_kube_scheduler_can_do_stays_with_it(injected, spec, stays):
     pod = injected.create(make_pod(GROUP, **spec))
     assert gates_of(pod) == [GATE]
-    assert pod["spec"]["schedulerName"] == (DEFAULT if stays else own.SCHEDULER_NAME)
+    assert pod["spec"]["schedulerName"] == (DEFAULT if stays else operators.SCHEDULER_NAME)
 
 
 @pytest.mark.sandbox
@@ -171,7 +175,7 @@ def test_the_policy_speaks_of_the_keys_that_the_operators_read():
     keys = {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME, quota.NAME}
     assert quoted(conditions["names-a-gang-or-a-quota"]) == keys
     names = quoted(" ".join(one["applyConfiguration"]["expression"] for one in policy["mutations"]))
-    assert names == {own.PLACEMENT_GATE, own.SCHEDULER_NAME}
+    assert names == {operators.PLACEMENT_GATE, operators.SCHEDULER_NAME}
 
 
 def test_the_namespace_that_is_spared_is_the_one_of_the_operators():

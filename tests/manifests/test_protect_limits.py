@@ -9,8 +9,8 @@ from tests.manifests.attacks import OTHER_GATE, PLAN, make_pod, release
 from tests.manifests.scene import Scene, protected_annotations, protected_state, quoted, read_policy
 from tests.manifests.someone import JSON, JSON_PATCH, MERGE, STRATEGIC
 
-from koord.api.keys import device, gang, own, reservation
-from koord.sandbox.errors import ApiError
+from koord.api.keys import device, gang, operators, reservation
+from koord.sandbox.errors import SandboxApiError
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def find_results(module) -> set[str]:
 
 
 def test_all_results_are_protected_but_those_of_other_vendors():
-    results = set().union(*map(find_results, (device, gang, own, reservation)))
+    results = set().union(*map(find_results, (device, gang, operators, reservation)))
     ours = {key for key in results if key.partition("/")[0].endswith("koordinator.sh")}
     deprecated = {gang.BIND_GROUP_ID_DEPRECATED, gang.BIND_MEMBER_COUNT_DEPRECATED}
     protected = protected_annotations()
@@ -120,7 +120,7 @@ def test_other_schedulers_bind_their_pods(scene):
 @pytest.mark.sandbox
 def test_not_even_the_administrator_by_mistake(scene):
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
-    with pytest.raises(ApiError, match="koord-protect") as refusal:
+    with pytest.raises(SandboxApiError, match="koord-protect") as refusal:
         scene.box.client.patch(path, {"spec": {"schedulingGates": None}})
     assert refusal.value.status == 403
 

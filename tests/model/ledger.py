@@ -29,11 +29,11 @@ from tests.model.objects import (
 from tests.model.server import Answer, Request, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Event, Obj, decode
 
-from koord.api.keys import gang, own
+from koord.api.keys import gang, operators
 from koord.kube.request import Media
 
 _ANNOTATIONS = {
-    own.PLAN,
+    operators.PLAN,
     gang.BIND_GROUP_ID,
     gang.BIND_MEMBER_COUNT,
     gang.BIND_GROUP_ID_DEPRECATED,
@@ -230,7 +230,7 @@ class Ledger:
 
     def _judge_mark(self, before: Obj, after: Obj) -> None:
         """A new leader writes on a pod to see when its copy of the cluster is fresh."""
-        if changed_annotations(before, after) - {own.TAKEN_OVER_BY}:
+        if changed_annotations(before, after) - {operators.TAKEN_OVER_BY}:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
 
     def _judge_removal(self, before: Obj) -> None:
@@ -239,14 +239,14 @@ class Ledger:
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
         name = name_of(before)
-        if gates_of(before) != [own.PLACEMENT_GATE]:
+        if gates_of(before) != [operators.PLACEMENT_GATE]:
             self.blame(f"{name} was released behind {gates_of(before)}")
         for part in ("labels", "ownerReferences", "finalizers"):
             if before["metadata"].get(part) != after["metadata"].get(part):
                 self.blame(f"the release of {name} changed its {part}")
         if changed_annotations(before, after) - _ANNOTATIONS:
             self.blame(f"the release of {name} changed annotations of others")
-        is_named = before["spec"]["schedulerName"] == own.SCHEDULER_NAME
+        is_named = before["spec"]["schedulerName"] == operators.SCHEDULER_NAME
         plan = plan_of(after)
         if bool(pinned_to(after)) is is_named:
             self.blame(f"{name}: pods of our scheduler are not pinned, all others are")
@@ -292,8 +292,8 @@ class Ledger:
         self.pods[uid_of(pod)] = PodHistory(
             name=name_of(pod),
             gang=gang_of(pod),
-            had_gate=own.PLACEMENT_GATE in gates_of(pod),
-            is_named=pod["spec"]["schedulerName"] == own.SCHEDULER_NAME,
+            had_gate=operators.PLACEMENT_GATE in gates_of(pod),
+            is_named=pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME,
         )
 
     def _note_binding(self, event: Event, history: PodHistory) -> None:
@@ -426,12 +426,12 @@ def _plan_in(request: Request, subresource: str) -> Obj | None:
     """Return the plan that a release or a binding records."""
     body: Any = request.body
     if subresource == "binding":
-        return decode(body["metadata"]["annotations"][own.PLAN])
+        return decode(body["metadata"]["annotations"][operators.PLAN])
     if subresource or request.media != Media.JSON_PATCH:
         return None
     for one in body:
         if one["op"] == "add" and one["path"] == "/metadata/annotations":
-            return decode(one["value"][own.PLAN])
+            return decode(one["value"][operators.PLAN])
         if one["op"] == "add" and one["path"].endswith("~1plan"):
             return decode(one["value"])
     return None

@@ -17,7 +17,7 @@ from tests.model.steps import Step, Story, quiet, rest
 from tests.model.store import KINDS
 from tests.model.world import World, open_world
 
-from koord.api.keys import own
+from koord.api.keys import operators
 
 KINDS_OF_POD = {
     "gated": PodPlan(""),
@@ -143,7 +143,7 @@ class Machine(RuleBasedStateMachine):
     def end_pod(self, at: int, phase: str, wait: float) -> None:
         self._do_to_pod(at, wait, "end_pod", phase)
 
-    @rule(at=indices, gate=st.sampled_from((OTHER_GATE, own.PLACEMENT_GATE)), wait=waits)
+    @rule(at=indices, gate=st.sampled_from((OTHER_GATE, operators.PLACEMENT_GATE)), wait=waits)
     def drop_gate(self, at: int, gate: str, wait: float) -> None:
         self._do_to_pod(at, wait, "drop_gate", gate)
 

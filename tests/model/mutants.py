@@ -11,14 +11,14 @@ from unittest.mock import patch
 
 import koord.controllers.commit as commit_module
 import koord.controllers.placement as placement_module
-import koord.core.charges as charges_module
 import koord.core.gang.permit as permit_module
+import koord.core.pod_charge as charges_module
 import koord.core.state as state_module
 import koord.kube.binder as binder_module
-import koord.kube.releasepatch as release_module
+import koord.kube.release_patch as release_module
 import koord.kube.store as store_module
 import koord.runtime.wiring as wiring_module
-from koord.kube.outcomes import Done, Gone
+from koord.kube.outcomes import Done, PodGone
 
 _release = binder_module.Binder.release
 _make_patch = release_module.make_release_patch
@@ -57,8 +57,8 @@ async def _nothing(*_: Any) -> None:
     """Do nothing."""
 
 
-async def _gone(*_: Any) -> Gone:
-    return Gone()
+async def _gone(*_: Any) -> PodGone:
+    return PodGone()
 
 
 def _charge_nodes_only(pod: Any) -> str:
@@ -90,7 +90,7 @@ MUTANTS: dict[str, Replacement] = {
         "_has_quorum",
         lambda *_: True,
     ),
-    "no minimum at all": (permit_module.Standing, "required", lambda *_, **__: 0),
+    "no minimum at all": (permit_module.PermitState, "required", lambda *_, **__: 0),
     "a new leader does not catch up": (wiring_module.Parts, "catch_up", _nothing),
     "plan on copies that are known to be old": (
         placement_module.PlacementController,

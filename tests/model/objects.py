@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.model.store import Obj
 
-from koord.api.keys import gang, own
+from koord.api.keys import gang, operators
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
@@ -21,7 +21,7 @@ class PodPlan:
     name: str
     gpus: int = 4
     gated: bool = True
-    scheduler: str = own.SCHEDULER_NAME
+    scheduler: str = operators.SCHEDULER_NAME
     other_gate: bool = False
     gang: str = ""
     zone: str = ""
@@ -31,7 +31,7 @@ class PodPlan:
 
     def render(self) -> Obj:
         """Return the object to create."""
-        gates = [OTHER_GATE] * self.other_gate + [own.PLACEMENT_GATE] * self.gated
+        gates = [OTHER_GATE] * self.other_gate + [operators.PLACEMENT_GATE] * self.gated
         amounts = {GPU: str(self.gpus)}
         spec: dict[str, Any] = {
             "schedulerName": self.scheduler,
@@ -74,7 +74,7 @@ def make_pod_group(name: str, minimum: int, groups: tuple[str, ...] = (), policy
     if policy:
         annotations[gang.MATCH_POLICY] = policy
         # That gangs are evicted whole is not modelled.
-        annotations[own.ON_MEMBER_FAILURE] = "Replace"
+        annotations[operators.ON_MEMBER_FAILURE] = "Replace"
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -113,7 +113,7 @@ def zone_of(pod: Obj) -> str:
 
 def plan_of(pod: Obj) -> dict[str, Any] | None:
     """Return what the release recorded."""
-    text = (pod["metadata"].get("annotations") or {}).get(own.PLAN)
+    text = (pod["metadata"].get("annotations") or {}).get(operators.PLAN)
     return json.loads(text) if text else None
 
 

@@ -32,7 +32,7 @@ from tests.model.store import POD_GROUPS, Obj
 from tests.model.world import World
 
 from koord.api.keys import gang as keys
-from koord.api.keys import own
+from koord.api.keys import operators
 
 SILENCING = {Fault.FORBIDDEN, Fault.CONFLICT}
 """Answers that a status writer takes for final."""
@@ -77,8 +77,8 @@ def is_plannable(pod: Obj) -> bool:
     if node_of(pod) or not is_alive(pod):
         return False
     if gates := gates_of(pod):
-        return gates == [own.PLACEMENT_GATE]
-    return pod["spec"]["schedulerName"] == own.SCHEDULER_NAME or _is_released(pod)
+        return gates == [operators.PLACEMENT_GATE]
+    return pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME or _is_released(pod)
 
 
 def _is_released(pod: Obj) -> bool:
@@ -225,7 +225,7 @@ class Oracle:
         if SILENCING & self._world.network.faults_drawn.keys():
             return
         for pod in self._pods:
-            condition = condition_of(pod, own.PLACED)
+            condition = condition_of(pod, operators.PLACED)
             if is_plannable(pod) and (condition is None or condition["status"] != "False"):
                 self._blame(f"{name_of(pod)} waits and nobody says why")
             if condition and condition["status"] == "False" and is_alive(pod) and node_of(pod):

@@ -13,7 +13,7 @@ from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_g
 from tests.model.steps import Step, Story
 from tests.model.store import NODES, POD_GROUPS, PODS
 
-from koord.api.keys import own
+from koord.api.keys import operators
 
 FAMILIES = (
     "gated",
@@ -92,7 +92,7 @@ class _Maker:
         """A gang whose member goes while it is being released, and rivals for its room."""
         rng = self._rng
         members = rng.randint(2, 4)
-        kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, own.SCHEDULER_NAME)))
+        kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, operators.SCHEDULER_NAME)))
         plans = [replace(kind, name=f"a-{at}", gang="a") for at in range(members)]
         rivals = [PodPlan(f"p-{at}", 8, gated=rng.random() < 0.5) for at in range(2)]
         nodes = range(members + max(0, CAPACITY[capacity]))
@@ -191,7 +191,7 @@ class _Maker:
             ("resize_node", node, 4),
             ("add_node", f"m{at}"),
             ("expire", rng.choice((PODS, NODES, POD_GROUPS))),
-            ("drop_gate", plan.name, own.PLACEMENT_GATE),
+            ("drop_gate", plan.name, operators.PLACEMENT_GATE),
             ("drop_gate", plan.name, OTHER_GATE),
         ]
         if plan.gang:

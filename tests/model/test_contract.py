@@ -27,7 +27,7 @@ from tests.model.objects import (
 from tests.model.server import REQUIRED, Request, Server, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Obj, decode
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import ApiError
@@ -129,7 +129,7 @@ def create_pod(rng: random.Random, path: str, name: str, _uid: str) -> Request:
         name,
         gated=rng.random() < 0.7,
         other_gate=rng.random() < 0.2,
-        scheduler=rng.choice((own.SCHEDULER_NAME, OTHER_SCHEDULER)),
+        scheduler=rng.choice((operators.SCHEDULER_NAME, OTHER_SCHEDULER)),
         finalizer=rng.random() < 0.2,
         node=rng.choice(("", "", "", "n")),
         gang=rng.choice(("", "n")),
@@ -146,16 +146,16 @@ def release(rng: random.Random, path: str, _name: str, uid: str) -> Request:
     """Patch as the binder does, and as nobody should."""
     operations: list[Obj] = [
         {"op": "test", "path": "/metadata/uid", "value": uid_of(rng, uid)},
-        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": own.PLACEMENT_GATE},
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": operators.PLACEMENT_GATE},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ]
     if rng.random() < 0.5:
         operations += [
             {"op": "test", "path": "/metadata/annotations", "value": None},
-            {"op": "add", "path": "/metadata/annotations", "value": {own.PLAN: "x"}},
+            {"op": "add", "path": "/metadata/annotations", "value": {operators.PLAN: "x"}},
         ]
     else:
-        key = own.PLAN.replace("/", "~1")
+        key = operators.PLAN.replace("/", "~1")
         operations.append({"op": "add", "path": f"/metadata/annotations/{key}", "value": "y"})
     required = {"nodeSelectorTerms": [PIN]}
     terms = f"/spec/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms"
@@ -193,7 +193,7 @@ def bind(rng: random.Random, path: str, name: str, uid: str) -> Request:
     if rng.random() < 0.9:
         meta["uid"] = uid_of(rng, uid)
     if rng.random() < 0.5:
-        meta["annotations"] = {own.PLAN: "z"}
+        meta["annotations"] = {operators.PLAN: "z"}
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -204,7 +204,7 @@ def bind(rng: random.Random, path: str, name: str, uid: str) -> Request:
 
 
 def report(rng: random.Random, path: str, name: str, uid: str) -> Request:
-    kind = rng.choice((own.PLACED, "PodScheduled"))
+    kind = rng.choice((operators.PLACED, "PodScheduled"))
     condition = {"type": kind, "status": rng.choice(("True", "False")), "reason": "R"}
     status: Obj = {"conditions": [condition]}
     if rng.random() < 0.3:
@@ -228,8 +228,12 @@ def merge_pod(rng: random.Random, path: str, _name: str, _uid: str) -> Request:
         (
             {"metadata": {"finalizers": None}},
             {"spec": {"nodeName": "n"}},
-            {"spec": {"schedulingGates": [{"name": own.PLACEMENT_GATE}]}},
-            {"spec": {"schedulingGates": [{"name": OTHER_GATE}, {"name": own.PLACEMENT_GATE}]}},
+            {"spec": {"schedulingGates": [{"name": operators.PLACEMENT_GATE}]}},
+            {
+                "spec": {
+                    "schedulingGates": [{"name": OTHER_GATE}, {"name": operators.PLACEMENT_GATE}]
+                }
+            },
             {"spec": {"schedulingGates": None}},
             {"spec": {"schedulerName": "x"}},
             {"metadata": {"labels": {"l": rng.choice("ab")}}},

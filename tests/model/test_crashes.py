@@ -11,7 +11,7 @@ from tests.model.scenarios import CAPACITY, FAMILIES, TROUBLES, make_scenario
 from tests.model.steps import quiet
 from tests.model.world import open_world
 
-from koord.api.keys import own
+from koord.api.keys import operators
 
 KINDS = len(FAMILIES) * len(CAPACITY)
 SEEDS = [at % KINDS + KINDS * ((at % 8 + at // 8) % len(TROUBLES)) for at in range(2 * KINDS)]
@@ -32,7 +32,7 @@ def test_a_crash_at_any_write_is_made_good(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("scheduler", "gated"),
-    [(OTHER_SCHEDULER, True), (own.SCHEDULER_NAME, True), (own.SCHEDULER_NAME, False)],
+    [(OTHER_SCHEDULER, True), (operators.SCHEDULER_NAME, True), (operators.SCHEDULER_NAME, False)],
 )
 def test_only_waiting_gang_is_finished_after_a_crash(
     scheduler: str,

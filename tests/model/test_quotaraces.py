@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from tests.model.quotaraces import make_race, run_race
 
-from koord.core.placement.quota_gate import QuotaGate
-from koord.core.placement.quota_keeper import QuotaKeeper
 from koord.core.pods import Pod
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.session import QuotaSession
 
 IN_CI = 200
 ALL = 1000
 
-_count = QuotaKeeper.count_pod
+_count = QuotaCache.count_pod
 
 
 def race_all(seeds: range) -> int:
@@ -38,15 +38,15 @@ def test_two_gangs_and_the_last_gpus_a_thousand_times() -> None:
     assert race_all(range(ALL)) >= ALL // 2
 
 
-def count_without_place(self: QuotaKeeper, pod: Pod, **more: Any) -> None:
+def count_without_place(self: QuotaCache, pod: Pod, **more: Any) -> None:
     """Take what has been released or bound for something that waits."""
     _count(self, replace(pod, node="", recorded=None), **more)
 
 
 DEFECTS = {
-    "nothing is charged": (QuotaGate, "_charges_of", lambda *_: []),
-    "no quota is in use": (QuotaKeeper, "is_in_use", False),
-    "what runs does not count": (QuotaKeeper, "count_pod", count_without_place),
+    "nothing is charged": (QuotaSession, "_charges_of", lambda *_: []),
+    "no quota is in use": (QuotaCache, "is_in_use", False),
+    "what runs does not count": (QuotaCache, "count_pod", count_without_place),
 }
 
 

@@ -7,7 +7,7 @@ from tests.model.network import CrashPoint, Fault
 from tests.model.objects import OTHER_SCHEDULER, PodPlan, make_pod_group
 from tests.model.steps import Step, Story, play
 
-from koord.api.keys import own
+from koord.api.keys import operators
 
 BOTH = ("a", "b")
 
@@ -34,7 +34,7 @@ STORIES = {
             Step(0.1, "change_nothing"),
             pod("b-1", 4, scheduler=OTHER_SCHEDULER),
             Step(0.0, "set_weather", ((), 0.5, 5.0)),
-            Step(0.004, "drop_gate", ("b-1", own.PLACEMENT_GATE)),
+            Step(0.004, "drop_gate", ("b-1", operators.PLACEMENT_GATE)),
         ),
     ),
     "said to wait by a process that has ended": Story(
@@ -47,12 +47,12 @@ STORIES = {
             pod("a-1", 4, scheduler=OTHER_SCHEDULER),
             after(0.3, group("b", 2, BOTH)),
             Step(0.3, "drop_finalizers", ("a-1",)),
-            Step(0.3, "drop_gate", ("b-0", own.PLACEMENT_GATE)),
+            Step(0.3, "drop_gate", ("b-0", operators.PLACEMENT_GATE)),
             Step(0.004, "add_node", ("n0", 4)),
             pod("a-5", 8, gated=False),
             pod("b-3", 4),
             Step(0.3, "add_node", ("n4", 4)),
-            Step(0.0, "drop_gate", ("b-1", own.PLACEMENT_GATE)),
+            Step(0.0, "drop_gate", ("b-1", operators.PLACEMENT_GATE)),
             Step(0.3, "add_node", ("n3", 4)),
             Step(0.0, "resize_node", ("n4", 0)),
             Step(0.3, "end_pod", ("c-5", "Failed")),

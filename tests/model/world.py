@@ -33,7 +33,7 @@ from tests.model.objects import (
 from tests.model.server import Answer, Request, Server
 from tests.model.store import NODES, PODS, Obj, decode
 
-from koord.api.keys import gang, own
+from koord.api.keys import gang, operators
 from koord.kube.request import Media
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import PLACEMENT, POD_GROUP, Parts
@@ -271,7 +271,7 @@ class World:
 
     def _schedule(self, pod: Obj) -> None:
         """Do what kube-scheduler does, with what it can see."""
-        if pod["spec"]["schedulerName"] == own.SCHEDULER_NAME:
+        if pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME:
             return
         pin = pinned_to(pod)
         for node in self.server.store.all(NODES):

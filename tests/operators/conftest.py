@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"
@@ -103,13 +103,13 @@ class Operators:
 
 def read_lease(box: Sandbox) -> dict[str, Any]:
     """Return the spec of the operators' lease; empty if there is none."""
-    with suppress(ApiError):
+    with suppress(SandboxApiError):
         return box.client.get(LEASE)["spec"]
     return {}
 
 
 def delete_lease(box: Sandbox) -> None:
-    with suppress(ApiError):
+    with suppress(SandboxApiError):
         box.client.delete(LEASE)
 
 
@@ -138,7 +138,7 @@ class Cluster:
 
     def remove_nodes(self) -> None:
         for name in self._nodes:
-            with suppress(ApiError):  # a test may have done so
+            with suppress(SandboxApiError):  # a test may have done so
                 self.box.client.delete(f"/api/v1/nodes/{name}")
 
     def pod_group(self, name: str, minimum: int, **annotations: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tests.operators.conftest import Cluster, make_pod
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 NODES = 8
 GPUS = 8
@@ -50,7 +50,7 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
-            with suppress(OSError, HTTPException, ApiError):
+            with suppress(OSError, HTTPException, SandboxApiError):
                 self._work_off()
                 pods = self._cluster.box.client.get(self._path)["items"]
                 self._check(pods)
@@ -63,7 +63,7 @@ class Load:
             method, path, body = self._todo[0]
             try:
                 self._cluster.box.client.request(method, path, body)
-            except ApiError as error:
+            except SandboxApiError as error:
                 if error.status not in {404, 409}:  # else it was carried out before
                     raise
             self._todo.popleft()

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.operators.conftest import Cluster
 
-from koord.sandbox.client import ApiError
+from koord.sandbox.client import SandboxApiError
 
 GANG = "gang.scheduling.koordinator.sh/"
 
@@ -23,7 +23,7 @@ def others_go_on(cluster: Cluster):
 
 @pytest.mark.parametrize("minimum", [0, -1, 10**9, "two", 1.5, None])
 def test_impossible_minimum_is_refused_by_the_server(cluster: Cluster, minimum: object) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(SandboxApiError) as refused:
         cluster.pod_group("a", minimum)  # type: ignore[arg-type]
     assert refused.value.status == 422
     assert "minMember" in str(refused.value)
@@ -37,7 +37,7 @@ def test_unknown_fields_do_no_harm(cluster: Cluster) -> None:
         "metadata": {"name": "a"},
         "spec": {"minMember": 1, "minimumMembers": 3},
     }
-    with pytest.raises(ApiError, match="minimumMembers"):
+    with pytest.raises(SandboxApiError, match="minimumMembers"):
         cluster.box.client.create(f"{path}?fieldValidation=Strict", body)
     cluster.box.client.create(path, body)
     cluster.pod("a-0", group="a")
@@ -126,7 +126,7 @@ def test_huge_annotations(cluster: Cluster) -> None:
     cluster.pod_group("a", 1, **{f"{GANG}groups": huge})
     cluster.pod("a-0", group="a")
     cluster.wait_bound("a-0")
-    with pytest.raises(ApiError):
+    with pytest.raises(SandboxApiError):
         cluster.pod("q", annotations={"example.com/huge": "x" * (1 << 20)})
 
 

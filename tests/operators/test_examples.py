@@ -7,7 +7,7 @@ import pytest
 import yaml
 from tests.operators.conftest import ROOT, Cluster
 
-from koord.sandbox.errors import ApiError, KubectlError
+from koord.sandbox.errors import KubectlError, SandboxApiError
 
 EXAMPLES = ROOT / "examples"
 NAMES = (
@@ -85,5 +85,5 @@ def test_capitals_and_lists_are_refused(cluster: Cluster, meta, problem: str) ->
         "metadata": {"namespace": cluster.namespace, **meta},
         "spec": {"minMember": 1},
     }
-    with pytest.raises(ApiError, match=problem):
+    with pytest.raises(SandboxApiError, match=problem):
         cluster.box.client.create(f"{GROUPS}/{cluster.namespace}/podgroups", body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -304,7 +304,7 @@ def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster
 def test_what_the_server_can_see_it_refuses(
     cluster: Cluster, minimum: Any, most: Any, part: str
 ) -> None:
-    with pytest.raises(ApiError, match=part):
+    with pytest.raises(SandboxApiError, match=part):
         Quotas(cluster).create("team", minimum, most)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.operators.conftest import GROUP_LABEL, SERVICE_ACCOUNT, Cluster, Operators
 from tests.operators.test_quotas import Quotas
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +107,7 @@ def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     made = Scene(cluster)
     yield made
     cluster.remove_nodes()
-    with suppress(ApiError):
+    with suppress(SandboxApiError):
         cluster.box.client.delete(f"{made.budgets}/budget")
     assert running.is_running(), running.log.read_text()[-3000:]
     running.stop()

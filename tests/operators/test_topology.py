@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.operators.conftest import make_node
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def topology(cluster: Cluster) -> Iterator[str]:
     yield name
     try:
         cluster.box.client.delete(f"{TOPOLOGIES}/{name}")
-    except ApiError as error:
+    except SandboxApiError as error:
         assert error.status == 404  # noqa: PT017 - the test may have deleted it
 
 
@@ -224,7 +224,7 @@ NODES, RACKS = ("NodeTopologyLayer", "RackLayer"), ("RackLayer", "")
 def test_layers_that_make_no_chain_are_refused_by_the_server(
     cluster: Cluster, topology: str, layers: tuple[tuple[str, str], ...], words: str
 ) -> None:
-    with pytest.raises(ApiError, match=words) as refused:
+    with pytest.raises(SandboxApiError, match=words) as refused:
         write_layers(cluster, topology, *layers)
     assert refused.value.status == 422
     ask(cluster, "a", 2, rack(), topology)

@@ -15,13 +15,13 @@ from tests.builders import intern_shape, make_node
 from koord.core.constraints import (
     AffinityTerm,
     PodConstraints,
+    PodLabels,
     PodSelector,
-    Profile,
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.placement.fill import Filler
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.allocator import Allocator
+from koord.core.framework.scoring import Scoring
 from koord.core.pods import Handling, Pod, PodPhase, PodShape
 from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
 from koord.core.state import ClusterState
@@ -119,7 +119,7 @@ def make_resident(at: int, one: Resident) -> Pod:
         namespace=one.namespace,
         name=f"r{at}",
         shape=intern_shape(PodShape((("pods", 1),), constraints=one.constraints)),
-        profile=Profile(one.namespace, one.labels),
+        profile=PodLabels(one.namespace, one.labels),
         node=f"n{one.node}",
         phase=PodPhase.RUNNING,
         is_terminating=one.is_leaving,
@@ -135,7 +135,7 @@ def make_subject(
         namespace="one",
         name="p",
         shape=intern_shape(shape),
-        profile=Profile("one", found),
+        profile=PodLabels("one", found),
         handling=Handling.BIND,
     )
 
@@ -271,7 +271,7 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     now = list(pods)
     for step in range(count):
         subject, shape = both[step % 2], shapes[step % 2]
-        for share in Filler(snapshot, Scoring()).fill(shape, 1):
+        for share in Allocator(snapshot, Scoring()).fill(shape, 1):
             node = int(state.table.node_at(share.row).name[1:])
             labels_of = dict(subject.profile.labels)
             now.append(Resident(node, "one", labels_of, subject.shape.constraints))  # type: ignore[arg-type]
@@ -297,10 +297,10 @@ def test_filling_at_once_is_filling_one_by_one(
     subject = make_subject(*drawn)
     state = make_state(nodes, pods)
     at_once, one_by_one = state.snapshot(), state.snapshot()
-    shares = Filler(at_once, Scoring()).fill(at_once.shape_of(subject), count)
+    shares = Allocator(at_once, Scoring()).fill(at_once.shape_of(subject), count)
     singles: dict[int, int] = {}
     for _ in range(count):
-        for share in Filler(one_by_one, Scoring()).fill(one_by_one.shape_of(subject), 1):
+        for share in Allocator(one_by_one, Scoring()).fill(one_by_one.shape_of(subject), 1):
             singles[share.row] = singles.get(share.row, 0) + 1
     assert sum(share.count for share in shares) == sum(singles.values())
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod
 
-from koord.core.placement.fill import Filler, score_terms
-from koord.core.placement.scoring import Scoring, score_of
-from koord.core.placement.snapshot import Snapshot
+from koord.core.framework.allocator import Allocator, score_terms
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.scoring import Scoring, score_of
 from koord.core.pods import PodShape
 from koord.core.state import ClusterState
 
@@ -34,7 +34,7 @@ def make_state(drawn: list[tuple[int, int, int]]) -> ClusterState:
     return state
 
 
-def place_one_by_one(snapshot: Snapshot, shape: PodShape, count: int) -> dict[int, int]:
+def place_one_by_one(snapshot: Cycle, shape: PodShape, count: int) -> dict[int, int]:
     """Place each pod on the node that scores best at that moment: the definition."""
     placed: dict[int, int] = {}
     terms = score_terms(snapshot, shape, SCORING)
@@ -69,7 +69,7 @@ def test_fill_equals_placing_pod_by_pod(
     expected_on = state.snapshot()
     expected = place_one_by_one(expected_on, shape, count)
     snapshot = state.snapshot()
-    shares = Filler(snapshot, SCORING).fill(shape, count)
+    shares = Allocator(snapshot, SCORING).fill(shape, count)
     assert sum(share.count for share in shares) == sum(expected.values())
     assert (snapshot.used <= snapshot.table.allocatable).all()
     assert {share.row: share.count for share in shares} == expected
@@ -78,15 +78,18 @@ def test_fill_equals_placing_pod_by_pod(
 def test_gpus_are_packed_and_cpus_spread() -> None:
     state = make_state([(16, 8, 0), (16, 8, 0)])
     gpu_shape = make_pod("g").gpu(2).build().shape
-    assert [share.count for share in Filler(state.snapshot(), SCORING).fill(gpu_shape, 3)] == [3]
+    assert [share.count for share in Allocator(state.snapshot(), SCORING).fill(gpu_shape, 3)] == [3]
     cpu_shape = make_pod("c").requests(cpu=1000).build().shape
-    assert sorted(s.count for s in Filler(state.snapshot(), SCORING).fill(cpu_shape, 4)) == [2, 2]
+    assert sorted(s.count for s in Allocator(state.snapshot(), SCORING).fill(cpu_shape, 4)) == [
+        2,
+        2,
+    ]
 
 
 def test_pods_without_requests_are_spread_by_count() -> None:
     state = make_state([(4, 0, 0), (4, 0, 0), (4, 0, 0)])
     shape = make_pod("empty").build().shape
-    assert sorted(s.count for s in Filler(state.snapshot(), SCORING).fill(shape, 6)) == [2, 2, 2]
+    assert sorted(s.count for s in Allocator(state.snapshot(), SCORING).fill(shape, 6)) == [2, 2, 2]
 
 
 def test_rollback_restores_every_amount() -> None:
@@ -94,8 +97,8 @@ def test_rollback_restores_every_amount() -> None:
     snapshot = state.snapshot()
     before = snapshot.used.copy()
     mark = snapshot.checkpoint()
-    Filler(snapshot, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
-    Filler(snapshot, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
+    Allocator(snapshot, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
+    Allocator(snapshot, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
     assert (snapshot.used != before[: len(snapshot.used)]).any()
     snapshot.rollback(mark)
     assert (snapshot.used[: len(before)] == before).all()
@@ -116,14 +119,14 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
     snapshot, anew = state.snapshot(), state.snapshot()
-    filler = Filler(snapshot, SCORING)
+    filler = Allocator(snapshot, SCORING)
     for which, count, is_taken_back, odd in steps:
         every_second = np.arange(len(snapshot.table.nodes)) % 2 == odd
         confined = {} if odd is None else {shapes[which]: every_second}
         snapshot.confined = anew.confined = confined
         mark, mark_anew = snapshot.checkpoint(), anew.checkpoint()
         found = filler.fill(shapes[which], count)
-        expected = Filler(anew, SCORING).fill(shapes[which], count)
+        expected = Allocator(anew, SCORING).fill(shapes[which], count)
         assert sorted((one.row, one.count) for one in found) == sorted(
             (one.row, one.count) for one in expected
         )
@@ -134,11 +137,11 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
 
 def test_without_nodes_there_is_no_place() -> None:
     shape = make_pod("p").requests(cpu=500).build().shape
-    assert Filler(ClusterState().snapshot(), SCORING).fill(shape, 1) == []
+    assert Allocator(ClusterState().snapshot(), SCORING).fill(shape, 1) == []
 
 
 def test_resources_may_count_for_nothing() -> None:
     state = make_state([(4, 0, 0), (4, 0, 0)])
     shape = make_pod("p").requests(cpu=500).build().shape
-    shares = Filler(state.snapshot(), Scoring({})).fill(shape, 3)
+    shares = Allocator(state.snapshot(), Scoring({})).fill(shape, 3)
     assert sorted(share.count for share in shares) == [1, 2]

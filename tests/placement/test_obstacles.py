@@ -5,8 +5,8 @@ from tests.builders import PodBuilder, make_node, make_pod, select_labels, selec
 
 from koord.core.constraints import PodSelector
 from koord.core.explain import explain_pod
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.volumes import Claim, Volume
+from koord.core.framework.scoring import Scoring
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.core.state import ClusterState
 
@@ -38,7 +38,7 @@ def make_cluster() -> ClusterState:
         ("taken", Volume("t"), True),
     ):
         key = f"default/{name}"
-        state.upsert_claim(Claim(key, volume.name, is_bound=True, is_exclusive=exclusive))
+        state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
         state.upsert_volume(volume)
     return state
 

@@ -2,8 +2,8 @@
 
 from tests.builders import GPU, make_node, make_pod
 
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import InsufficientNodes, NeedsKubeScheduler, NodeRefusal, PinnedNodeUnfit

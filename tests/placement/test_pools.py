@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.builders import GPU, make_node, make_pod
 
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.queue import find_pending
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import confine

@@ -11,11 +11,10 @@ from tests.builders import (
     select_pods,
 )
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.volumes import Claim, Volume
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Refusal, Unit
+from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Pod
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, News, Queue
 from koord.core.reasons import (
@@ -26,8 +25,14 @@ from koord.core.reasons import (
     ReasonCode,
 )
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.changes import Feed
@@ -239,7 +244,7 @@ def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
 def test_what_labels_or_layers_may_mend_is_tried_again_though_nothing_is_free() -> None:
     cluster = Cluster(nodes=1)
     cluster.state.upsert_pod(make_pod("other").gpu(8).running("n0").build())
-    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.MUST),))
+    wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.MUST),))
     cluster.state.upsert_pod_group(make_pod_group("default/g", 1).topology(wish).build())
     cluster.state.upsert_pod(gang_pod("g-0"))
     assert cluster.take() == ["g-0"]
@@ -324,17 +329,17 @@ def test_spread_is_asked_again_when_pods_arrive_and_when_domains_go() -> None:
 def test_a_claim_wakes_its_pod_when_it_is_bound_and_no_other() -> None:
     cluster = sleeper(make_pod("p").claims("data"))
     refused(cluster)
-    cluster.state.upsert_claim(Claim("default/other", "v", is_bound=True))
+    cluster.state.upsert_claim(VolumeClaim("default/other", "v", is_bound=True))
     assert cluster.take() == []
     cluster.state.upsert_volume(Volume("v"))
-    cluster.state.upsert_claim(Claim("default/data", "v", is_bound=True))
+    cluster.state.upsert_claim(VolumeClaim("default/data", "v", is_bound=True))
     assert cluster.take() == ["p"]
 
 
 def test_an_exclusive_claim_wakes_the_next_when_it_comes_free() -> None:
     cluster = sleeper(make_pod("p").claims("data"))
     cluster.state.upsert_volume(Volume("v"))
-    claim = Claim("default/data", "v", is_bound=True, is_exclusive=True)
+    claim = VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True)
     cluster.state.upsert_claim(claim)
     cluster.state.upsert_pod(make_pod("user").claims("data").running("a1").build())
     refused(cluster)

@@ -3,8 +3,8 @@
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.queue import Queue
 from koord.core.state import ClusterState
 

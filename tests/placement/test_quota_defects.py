@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import GPU
 from tests.placement.test_quotas import Cluster, team, worker
 
-from koord.controllers.quotastatus import QuotaStatusController
-from koord.core.placement import quota_keeper
-from koord.core.quota import book
-from koord.core.quota.fault import QuotaFault
+from koord.controllers.quota_status import QuotaStatusController
+from koord.core.quota import cache, catalog
+from koord.core.quota.spec_errors import QuotaFault
 from koord.core.reasons import InternalError, QuotaNotInForce
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ def fail_on(name: str, call: Callable[..., Any], pick: Callable[..., str]) -> Ca
 def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broken = fail_on("bad", book.check_create, lambda spec, *_: spec.name)
-    monkeypatch.setattr(book, "check_create", broken)
+    broken = fail_on("bad", catalog.check_create, lambda spec, *_: spec.name)
+    monkeypatch.setattr(catalog, "check_create", broken)
     cluster = Cluster(4, team("a"), team("bad"), team("z"))
     cluster.add(*(worker(name, name).build() for name in ("a", "bad", "z")))
     assert sorted(cluster.step()) == ["a", "z"]
@@ -49,8 +48,8 @@ def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
 ) -> None:
     cluster = Cluster(4, team("a", most=8))
     cluster.step()
-    broken = fail_on("a", book.check_update, lambda spec, *_: spec.name)
-    monkeypatch.setattr(book, "check_update", broken)
+    broken = fail_on("a", catalog.check_update, lambda spec, *_: spec.name)
+    monkeypatch.setattr(catalog, "check_update", broken)
     cluster.state.upsert_quota(team("a", most=16))
     cluster.state.upsert_quota(team("b"))
     cluster.add(worker("one", "a").build(), worker("two", "a").build(), worker("b", "b").build())
@@ -61,14 +60,14 @@ def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
 def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make = book.make_tree
+    make = catalog.make_tree
 
     def fail(specs: list[Any]) -> Any:
         if any(spec.tree_id for spec in specs):
             raise ZeroDivisionError
         return make(specs)
 
-    monkeypatch.setattr(book, "make_tree", fail)
+    monkeypatch.setattr(catalog, "make_tree", fail)
     pool = team("pool", tree_id="t", is_tree_root=True, total={GPU: 8})
     cluster = Cluster(4, pool, team("a"))
     cluster.add(worker("in-pool", "pool").build(), worker("in-a", "a").build())
@@ -79,20 +78,20 @@ def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
 def test_without_a_capacity_pods_under_no_quota_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(4, team("a"))
     cluster.add(worker("in-a", "a").build(), worker("outside", "").build())
-    add_up = quota_keeper.tree_totals
-    monkeypatch.setattr(quota_keeper, "tree_totals", lambda *_: 1 // 0)
+    add_up = cache.tree_totals
+    monkeypatch.setattr(cache, "tree_totals", lambda *_: 1 // 0)
     assert cluster.step() == ["outside"]
     assert cluster.reason() == InternalError("ZeroDivisionError", "a")
-    monkeypatch.setattr(quota_keeper, "tree_totals", add_up)
+    monkeypatch.setattr(cache, "tree_totals", add_up)
     assert cluster.step() == ["in-a"]
 
 
 def test_a_pod_that_cannot_be_counted_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = quota_keeper.QuotaKeeper._count
+    count = cache.QuotaCache._count
     broken = fail_on("bad", count, lambda _, pod: pod.name)
-    monkeypatch.setattr(quota_keeper.QuotaKeeper, "_count", broken)
+    monkeypatch.setattr(cache.QuotaCache, "_count", broken)
     cluster = Cluster(4, team("a"))
     cluster.add(worker("bad", "a").running("n0").build(), worker("good", "a").build())
     assert cluster.step() == ["good"]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 
-from koord.core.explain import Standing, explain_pod
-from koord.core.placement import quota_gate, quota_keeper
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.explain import PlacementState, explain_pod
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.queue import Queue, unit_of
-from koord.core.quota.fault import QuotaFault
+from koord.core.quota import cache, session
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.solve import solve
-from koord.core.quotaview import view_quotas
+from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota_view import view_quotas
 from koord.core.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import pytest
 
     from koord.core.pods import Pod
-    from koord.core.quota.pack import Packing
-    from koord.core.quota.solve import Snapshot, Solution
+    from koord.core.quota.leftovers import Leftovers
+    from koord.core.quota.solve import ShareInput, Solution
 
 
 class Cluster:
@@ -325,12 +325,12 @@ def test_a_tree_of_its_own_has_its_own_capacity() -> None:
 def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail_on_pool(snapshot: Snapshot, before: Solution | None) -> Solution:
+    def fail_on_pool(snapshot: ShareInput, before: Solution | None) -> Solution:
         if "pool" in snapshot.tree.layout.row_of:
             raise ZeroDivisionError
         return solve(snapshot, before)
 
-    monkeypatch.setattr(quota_keeper, "solve", fail_on_pool)
+    monkeypatch.setattr(cache, "solve", fail_on_pool)
     root = team("pool", minimum=8, is_parent=True, tree_id="t", is_tree_root=True, total={GPU: 8})
     cluster = Cluster(4, root, team("in-pool", "pool"), team("t"))
     cluster.add(worker("in-pool", "in-pool").build(), worker("in-t", "t").build())
@@ -339,20 +339,20 @@ def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
     assert cluster.reason() == InternalError("ZeroDivisionError", "in-pool")
     assert cluster.ready() == 0
     assert [one.summary.name for one in view_quotas(cluster.state).quotas] == ["t"]
-    monkeypatch.setattr(quota_keeper, "solve", solve)
+    monkeypatch.setattr(cache, "solve", solve)
     assert cluster.step() == ["in-pool"]
 
 
 def test_what_fails_while_a_wake_up_is_looked_for_is_left_to_planning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object) -> Packing:
+    def fail(*_: object) -> Leftovers:
         raise ZeroDivisionError
 
     cluster = Cluster(1, team("a", minimum=8), team("b"))
     cluster.add(worker("running", "a").running("n0").build(), worker("b", "b").build())
     assert cluster.step() == []
-    monkeypatch.setattr(quota_gate, "pack", fail)
+    monkeypatch.setattr(session, "pack", fail)
     cluster.state.upsert_quota(team("c"))
     assert cluster.ready() == 1
 
@@ -375,7 +375,7 @@ def test_explain_says_what_the_planner_says() -> None:
     pod = cluster.state.pod_by_key("default/b")
     assert pod is not None
     found = explain_pod(cluster.state, pod, Scoring())
-    assert (found.standing, found.reason) == (Standing.WAITING, cluster.reason())
+    assert (found.standing, found.reason) == (PlacementState.WAITING, cluster.reason())
 
 
 def test_a_released_pod_is_not_charged_twice() -> None:

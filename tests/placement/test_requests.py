@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.placement.requests import InitContainer, effective_requests, resized_requests
+from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
 from koord.core.units import AMOUNT_LIMIT
 
 

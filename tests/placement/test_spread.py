@@ -4,8 +4,8 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_pods
 
 from koord.core.constraints import PodSelector
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import InsufficientNodes

@@ -3,10 +3,10 @@
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
 
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.volumes import Claim, StorageClass, Volume
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling
 from koord.core.reasons import (
     InsufficientNodes,
@@ -35,7 +35,7 @@ def make_cluster() -> ClusterState:
 
 def bind(state: ClusterState, claim: str, volume: Volume, *, exclusive: bool = False) -> None:
     key = f"default/{claim}"
-    state.upsert_claim(Claim(key, volume.name, is_bound=True, is_exclusive=exclusive))
+    state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
     state.upsert_volume(volume)
 
 
@@ -94,7 +94,7 @@ def test_members_with_volumes_of_one_place_are_planned_together() -> None:
 def test_zone_labels_do_not_count_for_ephemeral_volumes() -> None:
     state = make_cluster()
     pod = make_pod("p").claims("p-data", own=True)
-    claim = Claim("default/p-data", "v", is_bound=True, owner="uid-default-p")
+    claim = VolumeClaim("default/p-data", "v", is_bound=True, owner="uid-default-p")
     state.upsert_claim(claim)
     state.upsert_volume(Volume("v", zones=((ZONE, ("a",)),)))
     assert admitted(state, pod) == "a1 a2 b1 old out"
@@ -114,24 +114,29 @@ def test_one_pod_at_a_time_may_use_an_exclusive_claim() -> None:
     assert run(state, pods[0]).placements
 
 
-BOUND = Claim("default/data", "v", is_bound=True)
-UNBOUND = Claim("default/data", storage_class="late")
+BOUND = VolumeClaim("default/data", "v", is_bound=True)
+UNBOUND = VolumeClaim("default/data", storage_class="late")
 
 
 @pytest.mark.parametrize(
     ("claim", "problem"),
     [
         (None, VolumeProblem.NOT_FOUND),
-        (Claim("default/data", "v", is_lost=True), VolumeProblem.LOST),
-        (Claim("default/data", "v", is_bound=True, is_terminating=True), VolumeProblem.TERMINATING),
+        (VolumeClaim("default/data", "v", is_lost=True), VolumeProblem.LOST),
+        (
+            VolumeClaim("default/data", "v", is_bound=True, is_terminating=True),
+            VolumeProblem.TERMINATING,
+        ),
         (BOUND, VolumeProblem.NO_VOLUME),
-        (Claim("default/data"), VolumeProblem.UNBOUND),
-        (Claim("default/data", storage_class="now"), VolumeProblem.UNBOUND),
-        (Claim("default/data", storage_class="unknown"), VolumeProblem.UNBOUND),
-        (Claim("default/data", "v", storage_class="late"), VolumeProblem.UNBOUND),
+        (VolumeClaim("default/data"), VolumeProblem.UNBOUND),
+        (VolumeClaim("default/data", storage_class="now"), VolumeProblem.UNBOUND),
+        (VolumeClaim("default/data", storage_class="unknown"), VolumeProblem.UNBOUND),
+        (VolumeClaim("default/data", "v", storage_class="late"), VolumeProblem.UNBOUND),
     ],
 )
-def test_what_may_be_the_matter_with_a_claim(claim: Claim | None, problem: VolumeProblem) -> None:
+def test_what_may_be_the_matter_with_a_claim(
+    claim: VolumeClaim | None, problem: VolumeProblem
+) -> None:
     state = make_cluster()
     state.upsert_storage_class(StorageClass("late", is_delayed=True))
     state.upsert_storage_class(StorageClass("now"))
@@ -155,7 +160,7 @@ def test_an_ephemeral_volume_needs_the_claim_that_was_made_for_it() -> None:
     ("claim", "volume"),
     [(UNBOUND, None), (BOUND, Volume("v", is_in_tree=True))],
 )
-def test_what_only_kube_scheduler_can_bind(claim: Claim, volume: Volume | None) -> None:
+def test_what_only_kube_scheduler_can_bind(claim: VolumeClaim, volume: Volume | None) -> None:
     state = make_cluster()
     state.upsert_storage_class(StorageClass("late", is_delayed=True))
     state.upsert_claim(claim)

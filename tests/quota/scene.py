@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from koord.core.pods import PodShape
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import KOORDINATOR, ROOT, Charge, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.model import KOORDINATOR, ROOT, QuotaCharge, QuotaRules, QuotaSpec, Usage
+from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def settle(
     """Solve a tree; numbers stand for ``cpu``."""
     used = {name: wants(one) if isinstance(one, int) else one for name, one in usage.items()}
     capacity = {"cpu": total} if isinstance(total, int) else total
-    return solve(Snapshot(make_tree(specs), capacity, used, rules))
+    return solve(ShareInput(make_tree(specs), capacity, used, rules))
 
 
 def shares(solution: Solution, key: str = "cpu") -> dict[str, int]:
@@ -61,8 +61,8 @@ def make_ledger(*args: Any, rules: QuotaRules = OURS) -> Ledger:
     return Ledger([settle(*args, rules)], rules)
 
 
-def charge(name: str, amount: int, key: str = "cpu", *, is_fixed: bool = False) -> Charge:
-    return Charge(name, {key: amount}, {key: amount} if is_fixed else {})
+def charge(name: str, amount: int, key: str = "cpu", *, is_fixed: bool = False) -> QuotaCharge:
+    return QuotaCharge(name, {key: amount}, {key: amount} if is_fixed else {})
 
 
 def shape(**requests: int) -> PodShape:

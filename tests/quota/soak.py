@@ -27,11 +27,11 @@ from tests.quota.trees import KEY, consistent, solve_plainly
 
 from koord.core.quota.admission import try_charge
 from koord.core.quota.ledger import Ledger
+from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_entitlement, find_overuse
-from koord.core.quota.pack import PendingUnit, pack
 from koord.core.quota.share import Level, share_level
-from koord.core.quota.solve import Snapshot, solve
+from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
 from koord.core.quota.wake import has_more_room
 from koord.core.reasons import QuotaExceeded
@@ -139,7 +139,7 @@ def check_changes(state: State) -> None:
     rng, specs = state.rng, {spec.name: spec for spec in state.specs}
     rules = replace(OURS, guarantees_usage=rng.random() < 0.5)
     tree, usage, total = make_tree(specs.values()), state.usage, state.total
-    solution = solve(Snapshot(tree, {KEY: total}, usage, rules))
+    solution = solve(ShareInput(tree, {KEY: total}, usage, rules))
     for _ in range(rng.randint(1, 5)):
         name = rng.choice(sorted(specs))
         match rng.randrange(4):
@@ -154,7 +154,7 @@ def check_changes(state: State) -> None:
             case 3:
                 specs[name] = replace(specs[name], parent=ROOT, lends=not specs[name].lends)
                 tree = replace_spec(tree, specs[name])
-        snapshot = Snapshot(tree, {KEY: total}, usage, rules)
+        snapshot = ShareInput(tree, {KEY: total}, usage, rules)
         solution = solve(snapshot, solution)
         assert_same(solution, solve(replace(snapshot, tree=make_tree(specs.values()))))
         assert_sums(solution)

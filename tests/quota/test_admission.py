@@ -8,7 +8,7 @@ import pytest
 from tests.quota.scene import KOORDINATOR, OURS, charge, make_ledger, quota, wants
 
 from koord.core.quota.admission import try_charge
-from koord.core.quota.model import Charge, QuotaSpec, Usage
+from koord.core.quota.model import QuotaCharge, QuotaSpec, Usage
 from koord.core.reasons import QuotaShortage, ReasonCode
 
 TREE = [
@@ -96,7 +96,7 @@ def test_only_what_is_asked_for_is_looked_at(rules, passes) -> None:
 
 def test_what_max_does_not_name_is_neither_counted_nor_limited() -> None:
     ledger = make_ledger([quota("a", max=10)], 10, {"a": 10})
-    assert try_charge(ledger, [Charge("a", {"cpu": 1, "nvidia.com/gpu": 99})]) is None
+    assert try_charge(ledger, [QuotaCharge("a", {"cpu": 1, "nvidia.com/gpu": 99})]) is None
     assert ledger.account("a").used == {"cpu": 1}
 
 

@@ -8,25 +8,25 @@ from itertools import permutations
 import pytest
 from tests.quota.scene import quota
 
-from koord.core.quota.book import QuotaBook
-from koord.core.quota.fault import QuotaFault
+from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import ROOT
 from koord.core.quota.registry import Facts
+from koord.core.quota.spec_errors import QuotaFault
 
 ORG = quota("org", min=10, max=20, is_parent=True, namespace="q", created=1.0)
 A = quota("a", "org", min=6, max=20, namespace="q", created=2.0)
 B = quota("b", "org", min=6, max=20, namespace="q", created=3.0)
 
 
-def make_book(*specs) -> QuotaBook:
-    book = QuotaBook()
+def make_book(*specs) -> QuotaCatalog:
+    book = QuotaCatalog()
     for spec in specs:
         book.upsert(spec)
     book.settle()
     return book
 
 
-def in_force(book: QuotaBook) -> set[str]:
+def in_force(book: QuotaCatalog) -> set[str]:
     return set(book.registry.specs)
 
 
@@ -102,7 +102,7 @@ def test_of_two_objects_of_one_name_the_older_is_in_force() -> None:
 
 def test_what_was_valid_before_a_restart_is_in_force_after_it() -> None:
     broken = quota("a", "org", min=30, max=20, namespace="q", created=2.0)
-    book = QuotaBook()
+    book = QuotaCatalog()
     book.upsert(replace(broken, last_valid=A))
     book.upsert(ORG)
     book.settle()
@@ -180,7 +180,7 @@ HALVES = tuple(
 def test_who_starts_anew_has_in_force_what_was_though_it_could_not_be_written_so_today(
     written, edit, *, follows: bool
 ) -> None:
-    book, other = make_book(*written), QuotaBook()
+    book, other = make_book(*written), QuotaCatalog()
     book.upsert(edit)
     book.settle()
     assert book.problems == {}

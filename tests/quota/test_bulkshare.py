@@ -15,7 +15,7 @@ from tests.quota.trees import forests, solve_plainly, usages
 from koord.core.quota import solve as solver
 from koord.core.quota.bulkshare import MOST_AMOUNT, MOST_WEIGHT, make_frame
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree
 
 KEYS = ("gpu", "memory", "cpu")
@@ -23,7 +23,7 @@ SIZES = st.sampled_from([1, 7, 1000, 1 << 30, (1 << 40) + 1, 1 << 49, 1 << 60])
 NUMBERS = st.integers(0, 40)
 
 
-def solve_by(fewest: int, snapshot: Snapshot, before: Solution | None = None) -> Solution:
+def solve_by(fewest: int, snapshot: ShareInput, before: Solution | None = None) -> Solution:
     """Solve in arrays (``fewest`` 1), or level by level (many)."""
     with patch.object(solver, "FEWEST_ROWS", fewest), patch.object(solver, "MOST_CHANGED", 0):
         return solve(snapshot, before)
@@ -40,7 +40,7 @@ def assert_same(one: Solution, other: Solution) -> None:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> Snapshot:
+def snapshots(draw: st.DrawFn) -> ShareInput:
     """Draw a tree of some resources, each of another magnitude."""
     scale = {key: draw(SIZES) for key in KEYS}
     specs: list[QuotaSpec] = []
@@ -64,11 +64,11 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         key: scale[key] * draw(st.integers(-1, 90)) for key in draw(st.sets(st.sampled_from(KEYS)))
     }
     rules = replace(OURS, scales_min=draw(st.booleans()), guarantees_usage=draw(st.booleans()))
-    return Snapshot(make_tree(specs), total, usage, rules)
+    return ShareInput(make_tree(specs), total, usage, rules)
 
 
 @given(snapshots())
-def test_arrays_say_the_same(snapshot: Snapshot) -> None:
+def test_arrays_say_the_same(snapshot: ShareInput) -> None:
     assert_same(solve_by(IN_ARRAYS, snapshot), solve_by(BY_LEVEL, snapshot))
 
 
@@ -76,7 +76,7 @@ def test_arrays_say_the_same(snapshot: Snapshot) -> None:
 def test_arrays_say_what_a_plain_solver_says(data: st.DataObject) -> None:
     specs = data.draw(forests(largest=9))
     usage, total = data.draw(usages(specs)), data.draw(st.integers(0, 90))
-    solution = solve_by(IN_ARRAYS, Snapshot(make_tree(specs), {"gpu": total}, usage, OURS))
+    solution = solve_by(IN_ARRAYS, ShareInput(make_tree(specs), {"gpu": total}, usage, OURS))
     assert solution.keys["gpu"].frame is not None
     found = {spec.name: solution.share(spec.name)["gpu"] for spec in specs}
     assert found == solve_plainly(specs, total, usage, OURS)
@@ -84,7 +84,7 @@ def test_arrays_say_what_a_plain_solver_says(data: st.DataObject) -> None:
 
 @given(snapshots(), st.lists(st.tuples(st.sampled_from(KEYS), NUMBERS, st.booleans()), max_size=4))
 def test_both_ways_go_on_from_each_other(
-    snapshot: Snapshot, steps: list[tuple[str, int, bool]]
+    snapshot: ShareInput, steps: list[tuple[str, int, bool]]
 ) -> None:
     solution = solve(snapshot)
     for key, amount, is_total in steps:
@@ -105,7 +105,7 @@ def test_levels_of_unequal_width_are_rounded_alike(children: int) -> None:
         specs += [quota(f"p{at:02}", weight=1), quota(f"p{at:02}-x", f"p{at:02}", weight=3)]
     usage = {spec.name: wants(10) for spec in specs if spec.parent != ROOT}
     for rest in (1, 2, 41, 77):
-        snapshot = Snapshot(make_tree(specs), {"cpu": 500 + rest}, usage, QuotaRules())
+        snapshot = ShareInput(make_tree(specs), {"cpu": 500 + rest}, usage, QuotaRules())
         assert_same(solve_by(IN_ARRAYS, snapshot), solve_by(BY_LEVEL, snapshot))
 
 
@@ -152,7 +152,7 @@ def race_arrays(seed: int, levels: int) -> None:
             specs.append(quota(name, f"p{at:04}", **more))
             usage[name] = wants(rng.randint(0, 24) * scale + child)
     total = {"cpu": rng.randint(0, 60) * levels * scale}
-    snapshot = Snapshot(make_tree(specs), total, usage, QuotaRules())
+    snapshot = ShareInput(make_tree(specs), total, usage, QuotaRules())
     in_arrays = solve_by(IN_ARRAYS, snapshot)
     assert_same(in_arrays, solve_by(BY_LEVEL, snapshot))
 

@@ -9,21 +9,21 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.quota.scene import make_ledger, quota, wants
 
-from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.quota_status import QuotaStatusController
 from koord.core.pods import Handling
 from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
-from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.overuse import find_overuse
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import summarise
-from koord.core.quotatexts import write_finding
+from koord.core.quota_texts import write_finding
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from koord.core.units import Amounts
-    from koord.kube.statement import Condition
+    from koord.kube.status_patch import ConditionPatch
 
 
 def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
@@ -101,7 +101,7 @@ class Sink:
         self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
 
     def write_status(
-        self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[Condition, ...]
+        self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         self.count += 1
         self.said[quota.name] = (fields, {one.type: one.status for one in conditions})

@@ -8,15 +8,15 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.quota.scene import charge, make_ledger, quota, wants
 
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.queue import find_pending
 from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
+from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.pack import PendingUnit, pack
 from koord.core.quota.status import Summary
-from koord.core.quotatexts import write_failed_hooks
+from koord.core.quota_texts import write_failed_hooks
 from koord.core.reasons import QuotaCheckFailed
 from koord.core.state import ClusterState
 

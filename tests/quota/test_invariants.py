@@ -18,12 +18,12 @@ from tests.quota.trees import (
 
 from koord.core.quota.admission import try_charge
 from koord.core.quota.ledger import Ledger
+from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_entitlement, find_overuse
-from koord.core.quota.pack import PendingUnit, pack
-from koord.core.quota.revoke import RunningUnit, choose_revoked
+from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
 from koord.core.quota.share import Level, divide, share_level
-from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree, replace_spec
 from koord.core.quota.wake import has_more_room
 from koord.core.reasons import QuotaExceeded
@@ -157,7 +157,7 @@ def test_i9_after_any_changes_it_is_as_if_made_anew(data: st.DataObject) -> None
     specs = {spec.name: spec for spec in data.draw(forests())}
     usage: dict[str, Usage] = {}
     tree, total = make_tree(specs.values()), 10
-    solution = solve(Snapshot(tree, {KEY: total}, usage, rules))
+    solution = solve(ShareInput(tree, {KEY: total}, usage, rules))
     for _ in range(data.draw(st.integers(1, 8))):
         name = data.draw(st.sampled_from(sorted(specs)))
         match data.draw(st.sampled_from(["usage", "total", "numbers", "lends", "gone", "moved"])):
@@ -177,7 +177,7 @@ def test_i9_after_any_changes_it_is_as_if_made_anew(data: st.DataObject) -> None
             case "moved":
                 specs[name] = replace(specs[name], parent=ROOT)
                 tree = replace_spec(tree, specs[name])
-        snapshot = Snapshot(tree, {KEY: total}, usage, rules)
+        snapshot = ShareInput(tree, {KEY: total}, usage, rules)
         solution = solve(snapshot, solution)
         assert_same(solution, solve(replace(snapshot, tree=make_tree(specs.values()))))
         assert_sums(solution)

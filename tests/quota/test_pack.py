@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests.quota.scene import GPU, KOORDINATOR, OURS, make_ledger, quota, wants
 
 from koord.core.quota.admission import try_charge
-from koord.core.quota.model import Charge, QuotaRules, QuotaSpec, Usage
+from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
+from koord.core.quota.model import QuotaCharge, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_overuse
-from koord.core.quota.pack import Packing, PendingUnit, pack
 
 
 def unit(
     name: str, owner: str, gpus: int, since: float = 0.0, *, is_fixed: bool = False
 ) -> PendingUnit:
     request = {GPU: gpus}
-    return PendingUnit(name, (Charge(owner, request, request if is_fixed else {}),), since)
+    return PendingUnit(name, (QuotaCharge(owner, request, request if is_fixed else {}),), since)
 
 
 def team(name: str, parent: str = "", **more: int) -> QuotaSpec:
@@ -66,7 +66,7 @@ class TestE17:
 
     def test_koordinator_packs_nothing(self) -> None:
         ledger = self.ledger(gpus(16), gpus(16), KOORDINATOR)
-        assert pack(ledger, self.GANGS, {}) == Packing()
+        assert pack(ledger, self.GANGS, {}) == Leftovers()
 
 
 def test_what_others_can_use_is_no_leftover() -> None:
@@ -124,7 +124,7 @@ def test_what_was_taken_meanwhile_is_no_leftover() -> None:
     ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
     gang = unit("a/1", "a", 16)
     packing = pack(ledger, [gang, unit("b/1", "b", 16, since=2)], {})
-    ledger.charge(Charge("b", {GPU: 1}))
+    ledger.charge(QuotaCharge("b", {GPU: 1}))
     assert not packing.try_charge(ledger, "a/1", gang.charges)
 
 

@@ -13,12 +13,12 @@ from koord.core.quota.capacity import tree_totals
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.profile import (
     GENERATED_MAX,
-    Profile,
     ProfileVerdict,
+    QuotaProfile,
     find_obstacle,
     make_tree_id,
 )
-from koord.core.quota.profilebook import Overlap, ProfileBook
+from koord.core.quota.profile_cache import Overlap, ProfileCache
 from koord.core.selectors import Operator, Requirement
 
 ZONE = "topology.kubernetes.io/zone"
@@ -33,14 +33,16 @@ def make_node(name: str, zone: str, gpus: int = 8, *, closed: bool = False) -> N
     )
 
 
-def make_profile(name: str, *zones: str, quota: str = "", **settings: object) -> Profile:
+def make_profile(name: str, *zones: str, quota: str = "", **settings: object) -> QuotaProfile:
     selector = (Requirement(ZONE, Operator.IN, zones),) if zones else ()
-    made = Profile("ns", name, quota or f"{name}-root", selector, keys=("cpu", "nvidia.com/gpu"))
+    made = QuotaProfile(
+        "ns", name, quota or f"{name}-root", selector, keys=("cpu", "nvidia.com/gpu")
+    )
     return replace(made, **settings)  # type: ignore[arg-type]
 
 
-def make_book(*profiles: Profile, nodes: tuple[Node, ...] = ()) -> ProfileBook:
-    book = ProfileBook()
+def make_book(*profiles: QuotaProfile, nodes: tuple[Node, ...] = ()) -> ProfileCache:
+    book = ProfileCache()
     for profile in profiles:
         book.upsert(profile)
     for node in nodes:

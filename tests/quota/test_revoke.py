@@ -6,7 +6,7 @@ import pytest
 from tests.quota.scene import KOORDINATOR, OURS, make_ledger, quota, wants
 
 from koord.core.quota.overuse import Overuse, Patience, find_overuse
-from koord.core.quota.revoke import RunningUnit, choose_revoked
+from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
 
 
 def unit(key: str, priority: int, cpu: int, memory: int = 0, **more) -> RunningUnit:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from koord.core.quota.ledger import Ledger
-    from koord.core.quota.model import Charge
+    from koord.core.quota.model import QuotaCharge
 
 STATES = 300
 
@@ -37,7 +37,7 @@ def keep(_: int, minimum: Sequence[int]) -> Sequence[int]:
 class Everybody:
     """Grants leftovers to everybody."""
 
-    def try_charge(self, ledger: Ledger, _: str, charges: Sequence[Charge]) -> None:
+    def try_charge(self, ledger: Ledger, _: str, charges: Sequence[QuotaCharge]) -> None:
         ledger.charge(charges[0])
 
 

@@ -10,7 +10,7 @@ from tests.quota.trees import KEY, forests, usages
 
 from koord.core.quota.loans import find_loans, lend
 from koord.core.quota.model import QuotaRules
-from koord.core.quota.solve import Snapshot, solve
+from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.terms import find_terms
 from koord.core.quota.tree import make_tree
 
@@ -21,7 +21,7 @@ GUARANTEEING = QuotaRules(guarantees_usage=True)
 @given(st.data(), st.integers(0, 60), st.sampled_from([OURS, GUARANTEEING]))
 def test_terms_lead_to_the_share(data: st.DataObject, total: int, rules: QuotaRules) -> None:
     specs = data.draw(forests())
-    solution = solve(Snapshot(make_tree(specs), {KEY: total}, data.draw(usages(specs)), rules))
+    solution = solve(ShareInput(make_tree(specs), {KEY: total}, data.draw(usages(specs)), rules))
     for spec in specs:
         for one in find_terms(solution, spec):
             assert one.share == solution.share(spec.name)[KEY]

@@ -6,8 +6,8 @@ import pytest
 
 from koord.core import reasons as r
 from koord.core.messages import render
-from koord.core.quota.fault import InvalidQuota, QuotaFault
-from koord.core.quotatexts import _FAULTS, write_fault
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
+from koord.core.quota_texts import _FAULTS, write_fault
 
 GPU = "nvidia.com/gpu"
 NUMBERS = (

@@ -13,9 +13,9 @@ from koord.core.quota.assign import QuotaSource, find_absent, find_quota, takes_
 from koord.core.quota.capacity import is_counted, shared_out, tree_totals
 from koord.core.quota.devices import count_devices
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
-from koord.core.quota.profile import Profile, make_root_quota, make_tree_id
-from koord.core.quota.registry import Registry
-from koord.core.quota.usage import PodUse, UsageBook, sum_pods
+from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
+from koord.core.quota.registry import ActiveQuotas
+from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.selectors import Operator, Requirement
 
 ONE = shape(cpu=1)
@@ -38,7 +38,7 @@ def test_an_incomplete_gang_does_not_inflate_a_share() -> None:
 
 
 def test_a_pod_with_a_node_counts_once_whatever_it_waits_for() -> None:
-    book = UsageBook(OURS)
+    book = UsageTracker(OURS)
     pod = PodUse("uid", "q", shape(cpu=2), is_fixed=True)
     for state in (pod, pod._replace(is_used=True), pod._replace(is_used=True, is_ready=False)):
         book.upsert(state)
@@ -51,14 +51,14 @@ def test_a_pod_with_a_node_counts_once_whatever_it_waits_for() -> None:
 
 
 def test_a_pod_of_the_same_name_is_another_pod() -> None:
-    book = UsageBook(OURS, [PodUse("old", "q", ONE, is_used=True)])
+    book = UsageTracker(OURS, [PodUse("old", "q", ONE, is_used=True)])
     book.upsert(PodUse("new", "q", ONE))
     book.remove("old")
     assert (book.of("q").submitted["cpu"], book.of("q").used) == (1, {})
 
 
 def test_quotas_without_change_keep_their_sums() -> None:
-    book = UsageBook(OURS, [PodUse("a", "q1", ONE), PodUse("b", "q2", ONE)])
+    book = UsageTracker(OURS, [PodUse("a", "q1", ONE), PodUse("b", "q2", ONE)])
     before = book.of("q1")
     book.remove("b")
     assert book.of("q1") is before
@@ -95,7 +95,7 @@ def test_two_halves_are_one_device() -> None:
     assert usage.demand["koordinator.sh/gpu-memory"] == 16 * GI
 
 
-REGISTRY = Registry(
+REGISTRY = ActiveQuotas(
     [
         quota("team", namespace="q", namespaces=("dev",)),
         quota("like", namespace="like"),
@@ -186,7 +186,7 @@ def test_a_profile_makes_the_root_of_its_tree() -> None:
         Node("n2", labels={"zone": "a"}, allocatable={"cpu": 10}, is_unschedulable=True),
         Node("n3", labels={"zone": "b"}, allocatable={"cpu": 99}),
     ]
-    profile = Profile("ns", "pool", "pool-root", zone, ratio=Fraction("0.9"))
+    profile = QuotaProfile("ns", "pool", "pool-root", zone, ratio=Fraction("0.9"))
     quota = make_root_quota(profile, nodes)
     assert (quota.total, quota.unschedulable) == ({"cpu": 22, "memory": 9}, {"cpu": 9})
     assert (quota.min, set(quota.max)) == ({"cpu": 22, "memory": 9}, {"cpu", "memory"})

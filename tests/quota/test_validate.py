@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.quota.scene import KOORDINATOR, OURS, quota
 
-from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.hierarchy import check_create, check_delete, check_update
 from koord.core.quota.model import ROOT, QuotaSpec
-from koord.core.quota.registry import NO_FACTS, Facts, Registry
+from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.validate import check_spec
 
 PARENT = quota("p", min=10, max=20, is_parent=True)
@@ -78,7 +78,7 @@ def test_the_first_rule_that_is_broken_is_said() -> None:
     ],
 )
 def test_new(spec, fault, other) -> None:
-    found = check_create(spec, Registry(KNOWN), NO_FACTS, OURS)
+    found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, OURS)
     assert (found and (found.fault, found.other)) == (fault and (fault, other))
 
 
@@ -103,21 +103,21 @@ def test_new(spec, fault, other) -> None:
     ],
 )
 def test_changed(spec, fault) -> None:
-    found = check_update(spec, Registry(KNOWN), Facts(labels={"c"}), OURS)
+    found = check_update(spec, ActiveQuotas(KNOWN), Facts(labels={"c"}), OURS)
     assert (found and found.fault) == fault
 
 
 def test_max_is_compared_strictly_with_what_the_pods_of_all_quotas_below_use() -> None:
     facts = Facts(used={"c": {"cpu": 7}, "p": {"cpu": 2}, "o": {"cpu": 99}})
     spec = replace(PARENT, min={"cpu": 4}, max={"cpu": 8}, strict_keys=("cpu",))
-    registry = Registry([PARENT, replace(CHILD, max={"cpu": 5}), OTHER])
+    registry = ActiveQuotas([PARENT, replace(CHILD, max={"cpu": 5}), OTHER])
     found = check_update(spec, registry, facts, OURS)
     assert (found.fault, found.value, found.limit) == (QuotaFault.MAX_BELOW_USED, 8, 9)
     assert check_update(replace(spec, max={"cpu": 9}), registry, facts, OURS) is None
 
 
 def test_what_is_not_changed_is_checked_all_the_same_except_by_koordinator() -> None:
-    broken = Registry([*KNOWN, quota("n", "p", min=9)])
+    broken = ActiveQuotas([*KNOWN, quota("n", "p", min=9)])
     weight = replace(CHILD, weight={"cpu": -1})
     assert check_update(weight, broken, NO_FACTS, OURS).fault is QuotaFault.NEGATIVE_SHARED_WEIGHT
     assert check_update(weight, broken, NO_FACTS, KOORDINATOR) is None
@@ -125,7 +125,7 @@ def test_what_is_not_changed_is_checked_all_the_same_except_by_koordinator() -> 
 
 def test_koordinator_wants_the_same_resources_at_every_level() -> None:
     spec = QuotaSpec("n", parent="p", max={})
-    found = check_create(spec, Registry(KNOWN), NO_FACTS, KOORDINATOR)
+    found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, KOORDINATOR)
     assert (found.fault, found.key) == (QuotaFault.KEYS_NOT_SAME, "cpu")
 
 
@@ -143,7 +143,7 @@ def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
     spec = quota("n", "root", min=3, max=99, tree_id="t")
     facts = Facts(guaranteed={"root": {"cpu": 12}, "s": {"cpu": 7}, "n": {"cpu": 4}})
     rules = replace(OURS, guarantees_usage=True)
-    registry = Registry([root, sibling, spec])
+    registry = ActiveQuotas([root, sibling, spec])
     found = check_update(replace(spec, min={"cpu": minimum}), registry, facts, rules)
     assert (found and (found.fault, found.other, found.value, found.limit)) == expected
 
@@ -159,4 +159,4 @@ def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
     ],
 )
 def test_deleted(name, expected) -> None:
-    assert check_delete(name, Registry(KNOWN), Facts(labels={"c"})) == expected
+    assert check_delete(name, ActiveQuotas(KNOWN), Facts(labels={"c"})) == expected

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
 from koord.kube.fence import Fence
@@ -16,7 +16,7 @@ from koord.runtime import election
 from koord.runtime.election import NameTaken, lease_name, make_elector, refuse_taken_name
 from koord.runtime.wiring import OPERATORS
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 NAMESPACE = "koordinator-system"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -63,9 +63,9 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The Lease of Koordinator's scheduler, held, and watched for a short time."""
     monkeypatch.setattr(election, "RETRY_SECONDS", 0.1)
-    with suppress(ApiError):
+    with suppress(SandboxApiError):
         sandbox.create_namespace(NAMESPACE)
-    with suppress(ApiError):
+    with suppress(SandboxApiError):
         sandbox.client.delete(f"{LEASES}/koord-scheduler")
     return {
         "metadata": {"name": "koord-scheduler"},
@@ -74,7 +74,7 @@ def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 async def test_without_koordinator_the_name_is_free(client: Client, twin: dict[str, Any]) -> None:
-    await refuse_taken_name(client, own.SCHEDULER_NAME)
+    await refuse_taken_name(client, operators.SCHEDULER_NAME)
 
 
 @pytest.mark.parametrize("holder", ["host_1", ""])
@@ -83,7 +83,7 @@ async def test_a_lease_that_nobody_renews_is_dead(
 ) -> None:
     twin["spec"]["holderIdentity"] = holder
     await client.post(LEASES, twin)
-    await refuse_taken_name(client, own.SCHEDULER_NAME)
+    await refuse_taken_name(client, operators.SCHEDULER_NAME)
 
 
 async def renew(client: Client) -> None:
@@ -97,7 +97,7 @@ async def test_a_scheduler_that_is_alive_has_the_name(client: Client, twin: dict
     await client.post(LEASES, twin)
     alive = asyncio.create_task(renew(client))
     with pytest.raises(NameTaken, match=r"host_1.*configure another schedulerName"):
-        await refuse_taken_name(client, own.SCHEDULER_NAME)
+        await refuse_taken_name(client, operators.SCHEDULER_NAME)
     await refuse_taken_name(client, "another-scheduler")
     alive.cancel()
 
@@ -108,5 +108,5 @@ async def test_who_may_not_look_is_told_and_goes_on(
     sandbox.client.create(LEASES, twin)
     kubeconfig = sandbox.kubeconfig_for(namespace, "default")
     async with Client(find_credentials(str(kubeconfig))) as client:
-        await refuse_taken_name(client, own.SCHEDULER_NAME)
+        await refuse_taken_name(client, operators.SCHEDULER_NAME)
     assert "cannot see whether" in caplog.text

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from koord.runtime.garbage import YOUNG, leave_alone_what_is_there, look_seldom
+from koord.runtime.gc_tuning import YOUNG, leave_alone_what_is_there, look_seldom
 
 look_seldom()
 kept = [[] for _ in range(1000)]

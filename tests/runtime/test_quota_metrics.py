@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.builders import make_node, make_pod
 
-from koord.controllers.quotastatus import QuotaStatusController
+from koord.controllers.quota_status import QuotaStatusController
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
+from koord.runtime.debug_page import describe_quotas
 from koord.runtime.metrics import Metrics
-from koord.runtime.quotapage import describe_quotas
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaName

@@ -2,8 +2,8 @@
 
 import pytest
 
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, Strategy, Weighed
 from koord.core.gang.model import MatchPolicy
-from koord.core.placement.scoring import DEFAULT_WEIGHTS, Strategy, Weighed
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
     Address,

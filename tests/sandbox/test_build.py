@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from koord.sandbox import Component
-from koord.sandbox.binaries import KUBECTL, Source, find_binaries
+from koord.sandbox.binaries import KUBECTL, BinarySource, find_binaries
 from koord.sandbox.build import build_missing, find_cache
 from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.progress import ConsoleReporter
@@ -108,7 +108,7 @@ def test_without_the_source_checkout_the_way_out_is_told(log, monkeypatch):
 
 def test_assets_are_taken_whole(assets, log):
     binaries = find_binaries(Component, ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {Source.ASSETS}
+    assert {binary.source for binary in binaries.found.values()} == {BinarySource.ASSETS}
     assert binaries.path("etcd") == assets / "etcd"
     assert not log.exists()
 
@@ -117,7 +117,7 @@ def test_assets_need_not_hold_what_is_not_needed(assets):
     (assets / "kube-scheduler").unlink()
     (assets / "kwok").unlink()
     binaries = find_binaries([Component.ETCD, Component.APISERVER], ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {Source.ASSETS}
+    assert {binary.source for binary in binaries.found.values()} == {BinarySource.ASSETS}
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_unfit_assets_are_passed_over_with_a_remark(assets, name, version, remar
     if version is not None:
         _write_program(assets / name, f"#!/bin/sh\necho '{version}'\n")
     binaries = find_binaries(Component, ConsoleReporter())
-    assert {binary.source for binary in binaries.found.values()} == {Source.BUILT}
+    assert {binary.source for binary in binaries.found.values()} == {BinarySource.BUILT}
     assert remark in binaries.remarks[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.sandbox.errors import ApiError, KubectlError
+from koord.sandbox.errors import KubectlError, SandboxApiError
 from koord.sandbox.nodes import load_shape
 
 
@@ -119,7 +119,7 @@ def test_new_kinds_are_served_when_apply_returns(sandbox, tmp_path):
 
 
 def test_errors_of_the_server_are_told(sandbox):
-    with pytest.raises(ApiError, match=r"404.*nowhere") as caught:
+    with pytest.raises(SandboxApiError, match=r"404.*nowhere") as caught:
         sandbox.client.get("/api/v1/namespaces/nowhere")
     assert caught.value.status == 404
 

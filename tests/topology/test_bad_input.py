@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.messages import render
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
 from koord.core.plan import Demand, Unit
 from koord.core.queue import unit_of
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 A = "default/a"
 NODES = 10_000
@@ -46,7 +51,7 @@ def state() -> ClusterState:
 def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
     state: ClusterState, topology: str, layer: str, multiple: int, code: str, words: str
 ) -> None:
-    wish = TopologyWish((LayerWish(layer, Gather.MUST, multiple),), topology)
+    wish = TopologyConstraint((LayerConstraint(layer, GatherStrategy.MUST, multiple),), topology)
     state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(8).build() for at in range(2))
     alone = unit_of(make_pod("alone").gpu(8).build())
@@ -58,7 +63,7 @@ def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
 
 
 def test_a_multiple_larger_than_the_gang(state: ClusterState) -> None:
-    wish = TopologyWish((LayerWish("Spine", Gather.PREFER, 8),), "labelled")
+    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled")
     state.upsert_topology(Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1])))
     state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from tests.topology.brute import Problem, find_best, room_of, worth
 
-from koord.core.gather import NODE_LAYER
+from koord.core.topology.capacity import SplitRequest
 from koord.core.topology.goal import Goal
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
-from koord.core.topology.measure import Ask
 from koord.core.topology.solve import NoSplit, split
 from koord.core.topology.tree import TopologyTree
+from koord.core.topology_constraint import NODE_LAYER
 
 EVERY_CHECK = range(400)
 SLOW = range(400, 24_400)
@@ -64,12 +64,12 @@ def make_tree(problem: Problem) -> TopologyTree:
     return tree
 
 
-def make_ask(problem: Problem, tree: TopologyTree) -> Ask:
+def make_ask(problem: Problem, tree: TopologyTree) -> SplitRequest:
     units = [1] * (problem.depth + 1)
     below = 1
     for layer in range(problem.depth, -1, -1):
         below = units[layer] = int(np.lcm(below, problem.multiples.get(layer, 1)))
-    return Ask(
+    return SplitRequest(
         goal=Goal(problem.must, problem.prefer, tuple(units)),
         offers=np.array(problem.offers)[tree.rows],
         least=problem.least,

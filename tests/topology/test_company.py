@@ -16,11 +16,11 @@ from tests.topology.test_gathering import (
     run,
 )
 
-from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gather import TopologyWish
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.topology_constraint import TopologyConstraint
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -75,8 +75,8 @@ def test_even_spread_within_a_part_of_a_sub_group() -> None:
 
 def place_nested(state: ClusterState, groups: tuple[SubGroup, ...]) -> None:
     """Let four members be in the last of some sub-groups."""
-    group = make_pod_group(GANG, 4).topology(TopologyWish(())).build()
-    nest = Nest(SubGroup(ROOT), groups)
+    group = make_pod_group(GANG, 4).topology(TopologyConstraint(())).build()
+    nest = SubGroupTree(SubGroup(ROOT), groups)
     state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
     for pod in make_spread(4):
         state.upsert_pod(replace(pod, sub_group=groups[-1].name))

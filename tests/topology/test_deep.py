@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from koord.core.gather import NODE_LAYER
+from koord.core.topology.capacity import SplitRequest
 from koord.core.topology.goal import Goal
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
-from koord.core.topology.measure import Ask
-from koord.core.topology.profile import make_weights
 from koord.core.topology.solve import NoSplit, split
+from koord.core.topology.split_cost import make_weights
 from koord.core.topology.tree import TopologyTree
+from koord.core.topology_constraint import NODE_LAYER
 
 DEPTH = 15
 
@@ -38,7 +38,7 @@ def test_a_deep_tree_is_split_as_well_as_a_flat_one() -> None:
     tree = make_tree(600)
     offers = np.array([1 + row % 3 for row in range(600)])[tree.rows]
     goal = Goal(0, (2, DEPTH), (1,) * (tree.depth + 1))
-    found = split(tree, Ask(goal, offers, 700, 700))
+    found = split(tree, SplitRequest(goal, offers, 700, 700))
     assert not isinstance(found, NoSplit)
     assert sum(count for _, count in found.shares) == 700
     rows = [row for row, _ in found.shares]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.messages import render
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.queue import unit_of
 from koord.core.reasons import (
@@ -21,8 +20,14 @@ from koord.core.reasons import (
     UnknownLayer,
 )
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -51,18 +56,18 @@ def make_cluster(sizes: Sizes, layers: tuple[Layer, ...] = LAYERS) -> ClusterSta
     return state
 
 
-def must(layer: str, multiple: int = 1) -> LayerWish:
-    return LayerWish(layer, Gather.MUST, multiple)
+def must(layer: str, multiple: int = 1) -> LayerConstraint:
+    return LayerConstraint(layer, GatherStrategy.MUST, multiple)
 
 
-def prefer(layer: str, multiple: int = 1) -> LayerWish:
-    return LayerWish(layer, Gather.PREFER, multiple)
+def prefer(layer: str, multiple: int = 1) -> LayerConstraint:
+    return LayerConstraint(layer, GatherStrategy.PREFER, multiple)
 
 
 def ask(
-    state: ClusterState, *wishes: LayerWish, topology: str = "default", minimum: int = 1
+    state: ClusterState, *wishes: LayerConstraint, topology: str = "default", minimum: int = 1
 ) -> None:
-    wish = TopologyWish(wishes, topology)
+    wish = TopologyConstraint(wishes, topology)
     state.upsert_pod_group(make_pod_group(GANG, minimum).topology(wish).build())
 
 

@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
@@ -28,7 +33,7 @@ LAYERS = (
 )
 Nodes = list[tuple[str, str, int]]
 """Spine, block, CPUs."""
-Gangs = list[tuple[TopologyWish, int, int, int]]
+Gangs = list[tuple[TopologyConstraint, int, int, int]]
 """Wish, CPUs of a member, members, how many of them are required."""
 
 nodes_of_clusters = st.lists(
@@ -37,13 +42,13 @@ nodes_of_clusters = st.lists(
     max_size=9,
 )
 layer_wishes = st.builds(
-    LayerWish,
+    LayerConstraint,
     st.sampled_from(("Spine", "Block", NODE_LAYER)),
-    st.sampled_from(Gather),
+    st.sampled_from(GatherStrategy),
     st.sampled_from((1, 1, 1, 2, 3)),
 )
 wishes = st.lists(layer_wishes, max_size=2, unique_by=lambda wish: wish.layer).map(
-    lambda layers: TopologyWish(tuple(layers))
+    lambda layers: TopologyConstraint(tuple(layers))
 )
 gangs_of_clusters = st.lists(
     st.tuples(wishes, st.integers(1, 3), st.integers(1, 6), st.integers(0, 3)),
@@ -94,7 +99,7 @@ def test_plans_keep_to_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
         }
         for one in wish.layers:
             counts = Counter(domains[one.layer])
-            assert one.strategy is not Gather.MUST or len(counts) == 1
+            assert one.strategy is not GatherStrategy.MUST or len(counts) == 1
             assert all(members % one.multiple == 0 for members in counts.values())
         used = dict(placement.gathered[0].used) if placement.gathered else {}
         assert all(len(set(domains[layer])) == used[layer] for layer in used)
@@ -141,8 +146,12 @@ def test_the_common_domain_is_never_higher_than_koordinators(
     nodes: Nodes, must: str, cpus: int, count: int
 ) -> None:
     # To prefer few domains of a lower layer may be worth an upper one.
-    layers = (LayerWish(must, Gather.MUST),) if must else (LayerWish("Spine", Gather.PREFER),)
-    outcome = plan_for(nodes, [(TopologyWish(layers), cpus, count, 0)])
+    layers = (
+        (LayerConstraint(must, GatherStrategy.MUST),)
+        if must
+        else (LayerConstraint("Spine", GatherStrategy.PREFER),)
+    )
+    outcome = plan_for(nodes, [(TopologyConstraint(layers), cpus, count, 0)])
     lowest = lowest_that_holds(nodes, cpus, count, must)
     assert bool(outcome.placements) is (lowest >= 0)
     for placement in outcome.placements:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from koord.core.gather import NODE_LAYER, ROOT_LAYER
 from koord.core.messages import render_layers
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
+from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 
 SPINE = Layer("Spine", "", ("spine",))
 BLOCK = Layer("Block", "Spine", ("block",))

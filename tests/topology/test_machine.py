@@ -15,10 +15,15 @@ from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 from tests.support.machines import run_long
 
-from koord.core.gang.nested import ROOT, Nest, SubGroup
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.topology.book import Topology
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
@@ -34,13 +39,13 @@ EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "40"))
 STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 
 layer_wishes = st.builds(
-    LayerWish,
+    LayerConstraint,
     st.sampled_from(("Spine", "Rack", "Rack", NODE_LAYER)),
-    st.sampled_from((Gather.MUST, Gather.MUST, Gather.PREFER)),
+    st.sampled_from((GatherStrategy.MUST, GatherStrategy.MUST, GatherStrategy.PREFER)),
     st.sampled_from((1, 1, 2)),
 )
 wishes = st.lists(layer_wishes, min_size=1, max_size=2, unique_by=lambda one: one.layer).map(
-    lambda layers: TopologyWish(tuple(layers))
+    lambda layers: TopologyConstraint(tuple(layers))
 )
 sub_layers = st.sampled_from(("", "Rack", "Rack", "Spine"))
 racks = st.sampled_from(("r1", "r2", "r3"))
@@ -59,14 +64,14 @@ class GangsInANetwork(Gangs):
         return node.label("rack", f"r{number % 2 + 1}").label("spine", "s1").build()
 
     @rule(key=gangs, wish=st.one_of(st.none(), wishes, wishes, wishes))
-    def gang_asks(self, key: str, wish: TopologyWish | None) -> None:
+    def gang_asks(self, key: str, wish: TopologyConstraint | None) -> None:
         if key in self.groups:
             spec = replace(self.groups[key].spec, topology=wish)
             self.groups[key] = replace(self.groups[key], spec=spec)
             self.state.upsert_pod_group(self.groups[key])
 
     @rule(wish=wishes)
-    def all_gangs_ask(self, wish: TopologyWish) -> None:
+    def all_gangs_ask(self, wish: TopologyConstraint) -> None:
         for key in list(self.groups):
             self.gang_asks(key, wish)
 
@@ -81,7 +86,7 @@ class GangsInANetwork(Gangs):
     def gang_is_divided(self, key: str, layers: tuple[str, str], least: int | None) -> None:
         if key in self.groups:
             parts = (SubGroup(f"g{at}", at + 1, layer) for at, layer in enumerate(layers))
-            nest = Nest(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
+            nest = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
             spec = replace(self.groups[key].spec, nest=nest)
             self.groups[key] = replace(self.groups[key], spec=spec)
             self.state.upsert_pod_group(self.groups[key])
@@ -115,13 +120,13 @@ class GangsInANetwork(Gangs):
             for one in wish.layers:
                 depth = [layer.name for layer in LAYERS].index(one.layer) + 1
                 counts = Counter(path[:depth] for path in paths)
-                if one.strategy is Gather.MUST:
+                if one.strategy is GatherStrategy.MUST:
                     assert len(counts) == 1, (key, wish, paths)
                 # Who is on a node without place in the tree is in no domain that could be counted.
                 known = {path: n for path, n in counts.items() if path[0]}
                 assert not any(n % one.multiple for n in known.values()), (key, wish, paths)
 
-    def check_sub_groups(self, key: str, nest: Nest, placement: Placement) -> None:
+    def check_sub_groups(self, key: str, nest: SubGroupTree, placement: Placement) -> None:
         """Look at sub-groups that got members: they share a domain, and none is begun in part."""
         names = [layer.name for layer in LAYERS]
         for group in nest.groups:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.topology.test_gathering import GANG, ask, make_cluster, must, nodes_of, prefer, run
 
-from koord.core.gather import NODE_LAYER
+from koord.core.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
     from koord.core.plan import Plan

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.gang.nested import ROOT, Nest, SubGroup
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.messages import render
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
 from koord.core.reasons import (
     GangCount,
     MissingMembers,
@@ -24,8 +23,14 @@ from koord.core.reasons import (
     UnknownLayer,
 )
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.plan import Plan
@@ -36,8 +41,8 @@ LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE
 RACKS = {"r0": "s0", "r1": "s0", "r2": "s1", "r3": "s1"}
 
 
-def make_nest(*groups: SubGroup, least: int | None = None) -> Nest:
-    return Nest(SubGroup(ROOT, min_sub_groups=least), groups)
+def make_nest(*groups: SubGroup, least: int | None = None) -> SubGroupTree:
+    return SubGroupTree(SubGroup(ROOT, min_sub_groups=least), groups)
 
 
 def replicas(count: int, members: int = 2, layer: str = "Rack") -> tuple[SubGroup, ...]:
@@ -52,7 +57,13 @@ def member(group: str, at: int, gpus: int = 8) -> Pod:
 class Scene:
     """Four racks of two nodes, two spines, and one gang."""
 
-    def __init__(self, nest: Nest, *pods: Pod, minimum: int = 1, wish: TopologyWish | None = None):
+    def __init__(
+        self,
+        nest: SubGroupTree,
+        *pods: Pod,
+        minimum: int = 1,
+        wish: TopologyConstraint | None = None,
+    ):
         self.state = ClusterState()
         self.state.upsert_topology(Topology("default", LAYERS))
         for rack, spine in RACKS.items():
@@ -122,7 +133,7 @@ def test_sub_groups_share_what_their_parent_must_share() -> None:
 
 
 def test_a_wish_of_the_gang_holds_for_all_sub_groups() -> None:
-    wish = TopologyWish((LayerWish("Spine", Gather.MUST),))
+    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST),))
     groups = replicas(2)
     scene = Scene(make_nest(*groups), *members(*groups), minimum=4, wish=wish)
     scene.fill("r0-0", "r2-0")
@@ -238,7 +249,7 @@ def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
 
 def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None:
     groups = replicas(1)
-    wish = TopologyWish((LayerWish("Spine", Gather.MUST, 2),))
+    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST, 2),))
     scene = Scene(make_nest(*groups), *members(*groups), minimum=2, wish=wish)
     for key in (A, B):
         group = make_pod_group(key, 2).group(A, B).topology(wish).build()
@@ -255,9 +266,14 @@ def quarters(group: SubGroup) -> list[Pod]:
     return [member(group.name, at, gpus=2) for at in range(group.min_member)]
 
 
-@pytest.mark.parametrize("strategy", Gather)
-def test_multiples_hold_in_every_sub_group(strategy: Gather) -> None:
-    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 2), LayerWish("Rack", strategy, 4)))
+@pytest.mark.parametrize("strategy", GatherStrategy)
+def test_multiples_hold_in_every_sub_group(strategy: GatherStrategy) -> None:
+    wish = TopologyConstraint(
+        (
+            LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),
+            LayerConstraint("Rack", strategy, 4),
+        )
+    )
     groups = replicas(1, members=4)
     scene = Scene(make_nest(*groups), *quarters(groups[0]), minimum=4, wish=wish)
     for at, rack in enumerate(RACKS):
@@ -271,7 +287,7 @@ def test_multiples_hold_in_every_sub_group(strategy: Gather) -> None:
 
 
 def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
-    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 4),))
+    wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 4),))
     groups = replicas(2, members=6)
     pods = [pod for group in groups for pod in quarters(group)]
     (refusal,) = Scene(make_nest(*groups), *pods, minimum=12, wish=wish).decide().refusals
@@ -280,7 +296,7 @@ def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
 
 
 def test_a_replacement_completes_the_multiple_of_its_sub_group() -> None:
-    wish = TopologyWish((LayerWish(NODE_LAYER, Gather.PREFER, 2),))
+    wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),))
     groups = replicas(1, members=4)
     living = [replace(pod, sub_group="g0") for pod in running_quarters("r0-0", "r0-1", "r0-1")]
     scene = Scene(make_nest(*groups), *living, member("g0", 3, gpus=2), minimum=4, wish=wish)

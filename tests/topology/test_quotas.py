@@ -6,21 +6,26 @@ from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InsufficientMax, NoDomainFits
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
 
 LAYERS = (Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
-ONE_BLOCK = TopologyWish((LayerWish("Block", Gather.MUST),))
+ONE_BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
 
 
 def make_state(most: int) -> ClusterState:

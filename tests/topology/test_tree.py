@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.gather import NODE_LAYER
-from koord.core.topology.book import Topology, TopologyBook
+from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.describe import describe_domains
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
 from koord.core.topology.tree import TopologyTree
+from koord.core.topology_constraint import NODE_LAYER
 
 LAYERS = (
     Layer("Spine", "", ("spine", "old/spine")),
@@ -91,7 +91,7 @@ def test_a_tree_that_followed_every_change_is_the_tree_made_anew(
 
 
 def test_a_book_keeps_the_last_valid_tree_until_layers_are_valid_again() -> None:
-    book = TopologyBook()
+    book = TopologyCache()
     book.upsert_node(0, "a", {"spine": "s", "block": "b"})
     assert book.upsert(Topology("default", LAYERS))
     tree = book.tree("default")
@@ -105,7 +105,7 @@ def test_a_book_keeps_the_last_valid_tree_until_layers_are_valid_again() -> None
 
 
 def test_after_a_restart_the_layers_kept_in_the_status_are_in_force() -> None:
-    book = TopologyBook()
+    book = TopologyCache()
     book.upsert_node(0, "a", {"spine": "s", "block": "b"})
     book.upsert(Topology("default", (LAYERS[0],), last_valid=LAYERS))
     tree = book.tree("default")

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.pods import PodPhase
 from koord.core.queue import Queue
 from koord.core.reasons import ReasonCode
 from koord.core.state import ClusterState
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from koord.core.changes import Feed
@@ -24,12 +29,12 @@ A, B = "default/a", "default/b"
 LAYERS = (Layer("Rack", "", ("r",)), Layer(NODE_LAYER, "Rack"))
 
 
-def must(layer: str) -> TopologyWish:
-    return TopologyWish((LayerWish(layer, Gather.MUST),))
+def must(layer: str) -> TopologyConstraint:
+    return TopologyConstraint((LayerConstraint(layer, GatherStrategy.MUST),))
 
 
 @pytest.mark.parametrize("asked", [None, must("Rack")])
-def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyWish | None) -> None:
+def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyConstraint | None) -> None:
     state, queue = ClusterState(), Queue()
     feed = state.feed()
     state.upsert_topology(
@@ -114,7 +119,7 @@ def test_a_multiple_that_was_not_met_is_tried_again_when_a_member_has_done_its_w
     state, queue = ClusterState(), Queue()
     feed = state.feed()
     state.upsert_topology(Topology("default", LAYERS))
-    wish = TopologyWish((LayerWish("Rack", Gather.MUST, 2),))
+    wish = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST, 2),))
     state.upsert_pod_group(make_pod_group(A, 1).topology(wish).build())
     for name in ("n0", "n1"):
         state.upsert_node(make_node(name).gpu(4).label("r", "r0").build())

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from koord.api.jsontext import JsonAnnotation
-from koord.api.keys import device, gang, own, quota, reservation
+from koord.api.keys import device, gang, operators, quota, reservation
 from koord.api.model import Model
-from koord.api.parse import Invalid, Problem, UnknownFields
+from koord.api.parse import InvalidObject, Problem, UnknownFields
 from koord.api.quotaprofile import NodeSelector
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
@@ -182,7 +182,7 @@ def _define(key: str, kind: type[T], when_empty: T | None = None) -> JsonAnnotat
 
 
 NETWORK_TOPOLOGY_SPEC: Final = _define(gang.NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec)
-SUB_GROUPS: Final = _define(own.SUB_GROUPS, SubGroups)
+SUB_GROUPS: Final = _define(operators.SUB_GROUPS, SubGroups)
 
 DEVICE_ALLOCATE_HINT: Final = _define(device.ALLOCATE_HINT, dict[str, DeviceHint])
 DEVICE_JOINT_ALLOCATE: Final = _define(device.JOINT_ALLOCATE, DeviceJointAllocate)
@@ -206,7 +206,7 @@ SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)
 QUOTA_NAMESPACES: Final = _define(quota.NAMESPACES, list[str])
 TOTAL_RESOURCE: Final = _define(quota.TOTAL_RESOURCE, ResourceList)
 UNSCHEDULABLE_RESOURCE: Final = _define(quota.UNSCHEDULABLE_RESOURCE, ResourceList)
-NODE_SELECTOR: Final = _define(own.NODE_SELECTOR, NodeSelector)
+NODE_SELECTOR: Final = _define(operators.NODE_SELECTOR, NodeSelector)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
 RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])
@@ -242,4 +242,6 @@ def find_problems(
 ) -> tuple[Problem, ...]:
     """Return what is wrong with the annotations of an object that are JSON."""
     found = (one.read(annotations, unknown_fields=unknown_fields) for one in JSON_ANNOTATIONS)
-    return tuple(problem for one in found if isinstance(one, Invalid) for problem in one.problems)
+    return tuple(
+        problem for one in found if isinstance(one, InvalidObject) for problem in one.problems
+    )

@@ -12,12 +12,12 @@ from koord.api.model import DEFAULTED, ListMap, Model
 from koord.api.reservation import KOORDINATOR_GROUP
 from koord.api.resource import (
     AGE,
-    Column,
     Conditions,
     Int32,
     Int64,
     Names,
     ObservedResources,
+    PrinterColumn,
     Resource,
     ResourceList,
     reason_column,
@@ -178,13 +178,15 @@ class Device(Resource):
         short=("dev",),
         namespaced=False,
         columns=(
-            Column("Vendor", r".metadata.labels.node\.koordinator\.sh/gpu-vendor"),
-            Column("Model", r".metadata.labels.node\.koordinator\.sh/gpu-model"),
-            Column("GPUs", ".status.summary.gpu.healthy", "integer", "GPUs that work."),
-            Column("Free", ".status.summary.gpu.free", "integer", "GPUs that nobody uses."),
-            Column("Shared", ".status.summary.gpu.shared", "integer", "GPUs in use in part."),
-            Column("RDMA", ".status.summary.rdma.healthy", "integer", priority=1),
-            Column("Frag", ".status.fragmentation.index", priority=1),
+            PrinterColumn("Vendor", r".metadata.labels.node\.koordinator\.sh/gpu-vendor"),
+            PrinterColumn("Model", r".metadata.labels.node\.koordinator\.sh/gpu-model"),
+            PrinterColumn("GPUs", ".status.summary.gpu.healthy", "integer", "GPUs that work."),
+            PrinterColumn("Free", ".status.summary.gpu.free", "integer", "GPUs that nobody uses."),
+            PrinterColumn(
+                "Shared", ".status.summary.gpu.shared", "integer", "GPUs in use in part."
+            ),
+            PrinterColumn("RDMA", ".status.summary.rdma.healthy", "integer", priority=1),
+            PrinterColumn("Frag", ".status.fragmentation.index", priority=1),
             reason_column("Accepted"),
             reason_column("Ready", priority=1),
             AGE,

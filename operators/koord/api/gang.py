@@ -21,9 +21,9 @@ from koord.api.annotations import (
 )
 from koord.api.duration import parse_duration_seconds
 from koord.api.jsontext import JsonAnnotation
-from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
-from koord.api.parse import Invalid
+from koord.api.keys import kubernetes, operators
+from koord.api.parse import InvalidObject
 
 T = TypeVar("T")
 Texts = Mapping[str, str]
@@ -181,7 +181,7 @@ def parse_pod_gang(
     """
     named = parse_gang_name(labels, annotations)
     if named is None and native:
-        return PodGang(make_foreign_name(foreign.NATIVE_GROUP, native), NameSource.NATIVE)
+        return PodGang(make_foreign_name(kubernetes.NATIVE_GROUP, native), NameSource.NATIVE)
     if named is None:
         return _parse_kueue(namespace, labels, annotations, defaults)
     name, source = named
@@ -228,11 +228,11 @@ def _parse_kueue(
     namespace: str, labels: Texts, annotations: Texts, defaults: GangDefaults
 ) -> PodGang | None:
     """Read a group of plain pods as Kueue knows it: all of them are needed."""
-    group = labels.get(foreign.KUEUE_NAME)
+    group = labels.get(kubernetes.KUEUE_NAME)
     if not group:
         return None
-    name = make_foreign_name(foreign.KUEUE, group)
-    total = _parse_min(foreign.KUEUE_TOTAL, annotations.get(foreign.KUEUE_TOTAL, ""))
+    name = make_foreign_name(kubernetes.KUEUE, group)
+    total = _parse_min(kubernetes.KUEUE_TOTAL, annotations.get(kubernetes.KUEUE_TOTAL, ""))
     if isinstance(total, BadSetting):
         return PodGang(name, NameSource.KUEUE, None, (total,))
     settings = _Reader(f"{namespace}/{name}", {}, defaults).settings(total, defaults.wait_seconds)
@@ -266,11 +266,13 @@ class _Reader:
             match_policy=match_policy,
             groups=self._groups(),
             topology=self._topology(),
-            topology_name=self._annotations.get(own.TOPOLOGY, ""),
+            topology_name=self._annotations.get(operators.TOPOLOGY, ""),
             on_member_failure=self._choice(
-                own.ON_MEMBER_FAILURE, ON_MEMBER_FAILURE, _when_a_member_fails(match_policy)
+                operators.ON_MEMBER_FAILURE, ON_MEMBER_FAILURE, _when_a_member_fails(match_policy)
             ),
-            on_bind_failure=self._choice(own.ON_BIND_FAILURE, ON_BIND_FAILURE, ON_BIND_FAILURE[0]),
+            on_bind_failure=self._choice(
+                operators.ON_BIND_FAILURE, ON_BIND_FAILURE, ON_BIND_FAILURE[0]
+            ),
             sub_groups=self._sub_groups(),
         )
 
@@ -331,16 +333,20 @@ class _Reader:
         found = self._read(SUB_GROUPS)
         problem = "" if found is None else _find_fault(found)
         if problem:
-            self._report(own.SUB_GROUPS, self._annotations[own.SUB_GROUPS], problem, "none")
+            self._report(
+                operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS], problem, "none"
+            )
             return None
         if found is not None and (excess := _find_excess(found)):
             problem, all_of_them = excess
-            self._report(own.SUB_GROUPS, self._annotations[own.SUB_GROUPS], problem, all_of_them)
+            self._report(
+                operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS], problem, all_of_them
+            )
         return found
 
     def _read(self, annotation: JsonAnnotation[T]) -> T | None:
         found = annotation.read(self._annotations)
-        if not isinstance(found, Invalid):
+        if not isinstance(found, InvalidObject):
             return found
         text, first = self._annotations[annotation.key], found.problems[0]
         within = first.field.partition("]")[2].removeprefix(".")

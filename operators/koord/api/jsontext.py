@@ -12,7 +12,7 @@ from typing import Any, Final, Generic
 
 from pydantic import TypeAdapter
 
-from koord.api.parse import Invalid, Problem, T, UnknownFields, cut, format_field, parse_value
+from koord.api.parse import InvalidObject, Problem, T, UnknownFields, cut, format_field, parse_value
 
 MAX_TEXT: Final = 64 * 1024
 """Longer texts are refused unread; all annotations of an object together hold 256 KiB."""
@@ -29,7 +29,7 @@ class JsonAnnotation(Generic[T]):
 
     def read(
         self, annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
-    ) -> T | Invalid | None:
+    ) -> T | InvalidObject | None:
         """Return what the annotation says, what is wrong with it, or None if there is none.
 
         The result is shared between all objects with the same text; nobody may change it.
@@ -37,7 +37,7 @@ class JsonAnnotation(Generic[T]):
         text = annotations.get(self.key)
         if not text:
             return None if text is None else self.when_empty
-        found: T | Invalid = _read(self, text, unknown_fields)
+        found: T | InvalidObject = _read(self, text, unknown_fields)
         return found
 
 
@@ -47,7 +47,7 @@ def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFie
     try:
         value = _decode(text)
     except (ValueError, RecursionError) as error:
-        return Invalid((Problem(format_field(location), cut(text), f"is no JSON: {error}"),))
+        return InvalidObject((Problem(format_field(location), cut(text), f"is no JSON: {error}"),))
     return parse_value(annotation.adapter, value, unknown_fields=unknown_fields, at=location)
 
 

@@ -13,11 +13,11 @@ from koord.api.annotations import find_problems
 from koord.api.documents import read_documents
 from koord.api.keys.gang import LEGACY_MIN_AVAILABLE
 from koord.api.kinds import RESOURCE_BY_KIND
+from koord.api.misspelled_keys import find_slips
 from koord.api.model import Model
-from koord.api.parse import Invalid, Problem, format_field, parse
+from koord.api.parse import InvalidObject, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
 from koord.api.resource import ObjectMeta
-from koord.api.slips import find_slips
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
         yield from _check_pods(document)
         return
     found = parse(resource, document, unknown_fields="forbid")
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         yield from found.problems
         return
     yield from find_problems(found.metadata.annotations, unknown_fields="forbid")
@@ -70,7 +70,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
 def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
     """Check the metadata of an object and of the pod template in it."""
     found = parse(_Metadata, document)
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         problems: tuple[Problem, ...] = found.problems
     else:
         meta = found.metadata

@@ -13,12 +13,12 @@ from koord.api.model import ListMap, Model, Rule
 from koord.api.reservation import KOORDINATOR_GROUP
 from koord.api.resource import (
     AGE,
-    Column,
     Conditions,
     Int32,
     Int64,
     KeptSpec,
     Names,
+    PrinterColumn,
     Resource,
     reason_column,
 )
@@ -193,8 +193,8 @@ class ClusterNetworkTopology(Resource):
         columns=(
             reason_column("Accepted"),
             reason_column("Ready", priority=1),
-            Column("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
-            Column("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
+            PrinterColumn("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
+            PrinterColumn("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
             AGE,
         ),
     )

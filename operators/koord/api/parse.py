@@ -46,7 +46,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Invalid:
+class InvalidObject:
     """The object cannot be used; `problems` say why, in the order of the fields."""
 
     problems: tuple[Problem, ...]
@@ -54,7 +54,7 @@ class Invalid:
 
 def parse(
     model: type[M], body: Mapping[str, Any], *, unknown_fields: UnknownFields = "ignore"
-) -> M | Invalid:
+) -> M | InvalidObject:
     """Read an object as the API server delivers it, or say what is wrong with it."""
     return parse_value(_adapter(model), dict(body), unknown_fields=unknown_fields)
 
@@ -65,13 +65,13 @@ def parse_value(
     *,
     unknown_fields: UnknownFields = "ignore",
     at: Location = (),
-) -> T | Invalid:
+) -> T | InvalidObject:
     """Read a value that stands at some place of an object."""
     try:
         return adapter.validate_python(value, extra=unknown_fields)
     except ValidationError as error:
         details = error.errors(include_url=False)[:MAX_PROBLEMS]
-        return Invalid(tuple(_make_problem(adapter, detail, at) for detail in details))
+        return InvalidObject(tuple(_make_problem(adapter, detail, at) for detail in details))
 
 
 def format_field(location: Sequence[int | str]) -> str:

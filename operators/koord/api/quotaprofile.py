@@ -11,18 +11,18 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from koord.api.keys import own, quota
+from koord.api.keys import operators, quota
 from koord.api.model import ATOMIC, Marker, Model, Rule
 from koord.api.parse import Problem, format_field
 from koord.api.resource import (
     AGE,
-    Column,
     Conditions,
     Int32,
     Int64,
     KeptSpec,
     Names,
     ObservedResources,
+    PrinterColumn,
     Resource,
     reason_column,
 )
@@ -73,7 +73,7 @@ class NodeSelector(Model):
 
 
 class ElasticQuotaProfileSpec(Model):
-    """Which nodes are a tree of quotas of their own, and what its root is called."""
+    """Which nodes are a tree of quotas of their operators, and what its root is called."""
 
     quota_name: Annotated[
         str,
@@ -134,9 +134,9 @@ class ElasticQuotaProfile(Resource):
         namespaced=True,
         max_name=63,
         columns=(
-            Column("Quota", ".spec.quotaName"),
-            Column("Tree", ".status.tree", priority=1),
-            Column("Nodes", ".status.nodes", "integer", "Nodes that are selected."),
+            PrinterColumn("Quota", ".spec.quotaName"),
+            PrinterColumn("Tree", ".status.tree", priority=1),
+            PrinterColumn("Nodes", ".status.nodes", "integer", "Nodes that are selected."),
             reason_column("Ready"),
             reason_column("Accepted", priority=1),
             AGE,
@@ -144,15 +144,15 @@ class ElasticQuotaProfile(Resource):
     )
 
     spec: ElasticQuotaProfileSpec
-    """Which nodes are a tree of quotas of their own, and what its root is called."""
+    """Which nodes are a tree of quotas of their operators, and what its root is called."""
     status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
     """The quota that was made, and what it has to share out."""
 
 
 def find_policy_problems(annotations: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return what is wrong with what is to happen to the quota when its profile is deleted."""
-    policy = annotations.get(own.DELETION_POLICY, RETAIN)
+    policy = annotations.get(operators.DELETION_POLICY, RETAIN)
     if policy in {DELETE, RETAIN}:
         return ()
-    field = format_field(("metadata", "annotations", own.DELETION_POLICY))
+    field = format_field(("metadata", "annotations", operators.DELETION_POLICY))
     return (Problem(field, policy, f"must be {DELETE} or {RETAIN}"),)

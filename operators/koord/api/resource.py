@@ -207,7 +207,7 @@ class Taint(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """One column of ``kubectl get``; priority 1 is shown with ``-o wide`` only."""
 
     name: str
@@ -217,13 +217,15 @@ class Column:
     priority: int = 0
 
 
-AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
+AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
-def reason_column(condition: str, *, name: str = "", priority: int = 0) -> Column:
+def reason_column(condition: str, *, name: str = "", priority: int = 0) -> PrinterColumn:
     """Make the column that shows the reason of a condition."""
     path = f'.status.conditions[?(@.type=="{condition}")].reason'
-    return Column(name or condition, path, description=f"Why {condition} is so.", priority=priority)
+    return PrinterColumn(
+        name or condition, path, description=f"Why {condition} is so.", priority=priority
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ class Names:
     plural: str
     short: tuple[str, ...]
     namespaced: bool
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     version: str = "v1alpha1"
     max_name: int = 253
     """Longest name of an object; less where others have to name it in a label."""

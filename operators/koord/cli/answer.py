@@ -6,30 +6,30 @@ Made from a reading of the cluster and nothing else, so that it can be made of a
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.cli.cluster import Kind, Reading, Sighting, Target
-from koord.cli.doubts import (
+from koord.cli.hints import find_hints
+from koord.cli.history import History, look_back
+from koord.cli.missing_rights import (
     are_nodes_unknown,
     are_settings_unknown,
     describe_missing,
     keep_founded,
     warn_of_gaps,
 )
-from koord.cli.hints import find_hints
-from koord.cli.history import History, look_back
 from koord.core.advice import Closed, advise, find_closed
 from koord.core.explain import (
-    NetworkView,
+    PlacementState,
     ShapeOffers,
-    Standing,
+    TopologyExplanation,
     explain_gang,
     explain_pod,
 )
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import BadValue, GangKey
 from koord.core.gang.quorum import count_members
 from koord.core.gang.status import MemberCounts, observe
 from koord.core.messages import render, render_for_pod
-from koord.core.placement.scoring import Scoring
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import (
     GangCount,
@@ -82,7 +82,7 @@ class GangAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Explanation:
     """All that can be told about a pod or a gang.
 
     ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
@@ -90,14 +90,14 @@ class Answer:
     """
 
     target: Target
-    standing: Standing
+    standing: PlacementState
     history: History = field(default_factory=History)
     reason: Explained | None = None
     is_reported_on: bool = False
     place: Place | None = None
     gang: GangAnswer | None = None
     offers: tuple[ShapeOffers, ...] = ()
-    network: NetworkView | None = None
+    network: TopologyExplanation | None = None
     advice: tuple[str, ...] = ()
     add: str = ""
     warnings: tuple[str, ...] = ()
@@ -105,20 +105,20 @@ class Answer:
 
 _ADD: Final = f"""\
 spec:
-  schedulerName: {own.SCHEDULER_NAME}
+  schedulerName: {operators.SCHEDULER_NAME}
   schedulingGates:
-    - name: {own.PLACEMENT_GATE}
+    - name: {operators.PLACEMENT_GATE}
 """
 
 
-def make_answer(reading: Reading, target: Target, now: float) -> Answer:
+def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch). Raises ``Missing``."""
     make = _answer_for_pod if target.kind is Kind.POD else _answer_for_gang
     answer = make(reading, target, now)
     return replace(answer, warnings=tuple(warn_of_gaps(reading, target)))
 
 
-def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
+def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation:
     state = reading.state
     pod = state.pod_by_key(target.key)
     if pod is None:
@@ -127,9 +127,9 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
     reason = keep_founded(explanation.reason, reading, target.namespace)
     standing = explanation.standing
     sighting = reading.sighting or Sighting()
-    is_stranger = standing is Standing.NOT_OURS and pod.recorded is None
+    is_stranger = standing is PlacementState.NOT_OURS and pod.recorded is None
     history = look_back(target.kind, standing, sighting, created=pod.created)
-    return Answer(
+    return Explanation(
         target=target,
         standing=_weigh(standing, history),
         history=history,
@@ -146,7 +146,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Answer:
     )
 
 
-def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
+def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanation:
     state = reading.state
     if target.key not in state.book:
         raise Missing(describe_missing(reading, target, state.book.keys()))
@@ -161,7 +161,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
         created=0.0 if pod_group is None else pod_group.created,
         is_complete=isinstance(explanation.quorum, Reached),
     )
-    return Answer(
+    return Explanation(
         target=target,
         standing=_weigh(standing, history),
         history=history,
@@ -175,11 +175,13 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Answer:
     )
 
 
-def _weigh(standing: Standing, history: History) -> Standing:
+def _weigh(standing: PlacementState, history: History) -> PlacementState:
     """Return the standing in the light of what was reported: only who writes knows of refusals."""
     said = history.reported
     is_held_up = said is not None and said.reason == ReasonCode.BIND_FAILED
-    return Standing.HELD_UP if is_held_up and standing is Standing.PLACEABLE else standing
+    return (
+        PlacementState.HELD_UP if is_held_up and standing is PlacementState.PLACEABLE else standing
+    )
 
 
 def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:

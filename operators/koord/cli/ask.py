@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from koord.api.compat import Compat
-from koord.cli.answer import Answer, Missing, make_answer
+from koord.cli.answer import Explanation, Missing, make_answer
 from koord.cli.cluster import (
     PODS,
     Extent,
@@ -26,7 +26,7 @@ from koord.cli.cluster import (
     read_cluster,
 )
 from koord.cli.errors import ExitCode, fail, warn
-from koord.cli.jsonform import encode_answer
+from koord.cli.json_output import encode_answer
 from koord.cli.text import make_console, print_answer
 from koord.kube.errors import KubeError
 from koord.kube.sources import POD_GROUPS_PATH, PODS_PATH
@@ -122,7 +122,7 @@ async def _read(question: Question) -> tuple[Target, Reading]:
         return target, await read_cluster(client, target, compat=compat)
 
 
-def _answer(reading: Reading, target: Target, now: float) -> Answer:
+def _answer(reading: Reading, target: Target, now: float) -> Explanation:
     if reading.extent_of(PODS) is Extent.NOTHING:
         raise KubeError(
             f"you may not list pods, not even in namespace {target.namespace}: nothing can be said "

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from koord.api.slips import Slip, find_slips
-from koord.controllers.quotastatus import HOOK_FAILED
+from koord.api.misspelled_keys import Slip, find_slips
+from koord.controllers.quota_status import HOOK_FAILED
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -44,7 +44,7 @@ from koord.kube.sources import (
     topology_source,
     volume_source,
 )
-from koord.kube.statement import conditions_of
+from koord.kube.status_patch import conditions_of
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from koord.api.keys import gang as keys
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core import reasons as r
 from koord.core.gang.model import GangKey
 from koord.core.nodes import Node
@@ -67,8 +67,8 @@ def _find_members(state: ClusterState, count: r.GangCount) -> Iterator[str]:
 
 def _find_gate(gates: Iterable[str]) -> Iterator[str]:
     for gate in gates:
-        if gate.startswith(own.PREFIX) or _nearest(gate, (own.PLACEMENT_GATE,)):
-            yield f"Nobody takes {gate} off; {own.PLACEMENT_GATE} may be meant."
+        if gate.startswith(operators.PREFIX) or _nearest(gate, (operators.PLACEMENT_GATE,)):
+            yield f"Nobody takes {gate} off; {operators.PLACEMENT_GATE} may be meant."
 
 
 def _find_on_nodes(state: ClusterState, reason: r.InsufficientNodes) -> Iterator[str]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.cli.cluster import Kind, Sighting
-from koord.core.explain import Standing
+from koord.core.explain import PlacementState
 from koord.core.gang.status import ConditionType
 
 _TRUE: Final = "True"
@@ -36,26 +36,26 @@ class History:
     reported: Reported | None = None
 
 
-_WAITING_POD: Final[_Signs] = ((own.PLACED, _FALSE),)
+_WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
 _INCOMPLETE_GANG: Final[_Signs] = ((ConditionType.QUORUM_REACHED, _FALSE),)
 _WAITING_GANG: Final[_Signs] = (
     (ConditionType.PLACED, _FALSE),
     (ConditionType.QUORUM_REACHED, _TRUE),
 )
-_SIGNS: Final[Mapping[tuple[Kind, Standing], _Signs]] = {
-    (Kind.POD, Standing.WAITING): _WAITING_POD,
-    (Kind.POD, Standing.PLACEABLE): _WAITING_POD,
-    (Kind.POD, Standing.BOUND): (("PodScheduled", _TRUE),),
-    (Kind.POD_GROUP, Standing.WAITING): _WAITING_GANG,
-    (Kind.POD_GROUP, Standing.PLACEABLE): _WAITING_GANG,
-    (Kind.POD_GROUP, Standing.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
+_SIGNS: Final[Mapping[tuple[Kind, PlacementState], _Signs]] = {
+    (Kind.POD, PlacementState.WAITING): _WAITING_POD,
+    (Kind.POD, PlacementState.PLACEABLE): _WAITING_POD,
+    (Kind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
+    (Kind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
+    (Kind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
+    (Kind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
 }
-_SINCE_CREATION: Final = {Standing.WAITING, Standing.PLACEABLE, Standing.NOT_OURS}
+_SINCE_CREATION: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.NOT_OURS}
 
 
 def look_back(
     kind: Kind,
-    standing: Standing,
+    standing: PlacementState,
     sighting: Sighting,
     *,
     created: float,
@@ -66,7 +66,7 @@ def look_back(
     return History(_find_since(signs, sighting, created, standing), _find_report(signs, sighting))
 
 
-def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: Standing) -> str:
+def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: PlacementState) -> str:
     for kind, status in signs:
         condition = sighting.conditions.get(kind)
         if condition is not None and condition.status == status and condition.last_transition_time:

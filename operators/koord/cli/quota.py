@@ -1,6 +1,7 @@
 """``koord quota``: shows the tree of quotas, explains one, and answers what would be if.
 
-Only the command line itself; what it does is in ``koord.cli.quotas``, imported when it is done.
+Only the command line itself; what it does is in ``koord.cli.quota_commands``,
+imported when it runs.
 """
 
 from typing import Annotated, TypeAlias
@@ -25,7 +26,7 @@ def tree(output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Conte
 
       koord quota tree
     """
-    from koord.cli.quotas import show_tree  # noqa: PLC0415 - numpy and aiohttp are not for --help
+    from koord.cli.quota_commands import show_tree  # noqa: PLC0415 - numpy and aiohttp are not for --help
 
     show_tree(kubeconfig, context, as_json=output is Output.JSON)
 
@@ -40,7 +41,7 @@ def explain(
 
       koord quota explain team-a
     """
-    from koord.cli.quotas import show_quota  # noqa: PLC0415 - as above
+    from koord.cli.quota_commands import show_quota  # noqa: PLC0415 - as above
 
     show_quota(name, kubeconfig, context, as_json=output is Output.JSON)
 
@@ -96,8 +97,8 @@ def what_if(  # noqa: PLR0917 - typer calls it, by name
 
       koord quota what-if team-a --max nvidia.com/gpu=128 --pods 16 --request nvidia.com/gpu=8
     """
-    from koord.cli.quotas import Edit, WhatIf, show_what_if  # noqa: PLC0415 - as above
+    from koord.cli.quota_commands import EditRequest, WhatIf, show_what_if  # noqa: PLC0415 - as above
 
-    edit = Edit(minimum or (), maximum or (), weight or ())
+    edit = EditRequest(minimum or (), maximum or (), weight or ())
     asked = WhatIf(name, pods, request or (), edit)
     show_what_if(asked, kubeconfig, context, as_json=output is Output.JSON)

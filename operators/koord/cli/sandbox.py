@@ -19,7 +19,7 @@ from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_s
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.progress import ConsoleReporter
 from koord.sandbox.record import list_names, take_down
-from koord.sandbox.status import Status, list_statuses
+from koord.sandbox.status import SandboxStatus, list_statuses
 
 _DEFAULT_NAME = "default"
 _MOST_NODES = 10_000
@@ -32,7 +32,7 @@ _out = Console(highlight=False, soft_wrap=True)
 _err = Console(highlight=False, soft_wrap=True, stderr=True)
 
 
-class Output(StrEnum):
+class SandboxOutput(StrEnum):
     """How the status is written."""
 
     TABLE = "table"
@@ -146,14 +146,14 @@ def down(
 
 @app.command()
 def status(
-    output: Annotated[Output, typer.Option(help="How to write it.")] = Output.TABLE,
+    output: Annotated[SandboxOutput, typer.Option(help="How to write it.")] = SandboxOutput.TABLE,
 ) -> None:
     """Show every sandbox: where it is, what runs, and which binaries it uses.
 
     For example: koord sandbox status --output json
     """
     statuses = list_statuses()
-    if output is Output.JSON:
+    if output is SandboxOutput.JSON:
         _print_plainly(msgspec.json.format(msgspec.json.encode(statuses)).decode())
     elif statuses:
         _print_table(statuses)
@@ -161,7 +161,7 @@ def status(
         _out.print("no sandboxes; `koord sandbox up` starts one")
 
 
-def _print_table(statuses: list[Status]) -> None:
+def _print_table(statuses: list[SandboxStatus]) -> None:
     sandboxes = Table("Name", "State", "Server", "Nodes", "Since", box=None)
     processes = Table("Name", "Process", "PID", "Version", "From", box=None)
     for each in statuses:

@@ -12,11 +12,11 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.answer import Answer, GangAnswer, Place
+from koord.cli.answer import Explanation, GangAnswer, Place
 from koord.cli.history import Reported
-from koord.cli.networktext import MOST_DOMAINS, make_network
-from koord.cli.nodetext import count_of, make_offers, make_table
-from koord.core.explain import Standing
+from koord.cli.node_text import count_of, make_offers, make_table
+from koord.cli.topology_text import MOST_DOMAINS, make_network
+from koord.core.explain import PlacementState
 from koord.core.messages import render
 from koord.core.reasons import InvalidAnnotation
 
@@ -26,27 +26,27 @@ MAX_SHAPES: Final = 5
 _WIDTH_OF_FILES: Final = 100_000
 
 _STYLES: Final = {
-    Standing.WAITING: "bold yellow",
-    Standing.PLACEABLE: "bold green",
-    Standing.HELD_UP: "bold red",
-    Standing.BOUND: "bold green",
-    Standing.ENDED: "bold",
-    Standing.NOT_OURS: "bold magenta",
-    Standing.NOTHING_WAITS: "bold green",
+    PlacementState.WAITING: "bold yellow",
+    PlacementState.PLACEABLE: "bold green",
+    PlacementState.HELD_UP: "bold red",
+    PlacementState.BOUND: "bold green",
+    PlacementState.ENDED: "bold",
+    PlacementState.NOT_OURS: "bold magenta",
+    PlacementState.NOTHING_WAITS: "bold green",
 }
 _SENTENCES: Final = {
-    Standing.PLACEABLE: (
+    PlacementState.PLACEABLE: (
         "Nothing is in its way now: the operators place it at once, "
         "unless something else comes first."
     ),
-    Standing.HELD_UP: (
+    PlacementState.HELD_UP: (
         "The API server does not take what the operators write for it; they try again and again."
     ),
-    Standing.ENDED: "It has ended or is being deleted.",
-    Standing.NOTHING_WAITS: "No member of it waits for a node.",
+    PlacementState.ENDED: "It has ended or is being deleted.",
+    PlacementState.NOTHING_WAITS: "No member of it waits for a node.",
 }
 
-_TO_COME: Final = {Standing.WAITING, Standing.PLACEABLE, Standing.HELD_UP}
+_TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 
 
 def make_console() -> Console:
@@ -57,7 +57,7 @@ def make_console() -> Console:
     return console
 
 
-def print_answer(answer: Answer, console: Console, now: float, *, all_nodes: bool) -> None:
+def print_answer(answer: Explanation, console: Console, now: float, *, all_nodes: bool) -> None:
     """Print an answer; times are given as seen from ``now`` (seconds since the epoch)."""
     most = len(max((offers.nodes for offers in answer.offers), key=len, default=()))
     with console.capture() as capture:
@@ -68,7 +68,7 @@ def print_answer(answer: Answer, console: Console, now: float, *, all_nodes: boo
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 
-def _make_parts(answer: Answer, now: float, most_nodes: int) -> Iterator[RenderableType]:
+def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[RenderableType]:
     yield _make_title(answer, now)
     yield from map(_indent, _make_statements(answer, now))
     if answer.gang is not None:
@@ -92,21 +92,21 @@ def _make_parts(answer: Answer, now: float, most_nodes: int) -> Iterator[Rendera
         yield f"Members of {len(answer.offers) - MAX_SHAPES} more kinds: see --output json."
 
 
-def _make_title(answer: Answer, now: float) -> Text:
+def _make_title(answer: Explanation, now: float) -> Text:
     title = Text()
     title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
     title.append(answer.standing, style=_STYLES[answer.standing])
-    if answer.reason is not None and answer.standing is Standing.WAITING:
+    if answer.reason is not None and answer.standing is PlacementState.WAITING:
         title.append(f" {answer.reason.reason.code}", style="bold")
     if answer.history.since:
         title.append(f" since {_format_since(answer.history.since, now)}")
     return title
 
 
-def _make_statements(answer: Answer, now: float) -> Iterator[str]:
+def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
     if answer.reason is not None:
         yield answer.reason.message
-    elif answer.standing is Standing.WAITING:
+    elif answer.standing is PlacementState.WAITING:
         yield "Why is not known from here."
     if answer.standing in _SENTENCES:
         yield _SENTENCES[answer.standing]
@@ -126,7 +126,7 @@ def _describe_place(place: Place) -> str:
     return f"{plan}." if place.is_bound else f"{plan}, and is released for its scheduler to bind."
 
 
-def _compare_report(answer: Answer, now: float) -> Iterator[str]:
+def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
     """Yield what the operators said, if it is not the same; nothing if it is."""
     said = answer.history.reported
     if said is None:
@@ -139,7 +139,7 @@ def _compare_report(answer: Answer, now: float) -> Iterator[str]:
         yield f"The operators say{since}: {said.reason}: {said.message}"
 
 
-def _is_same(answer: Answer, said: Reported) -> bool:
+def _is_same(answer: Explanation, said: Reported) -> bool:
     told = answer.reason
     return told is not None and (told.reason.code, told.message) == (said.reason, said.message)
 

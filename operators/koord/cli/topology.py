@@ -1,6 +1,7 @@
 """``koord topology``: shows the domains of the network and what is free in each.
 
-Only the command line itself; what it does is in ``koord.cli.domains``, imported when it is done.
+Only the command line itself; what it does is in ``koord.cli.topology_view``,
+imported when it runs.
 """
 
 from typing import Annotated
@@ -31,6 +32,6 @@ def topology(
 
       koord topology --output json
     """
-    from koord.cli.domains import show  # noqa: PLC0415 - numpy and aiohttp are not for --help
+    from koord.cli.topology_view import show  # noqa: PLC0415 - numpy and aiohttp are not for --help
 
     show(name, kubeconfig, context, as_json=output is Output.JSON, show_all=all_domains)

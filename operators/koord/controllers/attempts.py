@@ -6,7 +6,7 @@ The count goes on over restarts, because what was told before is where it begins
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangKey
 from koord.core.plan import Unit
 
@@ -19,10 +19,10 @@ class Attempts:
     last: float = 0.0
 
 
-class AttemptBook:
+class AttemptCounter:
     """The attempts in vain for every gang with a PodGroup, since it last had a place."""
 
-    def __init__(self, gangs: GangBook) -> None:
+    def __init__(self, gangs: GangCache) -> None:
         self._gangs = gangs
         self._attempts: dict[GangKey, Attempts] = {}
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Handling
 from koord.kube.binder import Binder
-from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
+from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone, Refused, StillGated, Unknown
 
 UNKNOWN_PAUSE_SECONDS = 5.0
 """A write whose outcome is not known is repeated after this long …"""
@@ -151,7 +151,7 @@ def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
     match outcome:
         case Done() | Unknown():
             return
-        case Gone() | BoundElsewhere():
+        case PodGone() | BoundElsewhere():
             result.not_bound.add(uid)
             result.outdated.add(uid)
         case StillGated():

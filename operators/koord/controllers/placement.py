@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from koord.controllers.attempts import AttemptBook, Attempts
-from koord.controllers.bulkhead import FailureLog, plan_keeping
+from koord.controllers.attempts import AttemptCounter, Attempts
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
-from koord.controllers.flights import Flight, Flights
+from koord.controllers.error_isolation import FailureLog, plan_keeping
 from koord.controllers.restart import GangRestarts
+from koord.controllers.writes_in_flight import Flight, WritesInFlight
 from koord.core.changes import Changes
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.scoring import Scoring
 from koord.core.gang.failure import Restart
 from koord.core.gang.model import GangKey
-from koord.core.holds import HoldBook
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.snapshot import Snapshot
+from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
@@ -91,9 +91,9 @@ class PlacementController:
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
     queue: Queue = field(default_factory=Queue)
-    holds: HoldBook = field(default_factory=HoldBook)
-    attempts: AttemptBook = field(init=False)
-    flights: Flights = field(init=False)
+    holds: Holds = field(default_factory=Holds)
+    attempts: AttemptCounter = field(init=False)
+    flights: WritesInFlight = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
     there is newer word of it."""
@@ -105,8 +105,8 @@ class PlacementController:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.attempts = AttemptBook(self.state.book)
-        self.flights = Flights(self._note_held_up)
+        self.attempts = AttemptCounter(self.state.book)
+        self.flights = WritesInFlight(self._note_held_up)
         self.restarts.is_committing = self.queue.is_committing
 
     def wake(self) -> None:
@@ -203,9 +203,9 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
-        snapshots: list[Snapshot] = []
+        snapshots: list[Cycle] = []
 
-        def make_snapshot() -> Snapshot:
+        def make_snapshot() -> Cycle:
             snapshots.append(self.state.snapshot(lambda: self.queue.pending(*units.values())))
             return snapshots[-1]
 

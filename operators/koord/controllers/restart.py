@@ -30,7 +30,7 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 """When a gang is looked at again of which members are being written."""
 
 
-class Evictor(Protocol):
+class GangEvictor(Protocol):
     """Who evicts pods."""
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
@@ -40,7 +40,7 @@ class Evictor(Protocol):
         """Evict a pod, and no other of its name."""
 
 
-class Announcer(Protocol):
+class RestartReporter(Protocol):
     """Who tells users."""
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
@@ -56,8 +56,8 @@ class GangRestarts:
     """
 
     state: ClusterState
-    evictor: Evictor
-    announcer: Announcer
+    evictor: GangEvictor
+    announcer: RestartReporter
     clock: Callable[[], float]
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     _due: dict[GangKey, float] = field(default_factory=dict)

@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 
 from koord.core import reasons as r
-from koord.core.gather import ROOT_LAYER
+from koord.core.framework.arrays import Mask
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.labels import is_tolerated
 from koord.core.nodes import Node, Taint
-from koord.core.placement.arrays import Mask
-from koord.core.placement.labels import is_tolerated
-from koord.core.placement.snapshot import Snapshot
 from koord.core.pods import PodShape
+from koord.core.topology_constraint import ROOT_LAYER
 from koord.core.units import PODS, format_amount
 
 MAX_SENTENCES: Final = 3
@@ -38,7 +38,7 @@ class Closed:
     nodes: tuple[str, ...]
 
 
-def find_closed(snapshot: Snapshot, shape: PodShape) -> tuple[Closed, ...]:
+def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
     """Find nodes that would take a pod of a shape but for one thing, the largest group first."""
     failing = [(refusal, ~passed) for refusal, _, passed in snapshot.checks(shape)]
     _count_cordon_once(failing, snapshot, shape)
@@ -57,7 +57,7 @@ def find_closed(snapshot: Snapshot, shape: PodShape) -> tuple[Closed, ...]:
 
 
 def _count_cordon_once(
-    failing: Sequence[tuple[r.NodeRefusal, Mask]], snapshot: Snapshot, shape: PodShape
+    failing: Sequence[tuple[r.NodeRefusal, Mask]], snapshot: Cycle, shape: PodShape
 ) -> None:
     """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
     masks = dict(failing)

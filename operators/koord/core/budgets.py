@@ -51,14 +51,14 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Generic[E]):
+class BudgetSplit(Generic[E]):
     """Pods in their order, by whether some budget forbids their eviction."""
 
     violating: tuple[E, ...]
     others: tuple[E, ...]
 
 
-def split_by_budgets(pods: Iterable[E], budgets: Iterable[Budget]) -> Split[E]:
+def split_by_budgets(pods: Iterable[E], budgets: Iterable[Budget]) -> BudgetSplit[E]:
     """Return which of the pods could not all be evicted without breaking a budget."""
     known = tuple(budgets)
     left = [budget.allowed for budget in known]
@@ -69,4 +69,4 @@ def split_by_budgets(pods: Iterable[E], budgets: Iterable[Budget]) -> Split[E]:
         for at in covering:
             left[at] -= 1
         (violating if any(left[at] < 0 for at in covering) else others).append(pod)
-    return Split(tuple(violating), tuple(others))
+    return BudgetSplit(tuple(violating), tuple(others))

@@ -6,7 +6,7 @@ Level-triggered: a change names what is to be looked at again, never what to do 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koord.core.constraints import PodConstraints, Profile
+from koord.core.constraints import PodConstraints, PodLabels
 from koord.core.gang.model import GangKey
 
 
@@ -23,8 +23,8 @@ class Changes:
     freed: set[str] = field(default_factory=set)
     gangs: set[GangKey] = field(default_factory=set)
     singles: set[str] = field(default_factory=set)
-    arrived: set[Profile] = field(default_factory=set)
-    left: set[tuple[Profile, PodConstraints | None]] = field(default_factory=set)
+    arrived: set[PodLabels] = field(default_factory=set)
+    left: set[tuple[PodLabels, PodConstraints | None]] = field(default_factory=set)
     claims: set[str] = field(default_factory=set)
     is_regrouped: bool = False
 

@@ -12,7 +12,7 @@ from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PodLabels:
     """What selectors see of a pod. Interned by whoever makes it: many pods share one."""
 
     namespace: str

@@ -7,24 +7,24 @@ snapshot, and its refusal is the answer. What is added is each node's own word.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.framework.shortage import NodeOffer, offers
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
-from koord.core.gather import TopologyWish
-from koord.core.placement.locate import locate_gang
-from koord.core.placement.obstacles import Obstacles
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.shortage import NodeOffer, offers
-from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.survey import SurveyedDomain, survey
 from koord.core.plan import Gathered, Plan, Unit
+from koord.core.plugins.node_diagnosis import NodeDiagnosis
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
+from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
+from koord.core.topology.strategy.observed_topology import locate_gang
+from koord.core.topology_constraint import TopologyConstraint
 
 
-class Standing(StrEnum):
+class PlacementState(StrEnum):
     """Where a pod or gang stands, as far as placing it goes."""
 
     WAITING = "Waiting"
@@ -58,22 +58,22 @@ class PodExplanation:
     """The answer for one pod. ``reason`` is None where ``standing`` says it all."""
 
     pod: Pod
-    standing: Standing
+    standing: PlacementState
     reason: Reason | None
     offers: tuple[ShapeOffers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkView:
+class TopologyExplanation:
     """The topology that a gang asks for: what it asks, where it is, what each domain offers.
 
     ``where`` is the place of the members that have one, or of all if the gang is placeable.
     ``unknown`` are layers that it names and the topology does not have.
     """
 
-    wish: TopologyWish
+    wish: TopologyConstraint
     where: Gathered | None
-    domains: tuple[SurveyedDomain, ...]
+    domains: tuple[DomainCapacity, ...]
     unknown: tuple[str, ...] = ()
 
 
@@ -87,32 +87,32 @@ class GangExplanation:
     key: GangKey
     spec: GangSpec | None
     group: tuple[GangKey, ...]
-    standing: Standing
+    standing: PlacementState
     quorum: Reached | NotReady
     reason: Reason | None
     waiting: int
     bound: int
     offers: tuple[ShapeOffers, ...] = ()
-    network: NetworkView | None = None
+    network: TopologyExplanation | None = None
 
 
 def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanation:
     """Explain one pod of the state."""
     if pod.phase.is_terminal or pod.is_terminating:
-        return PodExplanation(pod, Standing.ENDED, None)
+        return PodExplanation(pod, PlacementState.ENDED, None)
     if pod.node:
-        return PodExplanation(pod, Standing.BOUND, None)
+        return PodExplanation(pod, PlacementState.BOUND, None)
     if pod.handling is Handling.NOT_OURS:
-        return PodExplanation(pod, Standing.NOT_OURS, None)
+        return PodExplanation(pod, PlacementState.NOT_OURS, None)
     made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.book, pod.gang.key)
     if not isinstance(made, Ready):
-        return PodExplanation(pod, Standing.WAITING, made, _offers(state, (pod,)))
+        return PodExplanation(pod, PlacementState.WAITING, made, _offers(state, (pod,)))
     if pod.handling is Handling.FOREIGN_GATE:
         gate = WaitingForForeignGate(pod.key, pod.foreign_gates)
-        return PodExplanation(pod, Standing.WAITING, gate)
+        return PodExplanation(pod, PlacementState.WAITING, gate)
     unit = next((unit for unit in made.units if pod in unit.pods), None)
     reason = None if unit is None else _plan_alone(state, unit, scoring)
-    standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
+    standing = PlacementState.PLACEABLE if isinstance(reason, Planned) else PlacementState.WAITING
     return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
 
 
@@ -121,14 +121,16 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     book = state.book
     made = demands(book, key)
     tally = book.tally(key)
-    reason, standing, waiting = None, Standing.NOTHING_WAITS, tuple(tally.plannable.values())
+    reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
     where = locate_gang(book, state.topologies, state.table.row_of, key)
     if not isinstance(made, Ready):
-        reason, standing = made, Standing.WAITING
+        reason, standing = made, PlacementState.WAITING
     elif made.units:
         outcome = plan(_snapshot(state), made.units, scoring)
         reason = _first_refusal(outcome)
-        standing = Standing.PLACEABLE if isinstance(reason, Planned) else Standing.WAITING
+        standing = (
+            PlacementState.PLACEABLE if isinstance(reason, Planned) else PlacementState.WAITING
+        )
         where = next((one for p in outcome.placements for one in p.gathered), where)
     return GangExplanation(
         key=key,
@@ -144,14 +146,14 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     )
 
 
-def _snapshot(state: ClusterState) -> Snapshot:
+def _snapshot(state: ClusterState) -> Cycle:
     """Return the state for a plan: what is left over of quotas is shared with all that waits."""
     return state.snapshot(lambda: find_pending(state))
 
 
 def _view(
     state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: Gathered | None
-) -> NetworkView | None:
+) -> TopologyExplanation | None:
     snapshot = state.snapshot()
     wish = snapshot.network.wish_of(key)
     tree = None if wish is None else state.topologies.tree(wish.topology)
@@ -162,7 +164,7 @@ def _view(
     shape = snapshot.shape_of(like[0]) if like else None
     members = [sibling.node for sibling in snapshot.network.siblings_of(key)]
     unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
-    return NetworkView(wish, where, tuple(survey(snapshot, tree, shape, members)), unknown)
+    return TopologyExplanation(wish, where, tuple(survey(snapshot, tree, shape, members)), unknown)
 
 
 def _first_refusal(outcome: Plan) -> Reason:
@@ -185,5 +187,5 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
     return tuple(
         ShapeOffers(len(of_shape), shape.requests, tuple(offers(asked)))
         for shape, of_shape in sorted(alike.items(), key=lambda item: item[0].requests)
-        for asked in (Obstacles(snapshot, of_shape[0], company),)
+        for asked in (NodeDiagnosis(snapshot, of_shape[0], company),)
     )

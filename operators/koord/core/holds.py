@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from koord.core.gang.book import order_of
+from koord.core.framework.allocator import Allocator
+from koord.core.framework.arrays import Mask
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.scoring import Scoring
+from koord.core.gang.cache import order_of
 from koord.core.gang.model import GangKey
 from koord.core.gang.quorum import count_to_replace
-from koord.core.placement.arrays import Mask
-from koord.core.placement.fill import Filler
-from koord.core.placement.home import find_home
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.snapshot import Snapshot
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodPhase, PodShape
 from koord.core.reasons import KeptForReplacements
 from koord.core.state import ClusterState
+from koord.core.topology.strategy.replacement_domain import find_home
 
-PlanUnits: TypeAlias = Callable[[Snapshot, Sequence[Unit]], Plan]
+PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
 
 MAX_DEPARTED = 1024
 """Lost members of one gang that are remembered."""
@@ -63,7 +63,7 @@ class _Hold:
 
 
 @dataclass(slots=True)
-class HoldBook:
+class Holds:
     """What is kept for whom. One writer, the one that plans."""
 
     _lost: dict[GangKey, _Hold] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class HoldBook:
 
     def plan(
         self,
-        snapshot: Snapshot,
+        snapshot: Cycle,
         units: Sequence[Unit],
         run: PlanUnits,
         scoring: Scoring,
@@ -184,7 +184,7 @@ def _slots_of(
 class _Session:
     """One round of planning on one snapshot."""
 
-    snapshot: Snapshot
+    snapshot: Cycle
     run: PlanUnits
     scoring: Scoring
     now: float
@@ -343,7 +343,7 @@ class _Session:
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
             return
-        filler = Filler(self.snapshot, self.scoring)
+        filler = Allocator(self.snapshot, self.scoring)
         for slot in left:
             home = homes[slot.sub_group]
             self.snapshot.confined = {} if home is None else {slot.shape: home}

@@ -9,12 +9,12 @@ runbooks written for them go on working. Texts are bounded whatever they quote: 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
-from koord.core import gangtexts, quotatexts
+from koord.core import gang_texts, quota_texts
 from koord.core import reasons as r
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim
-from koord.core.gather import NODE_LAYER, ROOT_LAYER
 from koord.core.topology.layers import InvalidLayers, LayerFault
 from koord.core.topology.status import TopologyStatus
+from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.core.units import PODS, format_amount
 
 MAX_TEXT: Final = 1024
@@ -429,8 +429,8 @@ _TEXTS: Final[dict[type[r.Reason], Callable[[Any], str]]] = {
     r.ScheduleTimeout: _schedule_timeout,
     r.InternalError: _internal_error,
     r.WithinTime: _within_time,
-    **gangtexts.TEXTS,
-    **quotatexts.TEXTS,
+    **gang_texts.TEXTS,
+    **quota_texts.TEXTS,
 }
 
 

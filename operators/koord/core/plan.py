@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from koord.core.gang.nested import Nest
-from koord.core.gather import TopologyWish
+from koord.core.gang.sub_group_tree import SubGroupTree
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
+from koord.core.topology_constraint import TopologyConstraint
 
 UnitKey: TypeAlias = str
 """The group id (sorted gang keys, joined with ``,``), or the uid of a single pod."""
@@ -30,13 +30,13 @@ class Demand:
     min_member: int = 0
     standing: int = 0
     """Members that have a place already, or have succeeded."""
-    wish: TopologyWish | None = None
+    wish: TopologyConstraint | None = None
     """What the gang asks of the network: when that is changed, an answer is no longer one."""
     together: tuple[str, ...] = ()
     """The gangs of the group that gather with it, itself too: where those are, it has to be."""
     mates: int = 0
     """Members of ``together`` that are on nodes: others fit in with them, and no more once gone."""
-    nest: Nest | None = None
+    nest: SubGroupTree | None = None
     """The sub-groups of the gang."""
     sub_group: str = ""
     """Of a gang with sub-groups: the one that these members are in."""

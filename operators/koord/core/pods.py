@@ -12,8 +12,8 @@ from typing import Final
 from koord.core.constraints import (
     ClaimUse,
     PodConstraints,
+    PodLabels,
     PodSelector,
-    Profile,
     VolumeConstraints,
 )
 from koord.core.gang.model import GangClaim
@@ -99,7 +99,7 @@ class PodShape:
         return replace(self, sought_by=sought_by, volumes=volumes, _spec=self)
 
 
-NOBODY: Final = Profile("")
+NOBODY: Final = PodLabels("")
 """The profile of a pod whose labels are not known."""
 
 
@@ -167,7 +167,7 @@ class Pod:
     namespace: str
     name: str
     shape: PodShape
-    profile: Profile = NOBODY
+    profile: PodLabels = NOBODY
     claims: tuple[ClaimUse, ...] = ()
     handling: Handling = Handling.NOT_OURS
     gang: GangClaim | None = None

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from koord.core.quota.profile import Profile, ProfileVerdict
-from koord.core.quota.profilebook import Overlap
+from koord.core.quota.profile import ProfileVerdict, QuotaProfile
+from koord.core.quota.profile_cache import Overlap
 
 _SHOWN: Final = 3
 
@@ -22,7 +22,7 @@ _VERDICTS: Final[Mapping[ProfileVerdict, str]] = {
 
 
 def write_verdict(
-    profile: Profile,
+    profile: QuotaProfile,
     verdict: ProfileVerdict,
     other: str,
     nodes: int,

@@ -13,9 +13,10 @@ from enum import Enum, auto
 from koord.core.changes import Changes
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
-from koord.core.placement.quota_gate import QuotaGate
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
+from koord.core.queueing_hints import QueueingHints
+from koord.core.quota.session import QuotaSession
 from koord.core.reasons import (
     QUOTA_REASONS,
     InternalError,
@@ -28,7 +29,6 @@ from koord.core.reasons import (
     UnknownLayer,
     WaitingForForeignGate,
 )
-from koord.core.relevance import Relevance
 from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
@@ -105,7 +105,7 @@ class Queue:
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             is_moved = changes.is_regrouped and bool(changes.freed)
-            self._wake(Relevance(changes, state.snapshot()), is_moved=is_moved)
+            self._wake(QueueingHints(changes, state.snapshot()), is_moved=is_moved)
         self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
@@ -265,7 +265,7 @@ class Queue:
             if gate is None or is_edited or _is_relieved(gate, blocked):
                 self._ready[key] = self.blocked.pop(key).unit
 
-    def _wake(self, relevance: Relevance, *, is_moved: bool) -> None:
+    def _wake(self, relevance: QueueingHints, *, is_moved: bool) -> None:
         """Wake what something relevant has happened to; ``is_moved``: nodes have other labels."""
         for key, blocked in list(self.blocked.items()):
             if _is_of_quota(blocked.reason):
@@ -290,7 +290,7 @@ def unit_of(pod: Pod) -> Unit:
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
 
 
-def _is_relieved(gate: QuotaGate, blocked: Blocked) -> bool:
+def _is_relieved(gate: QuotaSession, blocked: Blocked) -> bool:
     try:
         return gate.is_relieved(blocked.unit, blocked.reason)
     except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it

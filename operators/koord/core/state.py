@@ -9,29 +9,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from koord.core.changes import Changes, Feed
-from koord.core.charges import Charge, charge_of
-from koord.core.gang.book import GangBook
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.node_table import NodeTable
+from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
-from koord.core.placement.carriers import Carriers
-from koord.core.placement.network import Network
-from koord.core.placement.ports import HostPorts
-from koord.core.placement.quota_gate import QuotaGate
-from koord.core.placement.quota_keeper import QuotaKeeper, claim_of
-from koord.core.placement.residents import NOWHERE, Residents
-from koord.core.placement.snapshot import Snapshot
-from koord.core.placement.surroundings import Neighbourhood
-from koord.core.placement.table import NodeTable
-from koord.core.placement.volumes import Claim, StorageClass, Volume, VolumeBook
 from koord.core.plan import Plan, Unit
+from koord.core.plugins.affinity_terms import AffinityTerms
+from koord.core.plugins.host_ports import HostPorts
+from koord.core.plugins.pod_affinity import AffinityBase
+from koord.core.plugins.pod_index import NOWHERE, PodIndex
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim
+from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.quota.book import QuotaKey, key_of
+from koord.core.quota.cache import QuotaCache, claim_of
+from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
-from koord.core.quota.profilebook import ProfileBook
-from koord.core.topology.attraction import Attraction
-from koord.core.topology.book import Topology, TopologyBook
+from koord.core.quota.profile_cache import ProfileCache
+from koord.core.quota.session import QuotaSession
+from koord.core.topology.cache import Topology, TopologyCache
+from koord.core.topology.pod_attraction import PodAttraction
+from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.units import Amounts
 
 
@@ -46,28 +46,28 @@ class ClusterState:
         self.doomed: set[str] = set()
         """uids of pods that carry our mark and are yet to be evicted."""
         self.table = NodeTable()
-        self.book = GangBook(compat=compat)
-        self.topologies = TopologyBook()
-        self.attraction = Attraction()
-        self.profiles = ProfileBook()
+        self.book = GangCache(compat=compat)
+        self.topologies = TopologyCache()
+        self.attraction = PodAttraction()
+        self.profiles = ProfileCache()
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
         self._fading: set[str] = set()
         """Assumed only until their release is seen."""
-        self._charges: dict[str, Charge] = {}
+        self._charges: dict[str, PodCharge] = {}
         self._on_node: dict[str, dict[str, int]] = {}
         """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
         rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
-        self.quotas = QuotaKeeper(rules, hooks=hooks)
+        self.quotas = QuotaCache(rules, hooks=hooks)
         self._quota_feed: Feed | None = None
         self._ports = HostPorts()
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._residents = Residents(self._namespaces)
-        self._carriers = Carriers()
-        self.volumes = VolumeBook()
+        self._residents = PodIndex(self._namespaces)
+        self._carriers = AffinityTerms()
+        self.volumes = VolumeCache()
         self._changes = Changes()
         self._feeds: list[Feed] = []
 
@@ -85,23 +85,23 @@ class ClusterState:
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
 
-    def snapshot(self, pending: Callable[[], Iterable[Unit]] = tuple) -> Snapshot:
+    def snapshot(self, pending: Callable[[], Iterable[Unit]] = tuple) -> Cycle:
         """Return the cluster as it is now, for a planner to try things on.
 
         ``pending`` returns the complete units that wait, in order: they share out what is left
         over of quotas.
         """
-        around = Neighbourhood(self._namespaces, self._residents, self._carriers)
-        snapshot = Snapshot(self.table, self._ports, around, self.volumes)
-        snapshot.network = Network(self.topologies, self.attraction, self.book)
+        around = AffinityBase(self._namespaces, self._residents, self._carriers)
+        snapshot = Cycle(self.table, self._ports, around, self.volumes)
+        snapshot.network = TopologyView(self.topologies, self.attraction, self.book)
         snapshot.quotas = self.quota_gate(pending)
         return snapshot
 
-    def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaGate | None:
+    def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaSession | None:
         """Return what quotas allow now; None without any quota."""
         if not self.quotas.is_in_use:
             return None
-        return QuotaGate(self.quotas, self.open_ledger(), pending)
+        return QuotaSession(self.quotas, self.open_ledger(), pending)
 
     def open_ledger(self) -> Ledger:
         """Return what every quota may use and uses now."""
@@ -137,7 +137,7 @@ class ClusterState:
             elif pod.gang is None:
                 quotas.count_pod(pod)
 
-    def note_served(self, snapshot: Snapshot, plan: Plan) -> None:
+    def note_served(self, snapshot: Cycle, plan: Plan) -> None:
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if snapshot.quotas is not None:
             placed = {placement.unit for placement in plan.placements}
@@ -306,7 +306,7 @@ class ClusterState:
         if self._namespaces.pop(name, None) is not None:
             self._changes.is_regrouped = True
 
-    def upsert_claim(self, claim: Claim) -> None:
+    def upsert_claim(self, claim: VolumeClaim) -> None:
         """Take in a volume claim as observed."""
         if self.volumes.claims.get(claim.key) != claim:
             self.volumes.upsert_claim(claim)
@@ -445,7 +445,7 @@ class ClusterState:
         if is_free:
             self._changes.freed.add(node)
 
-    def _apply(self, row: int, charge: Charge, count: int) -> None:
+    def _apply(self, row: int, charge: PodCharge, count: int) -> None:
         if row == NOWHERE:
             return
         self.table.charge(row, charge.shape, count)
@@ -453,7 +453,7 @@ class ClusterState:
             self._ports.charge(row, charge.load.host_ports, count)
         self._carry(row, charge, count)
 
-    def _carry(self, row: int, charge: Charge, count: int) -> None:
+    def _carry(self, row: int, charge: PodCharge, count: int) -> None:
         if charge.constraints is not None:
             self._carriers.charge(row, charge.constraints, count)
 

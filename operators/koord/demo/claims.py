@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeAlias
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.reasons import ReasonCode
 from koord.demo.observed import Cluster, Condition, SeenPod
 
@@ -69,7 +69,7 @@ def members_say(gang: str, pods: int, reason: ReasonCode) -> Claim:
 
     def is_true(cluster: Cluster) -> bool:
         said = [
-            find(pod.conditions, own.PLACED, reason, status=False)
+            find(pod.conditions, operators.PLACED, reason, status=False)
             for pod in _present(cluster, gang)
         ]
         return len(said) == pods and all(said)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from koord.api.keys import gang as keys
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.reasons import ReasonCode
 from koord.demo.claims import (
     Claim,
@@ -30,7 +30,7 @@ SMALL: Final = "resnet"
 BIG: Final = "llama"
 _SMALL_PODS: Final = 4
 _BIG_PODS: Final = 8
-_RUN_SECONDS: Final = f"{own.PREFIX}demo-run-seconds"
+_RUN_SECONDS: Final = f"{operators.PREFIX}demo-run-seconds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling
 from koord.kube.client import Client
@@ -27,12 +27,12 @@ from koord.kube.errors import (
     NotFound,
     ServerUnavailable,
 )
-from koord.kube.outcomes import BoundElsewhere, Done, Gone, Outcome, Refused, StillGated, Unknown
-from koord.kube.plannote import encode_annotations
-from koord.kube.releasepatch import make_release_patch
+from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone, Refused, StillGated, Unknown
+from koord.kube.plan_annotation import encode_annotations
+from koord.kube.release_patch import make_release_patch
 from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient
-from koord.kube.translate.affinity import parse_affinity
+from koord.kube.translate.node_affinity import parse_affinity
 from koord.kube.translate.pods import PodForm, make_form
 from koord.kube.wire import WirePod
 
@@ -104,7 +104,7 @@ class Binder:
             async with self._slots:
                 await step.write(self._client)
         except NotFound:
-            return Gone()
+            return PodGone()
         except KubeError as error:
             return error if is_transient(error) else await self._judge(step, error)
         return Done()
@@ -133,12 +133,12 @@ class Binder:
             async with self._slots:
                 found = await self._client.get(step.path, WirePod)
         except NotFound:
-            return Gone()
+            return PodGone()
         except KubeError as error:
             return error
         step.needs_look = False
         if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
-            return Gone()
+            return PodGone()
         if found.spec.node_name:
             return _compare(found.spec.node_name, step.node)
         return step.judge(found)
@@ -183,11 +183,11 @@ class _Release(_Step):
     @override
     def judge(self, found: WirePod) -> Outcome | None:
         affinity = parse_affinity(bytes(found.spec.affinity))
-        if any(gate.name == own.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
+        if any(gate.name == operators.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
             self._form = make_form(found, affinity.form)
             return None
         if self.pod.handling is Handling.RELEASE_PINNED and not affinity.pinned_to:
-            return Gone()
+            return PodGone()
         return _compare(affinity.pinned_to or self.node, self.node)
 
 

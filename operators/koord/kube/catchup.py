@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
 from koord.kube.client import Client
@@ -67,7 +67,7 @@ async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
 async def _mark(client: Client, pod: Pod, identity: str) -> int:
     """Write on a pod, if it is still the same; return the revision that this made."""
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    annotations = {own.TAKEN_OVER_BY: identity}
+    annotations = {operators.TAKEN_OVER_BY: identity}
     patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
     body = await client.patch(path, patch, Media.MERGE_PATCH)
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from yaml import YAMLError
 
 from koord.kube.errors import ConfigError
-from koord.kube.plainconfig import PlainConfig, read_plain
+from koord.kube.plain_kubeconfig import PlainConfig, read_plain
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration

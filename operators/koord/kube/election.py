@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from koord.api.keys import own
+from koord.api.keys import operators
 
 LEASE_SECONDS: Final = 15
 """A Lease that has not changed for so long is free."""
@@ -59,7 +59,7 @@ class Lease(Struct, rename="camel", frozen=True):
     @property
     def renewed_at(self) -> float | None:
         """When it was renewed, on its holder's clock, if that is known."""
-        text = (self.metadata.get("annotations") or {}).get(own.RENEWED_AT, "")
+        text = (self.metadata.get("annotations") or {}).get(operators.RENEWED_AT, "")
         try:
             seconds = float(text)
         except ValueError:
@@ -195,7 +195,7 @@ class Election:
     @staticmethod
     def mark(metadata: dict[str, Any], now: float) -> dict[str, Any]:
         """Return the metadata for what is sent now, on our clock."""
-        annotations = {**(metadata.get("annotations") or {}), own.RENEWED_AT: f"{now:.3f}"}
+        annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
         return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:

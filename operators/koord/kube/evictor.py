@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod, PodPhase
 from koord.core.selectors import Operator, Requirement
@@ -20,8 +20,8 @@ from koord.kube.client import Client
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.request import Media
 from koord.kube.retry import is_transient
-from koord.kube.statement import Condition, Statement, render
-from koord.kube.translate.company import WireSelector, parse_selector
+from koord.kube.status_patch import ConditionPatch, Statement, render
+from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.wire import ObjectMeta
 
 
@@ -103,12 +103,16 @@ class Evictor:
 
     async def mark(self, pod: Pod, text: str) -> bool:
         """Say on a pod that it is to be evicted, and why; return whether that stands there now."""
-        return await self._set_condition(pod, Condition(own.OVER_ENTITLEMENT, True, _REASON, text))
+        return await self._set_condition(
+            pod, ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
+        )
 
     async def unmark(self, pod: Pod) -> bool:
         """Take that back."""
         text = "it is not evicted: a budget, or the API server, does not allow it"
-        return await self._set_condition(pod, Condition(own.OVER_ENTITLEMENT, False, _KEPT, text))
+        return await self._set_condition(
+            pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)
+        )
 
     async def evict(self, pod: Pod) -> Eviction:
         """Evict one pod."""
@@ -158,7 +162,7 @@ class Evictor:
             return False
         return not split_by_budgets(covered, budgets).violating
 
-    async def _set_condition(self, pod: Pod, condition: Condition) -> bool:
+    async def _set_condition(self, pod: Pod, condition: ConditionPatch) -> bool:
         status = render(Statement((condition,)), {}, self._wall_clock())
         body = {"metadata": {"uid": pod.uid}, "status": status}
         try:

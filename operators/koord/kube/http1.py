@@ -25,7 +25,7 @@ def set_user_timeout(connection: socket.socket) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A whole answer; ``retry_after`` as the header of that name has it."""
 
     status: int
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[HttpResponse] | None = None
         self._began = False
         self._chunks: list[bytes] = []
         self._retry_after: str | None = None
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         """Whether it is open and has nothing on the way."""
         return self._transport is not None and self._waiting is None
 
-    def ask(self, request: bytes, deadline: float) -> "asyncio.Future[Answer]":
+    def ask(self, request: bytes, deadline: float) -> "asyncio.Future[HttpResponse]":
         """Send a request, at once; the future has the answer, or ``Broken``."""
         if self._transport is None or self._waiting is not None:
             raise RuntimeError("the connection is not idle")
@@ -115,7 +115,9 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Give the answer to who waits for it (called by the parser)."""
         self.is_used = True
-        answer = Answer(self._parser.get_status_code(), b"".join(self._chunks), self._retry_after)
+        answer = HttpResponse(
+            self._parser.get_status_code(), b"".join(self._chunks), self._retry_after
+        )
         self._chunks, self._retry_after = [], None
         waiting, self._waiting = self._waiting, None
         if waiting is None or not self._parser.should_keep_alive():

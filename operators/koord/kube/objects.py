@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from koord.core.gang.model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import Profile
-from koord.core.topology.book import Topology
+from koord.core.quota.profile import QuotaProfile
+from koord.core.topology.cache import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def ref_of_quota(quota: QuotaSpec) -> ObjectRef:
     )
 
 
-def ref_of_profile(profile: Profile) -> ObjectRef:
+def ref_of_profile(profile: QuotaProfile) -> ObjectRef:
     """Return the reference of an ElasticQuotaProfile."""
     version, kind = "quota.koordinator.sh/v1alpha1", "ElasticQuotaProfile"
     plural = "elasticquotaprofiles"

@@ -13,7 +13,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class PodGone:
     """The pod is not ours to place any more.
 
     It was deleted, is being deleted, is another one of the same name, or somebody else took our
@@ -52,4 +52,4 @@ class Unknown:
     message: str
 
 
-Outcome: TypeAlias = Done | Gone | BoundElsewhere | StillGated | Refused | Unknown
+Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Unknown

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from koord.kube.errors import ConnectionLost
-from koord.kube.http1 import Answer, Broken, Connection
-from koord.kube.standing import StandingConnections
+from koord.kube.http1 import Broken, Connection, HttpResponse
+from koord.kube.warm_connections import StandingConnections
 
 MAX_CONNECTIONS: Final = 128
 MAX_OPENING: Final = 16
@@ -67,7 +67,9 @@ class Pool:
         self._standing.keep_open(min(count, MAX_CONNECTIONS), make_probe)
         self._keep_sweeping()
 
-    async def ask(self, request: bytes, permit: Callable[[], None], *, is_safe: bool) -> Answer:
+    async def ask(
+        self, request: bytes, permit: Callable[[], None], *, is_safe: bool
+    ) -> HttpResponse:
         """Send a request and return the answer.
 
         ``permit`` is called when nothing can hold the request up any more, and may raise. What
@@ -157,7 +159,7 @@ class Pool:
 
     async def _exchange(
         self, connection: Connection, request: bytes, permit: Callable[[], None], deadline: float
-    ) -> Answer:
+    ) -> HttpResponse:
         self._busy.add(connection)
         self._keep_sweeping()
         try:

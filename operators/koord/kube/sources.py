@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Final
 
 from koord.api.gang import GangDefaults
-from koord.api.keys.foreign import NATIVE_VERSION
+from koord.api.keys.kubernetes import NATIVE_VERSION
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Namespace, Node
-from koord.core.placement.volumes import Claim, StorageClass, Volume
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import Profile
-from koord.core.topology.book import Topology
+from koord.core.quota.profile import QuotaProfile
+from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
@@ -71,7 +71,7 @@ def namespace_source(reject: Reject) -> Source[WireNamespace, Namespace]:
     return Source(NAMESPACES_PATH, WireNamespace, translate_namespace, reject=reject)
 
 
-def claim_source(reject: Reject) -> Source[WireClaim, Claim]:
+def claim_source(reject: Reject) -> Source[WireClaim, VolumeClaim]:
     """Every PersistentVolumeClaim."""
     return Source(CLAIMS_PATH, WireClaim, translate_claim, reject=reject)
 
@@ -129,7 +129,7 @@ def quota_source(
 
 def profile_source(
     translator: ProfileTranslator, reject: Reject
-) -> Source[WireQuotaProfile, Profile]:
+) -> Source[WireQuotaProfile, QuotaProfile]:
     """Every ElasticQuotaProfile; none where the kind is not installed."""
     return Source(
         PROFILES_PATH,

@@ -21,7 +21,7 @@ from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
 from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient
-from koord.kube.statement import Statement, is_said, render
+from koord.kube.status_patch import Statement, is_said, render
 
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from koord.api.keys.foreign import NATIVE_VERSION
+from koord.api.keys.kubernetes import NATIVE_VERSION
 from koord.api.podgroup import PodGroup
 from koord.controllers.placement import PlacementController
 from koord.kube.client import Client
@@ -21,7 +21,7 @@ from koord.kube.discovery import served_resources
 from koord.kube.fence import Fence, LeadershipLost
 from koord.kube.lease import Elector, NoNamespace
 from koord.runtime.election import make_elector, refuse_taken_name
-from koord.runtime.garbage import leave_alone_what_is_there, look_seldom
+from koord.runtime.gc_tuning import leave_alone_what_is_there, look_seldom
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.settings import Settings

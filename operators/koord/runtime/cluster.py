@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from koord.core.pods import Handling, Pod
-from koord.core.quota.book import key_of
+from koord.core.quota.catalog import key_of
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.reflector import Reflector, Source

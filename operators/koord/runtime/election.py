@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Final
 from uuid import uuid4
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.client import Client
 from koord.kube.config import Access
 from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Lease
@@ -54,7 +54,7 @@ async def refuse_taken_name(client: Client, scheduler_name: str) -> None:
     Its Lease tells: held, and renewed before our eyes. Only where there is a held one is time spent
     on looking.
     """
-    if scheduler_name != own.SCHEDULER_NAME:
+    if scheduler_name != operators.SCHEDULER_NAME:
         return
     first = await _read_twin(client)
     holder = first.spec.holder_identity if first else None

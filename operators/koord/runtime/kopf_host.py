@@ -1,4 +1,4 @@
-"""Runs the Kopf operator in a thread and an event loop of its own, again and again.
+"""Runs the Kopf operator in a thread and an event loop of its operators, again and again.
 
 Kopf cancels every younger task of its loop when it ends, and it ends as a whole on some answers of
 the API server (HTTP 410 among them). In a loop of its own that costs nothing else: it is started
@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.kube.config import Credentials
 from koord.kube.retry import Backoff
 
@@ -45,9 +45,9 @@ def make_settings() -> "kopf.OperatorSettings":
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
-    settings.persistence.finalizer = f"{own.PREFIX}finalizer"
+    settings.persistence.finalizer = f"{operators.PREFIX}finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
-        prefix=own.PREFIX.rstrip("/"),
+        prefix=operators.PREFIX.rstrip("/"),
     )
     settings.persistence.diffbase_storage = NoDiffBase()
     settings.networking.request_timeout = 30

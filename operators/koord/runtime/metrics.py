@@ -18,7 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from koord.core.placement.quota_keeper import QuotaKeeper
+from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.kube.evictor import Eviction
@@ -89,7 +89,7 @@ class Metrics:
         """Record how long one request took that writes the status of a quota."""
         self._quotas.write.observe(seconds)
 
-    def watch_quota_operations(self, keeper: QuotaKeeper) -> None:
+    def watch_quota_operations(self, keeper: QuotaCache) -> None:
         """Record how long operations on all quotas take."""
         keeper.stopwatch = lambda operation: self._quotas.process.labels(operation).time()
 

@@ -18,8 +18,8 @@ from pydantic_core import ErrorDetails
 
 from koord.api.compat import Compat
 from koord.api.duration import parse_duration_seconds
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
-from koord.core.placement.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.runtime.logs import LogFormat
 
 _MAX_BYTES = 64 * 1024

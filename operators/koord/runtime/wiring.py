@@ -17,8 +17,15 @@ from koord.api.elasticquota import ElasticQuota
 from koord.api.gang import GangDefaults
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Names
-from koord.controllers.accepted import RESOURCE_OF_OPERATOR, AcceptedController
-from koord.controllers.announce import (
+from koord.controllers.network_topology import TopologyController
+from koord.controllers.placement import PlacementController
+from koord.controllers.pod_group import PodGroupController
+from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.quota_profile import ProfileController
+from koord.controllers.quota_status import QuotaStatusController
+from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.controllers.restart import GangRestarts
+from koord.controllers.status_publishing import (
     AcceptedAnnouncer,
     PlacementAnnouncer,
     PodGroupAnnouncer,
@@ -27,15 +34,8 @@ from koord.controllers.announce import (
     RevokeAnnouncer,
     TopologyAnnouncer,
 )
-from koord.controllers.networktopology import TopologyController
-from koord.controllers.placement import PlacementController
-from koord.controllers.podgroup import PodGroupController
-from koord.controllers.quotaaudit import QuotaAudit
-from koord.controllers.quotaprofile import ProfileController
-from koord.controllers.quotastatus import QuotaStatusController
-from koord.controllers.restart import GangRestarts
-from koord.controllers.revoke import RevokeController, RevokeOptions
-from koord.controllers.waiting import WaitReports
+from koord.controllers.validation import RESOURCE_OF_OPERATOR, AcceptedController
+from koord.controllers.wait_reports import WaitReports
 from koord.core.messages import render
 from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
@@ -46,7 +46,7 @@ from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.objects import ObjectRef
 from koord.kube.reflector import Reflector
-from koord.kube.rootquota import RootQuotaWriter
+from koord.kube.root_quota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator
@@ -65,10 +65,10 @@ from koord.runtime.cluster import (
     ClusterReader,
     Translators,
 )
+from koord.runtime.debug_page import describe_quotas
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
-from koord.runtime.quotapage import describe_quotas
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ _OLDEST: Mapping[str, tuple[int, int]] = {
 }
 
 
-class Source(StrEnum):
+class BinarySource(StrEnum):
     """Where a binary comes from."""
 
     ASSETS = _ASSETS
@@ -42,7 +42,7 @@ class Binary:
 
     path: Path
     version: str
-    source: Source
+    source: BinarySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,17 @@ def find_binaries(components: Iterable[Component], report: Reporter) -> Binaries
     return Binaries(_build(needed, report), tuple(remarks))
 
 
-def _list_places() -> list[tuple[Source, Callable[[str], str | None]]]:
-    places: list[tuple[Source, Callable[[str], str | None]]] = []
+def _list_places() -> list[tuple[BinarySource, Callable[[str], str | None]]]:
+    places: list[tuple[BinarySource, Callable[[str], str | None]]] = []
     assets = os.environ.get(_ASSETS)
     if assets:
-        places.append((Source.ASSETS, lambda name: shutil.which(name, path=assets)))
-    places.append((Source.PATH, shutil.which))
+        places.append((BinarySource.ASSETS, lambda name: shutil.which(name, path=assets)))
+    places.append((BinarySource.PATH, shutil.which))
     return places
 
 
 def _take_whole(
-    source: Source, look_up: Callable[[str], str | None], needed: list[str]
+    source: BinarySource, look_up: Callable[[str], str | None], needed: list[str]
 ) -> dict[str, Binary] | str:
     """Return all that is needed from one place, or why the place will not do."""
     paths = {name: look_up(name) for name in needed}
@@ -104,7 +104,8 @@ def _build(needed: list[str], report: Reporter) -> dict[str, Binary]:
     cache = find_cache()
     build_missing(cache, needed, report)
     return {
-        name: Binary(cache.path(name), cache.read_version(name), Source.BUILT) for name in needed
+        name: Binary(cache.path(name), cache.read_version(name), BinarySource.BUILT)
+        for name in needed
     }
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 _TIMEOUT = 30.0
 _IDLE_LIMIT = 30.0  # seconds; the server closes idle connections after a while
@@ -60,7 +60,7 @@ class AdminClient:
         """Send one request; decode the answer, or raise `ApiError` with its status."""
         status, payload = self._exchange(method, path, body, content_type)
         if status >= 400:
-            raise ApiError(status, _explain(payload))
+            raise SandboxApiError(status, _explain(payload))
         return msgspec.json.decode(payload)
 
     def is_ready(self) -> bool:

@@ -55,7 +55,7 @@ CONTROLLERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SandboxLayout:
     """Paths and ports of one sandbox."""
 
     directory: Path
@@ -90,7 +90,7 @@ class Layout:
 def make_command(
     component: Component,
     binary: Path,
-    layout: Layout,
+    layout: SandboxLayout,
     running: Iterable[Component],
 ) -> list[str]:
     """Return the command line of one component."""
@@ -112,7 +112,7 @@ def _format(arguments: Mapping[str, object]) -> Sequence[str]:
     return [f"--{name}={value}" for name, value in arguments.items()]
 
 
-def _etcd_arguments(layout: Layout) -> dict[str, object]:
+def _etcd_arguments(layout: SandboxLayout) -> dict[str, object]:
     client = f"https://127.0.0.1:{layout.etcd_port}"
     peer = f"https://127.0.0.1:{layout.etcd_peer_port}"
     return {
@@ -141,7 +141,7 @@ def _etcd_arguments(layout: Layout) -> dict[str, object]:
     }
 
 
-def _apiserver_arguments(layout: Layout, running: frozenset[Component]) -> dict[str, object]:
+def _apiserver_arguments(layout: SandboxLayout, running: frozenset[Component]) -> dict[str, object]:
     arguments = {
         "etcd-servers": f"https://127.0.0.1:{layout.etcd_port}",
         "etcd-cafile": layout.pki("etcd-ca.crt"),
@@ -175,7 +175,7 @@ def _apiserver_arguments(layout: Layout, running: frozenset[Component]) -> dict[
     return arguments
 
 
-def _controller_manager_arguments(layout: Layout) -> dict[str, object]:
+def _controller_manager_arguments(layout: SandboxLayout) -> dict[str, object]:
     return {
         "kubeconfig": layout.kubeconfig("controller-manager"),
         "controllers": ",".join(CONTROLLERS),
@@ -193,7 +193,7 @@ def _controller_manager_arguments(layout: Layout) -> dict[str, object]:
     }
 
 
-def _scheduler_arguments(layout: Layout) -> dict[str, object]:
+def _scheduler_arguments(layout: SandboxLayout) -> dict[str, object]:
     return {
         "kubeconfig": layout.kubeconfig("scheduler"),
         "leader-elect": "false",
@@ -201,7 +201,7 @@ def _scheduler_arguments(layout: Layout) -> dict[str, object]:
     }
 
 
-def _kwok_arguments(layout: Layout, running: frozenset[Component]) -> dict[str, object]:
+def _kwok_arguments(layout: SandboxLayout, running: frozenset[Component]) -> dict[str, object]:
     # Only the node lifecycle controller reads leases, and calls a node lost without them.
     has_reader = Component.CONTROLLER_MANAGER in running
     return {

@@ -8,7 +8,7 @@
     ├── NameTakenError        a sandbox of that name exists
     ├── UnknownShapeError     no node shape of that name
     ├── KubectlError          kubectl ended with an error
-    └── ApiError              the API server answered with an error status
+    └── SandboxApiError              the API server answered with an error status
 
 Every message is written for the person at the terminal and says what to do next; the command
 line prints it as it is.
@@ -47,7 +47,7 @@ class KubectlError(SandboxError):
     """The command kubectl ended with an error."""
 
 
-class ApiError(SandboxError):
+class SandboxApiError(SandboxError):
     """The API server answered with an error status."""
 
     def __init__(self, status: int, message: str) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from koord.sandbox.client import AdminClient
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NOT_YET = {404, 429, 503}
@@ -34,7 +34,7 @@ def _wait_for_list(client: AdminClient, path: str) -> None:
     while True:
         try:
             client.get(path)
-        except ApiError as error:
+        except SandboxApiError as error:
             if error.status not in _NOT_YET or time.monotonic() > deadline:
                 raise
         else:

@@ -14,7 +14,7 @@ from koord.sandbox.files import write_privately
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterEntry:
     """The API server that a kubeconfig points to."""
 
     name: str
@@ -23,7 +23,7 @@ class Cluster:
 
 
 def write_certificate_kubeconfig(
-    path: Path, cluster: Cluster, user: str, credential: Credential
+    path: Path, cluster: ClusterEntry, user: str, credential: Credential
 ) -> None:
     """Write the kubeconfig of a user with a client certificate."""
     secret = {
@@ -33,12 +33,12 @@ def write_certificate_kubeconfig(
     _write(path, cluster, user, secret)
 
 
-def write_token_kubeconfig(path: Path, cluster: Cluster, user: str, token: str) -> None:
+def write_token_kubeconfig(path: Path, cluster: ClusterEntry, user: str, token: str) -> None:
     """Write the kubeconfig of a user with a bearer token."""
     _write(path, cluster, user, {"token": token})
 
 
-def _write(path: Path, cluster: Cluster, user: str, secret: dict[str, str]) -> None:
+def _write(path: Path, cluster: ClusterEntry, user: str, secret: dict[str, str]) -> None:
     context = cluster.name if user == "admin" else f"{user}@{cluster.name}"
     address = {"server": cluster.server, "certificate-authority-data": _encode(cluster.ca)}
     document = {

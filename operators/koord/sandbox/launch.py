@@ -18,9 +18,9 @@ from pathlib import Path
 from koord.sandbox.binaries import Binaries
 from koord.sandbox.certificates import USERS, Credential, write_pki
 from koord.sandbox.client import AdminClient
-from koord.sandbox.components import ALWAYS, Component, Layout, make_command
-from koord.sandbox.errors import ApiError, StartError
-from koord.sandbox.kubeconfig import Cluster, write_certificate_kubeconfig
+from koord.sandbox.components import ALWAYS, Component, SandboxLayout, make_command
+from koord.sandbox.errors import SandboxApiError, StartError
+from koord.sandbox.kubeconfig import ClusterEntry, write_certificate_kubeconfig
 from koord.sandbox.ports import hold_ports
 from koord.sandbox.process import describe_process
 from koord.sandbox.record import (
@@ -90,7 +90,7 @@ def make_name() -> str:
     return f"box-{secrets.token_hex(4)}"
 
 
-def make_client(layout: Layout) -> AdminClient:
+def make_client(layout: SandboxLayout) -> AdminClient:
     """Return a client for the administrator of a sandbox."""
     return AdminClient(
         layout.server, layout.pki("ca.crt"), layout.pki("admin.crt"), layout.pki("admin.key")
@@ -103,7 +103,7 @@ def launch(order: Order) -> Launched:
     try:
         credentials = write_pki(directory / "pki")
         with hold_ports(3) as (server, etcd, peer):
-            layout = Layout(directory, server, etcd, peer)
+            layout = SandboxLayout(directory, server, etcd, peer)
             _write_kubeconfigs(order.name, layout, credentials)
             _write_plan(order, layout)
             return _start(order, layout)
@@ -112,19 +112,21 @@ def launch(order: Order) -> Launched:
         raise
 
 
-def _write_kubeconfigs(name: str, layout: Layout, credentials: Mapping[str, Credential]) -> None:
+def _write_kubeconfigs(
+    name: str, layout: SandboxLayout, credentials: Mapping[str, Credential]
+) -> None:
     cluster = describe_cluster(name, layout)
     for user in USERS:
         path = layout.kubeconfig(user)
         write_certificate_kubeconfig(path, cluster, user, credentials[user])
 
 
-def describe_cluster(name: str, layout: Layout) -> Cluster:
+def describe_cluster(name: str, layout: SandboxLayout) -> ClusterEntry:
     """Return what every kubeconfig of a sandbox says about it."""
-    return Cluster(f"koord-{name}", layout.server, Path(layout.pki("ca.crt")).read_bytes())
+    return ClusterEntry(f"koord-{name}", layout.server, Path(layout.pki("ca.crt")).read_bytes())
 
 
-def _write_plan(order: Order, layout: Layout) -> None:
+def _write_plan(order: Order, layout: SandboxLayout) -> None:
     plan = [
         {
             "name": component,
@@ -140,7 +142,7 @@ def _write_plan(order: Order, layout: Layout) -> None:
     (layout.directory / "plan.json").write_text(json.dumps(plan))
 
 
-def _start(order: Order, layout: Layout) -> Launched:
+def _start(order: Order, layout: SandboxLayout) -> Launched:
     supervisor = _spawn_supervisor(layout.directory)
     launched = Launched(_make_record(order, layout, supervisor.pid), supervisor)
     try:
@@ -166,7 +168,7 @@ def _spawn_supervisor(directory: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def _make_record(order: Order, layout: Layout, supervisor: int) -> Record:
+def _make_record(order: Order, layout: SandboxLayout, supervisor: int) -> Record:
     return Record(
         name=order.name,
         directory=str(layout.directory),
@@ -199,7 +201,7 @@ def has_service_account(client: AdminClient, namespace: str) -> bool:
     """Whether pods can be created: they need the service account named default."""
     try:
         client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    except ApiError as error:
+    except SandboxApiError as error:
         if error.status != 404:
             raise
         return False

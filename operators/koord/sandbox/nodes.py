@@ -24,7 +24,7 @@ _NOT_READY = "node.kubernetes.io/not-ready"
 _PARALLEL = 8  # two cores' worth of API server are busy with fewer
 
 
-class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class NodeLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A layer of the network: neighbours share the value of its label."""
 
     label: str
@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     labels: dict[str, str]
     capacity: dict[str, str]
     allocatable: dict[str, str]
-    topology: tuple[Layer, ...] = ()
+    topology: tuple[NodeLayer, ...] = ()
 
 
 def list_shapes() -> list[str]:

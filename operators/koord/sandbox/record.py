@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from koord.sandbox.components import Layout
+from koord.sandbox.components import SandboxLayout
 from koord.sandbox.errors import NameTakenError, SandboxError, UnknownSandboxError
 from koord.sandbox.files import write_privately
 from koord.sandbox.paths import state_directory
@@ -45,9 +45,9 @@ class Record(msgspec.Struct, frozen=True):
     programs: dict[str, ProgramRecord]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> SandboxLayout:
         """Its paths and ports."""
-        return Layout(
+        return SandboxLayout(
             directory=Path(self.directory),
             server_port=self.server_port,
             etcd_port=self.etcd_port,
@@ -58,12 +58,12 @@ class Record(msgspec.Struct, frozen=True):
         """Return the process of each component."""
         return _read_json(self.layout.directory / "pids.json", dict[str, int]) or {}
 
-    def read_failure(self) -> "Failure | None":
+    def read_failure(self) -> "StartFailure | None":
         """Return what took the sandbox down, if something did."""
-        return _read_json(self.layout.directory / "failure.json", Failure)
+        return _read_json(self.layout.directory / "failure.json", StartFailure)
 
 
-class Failure(msgspec.Struct, frozen=True):
+class StartFailure(msgspec.Struct, frozen=True):
     """The component that ended by itself and took the sandbox with it."""
 
     component: str

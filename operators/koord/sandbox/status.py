@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from koord.sandbox.client import AdminClient
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 from koord.sandbox.launch import make_client
 from koord.sandbox.nodes import count_nodes
 from koord.sandbox.record import (
@@ -30,7 +30,7 @@ class State(StrEnum):
     """Its processes are gone, its files are not: a restart of the machine, most likely."""
 
 
-class Status(msgspec.Struct, frozen=True):
+class SandboxStatus(msgspec.Struct, frozen=True):
     """One sandbox."""
 
     name: str
@@ -46,21 +46,21 @@ class Status(msgspec.Struct, frozen=True):
     programs: dict[str, ProgramRecord] = {}
 
 
-def list_statuses() -> list[Status]:
+def list_statuses() -> list[SandboxStatus]:
     """Look at every sandbox."""
     return [read_status(name) for name in list_names()]
 
 
-def read_status(name: str) -> Status:
+def read_status(name: str) -> SandboxStatus:
     """Look at one sandbox."""
     record = read_record(name)
     if record is None:
-        return Status(
+        return SandboxStatus(
             name, State.STARTING, str(directory_of(name)), "no record yet; dead if it stays so"
         )
     state, detail = _judge(record)
     is_running = state is State.RUNNING
-    return Status(
+    return SandboxStatus(
         name=name,
         state=state,
         detail=detail,
@@ -88,7 +88,7 @@ def _judge(record: Record) -> tuple[State, str]:
 def _count_nodes(client: AdminClient) -> int | None:
     try:
         return count_nodes(client)
-    except (ApiError, OSError, http.client.HTTPException):
+    except (SandboxApiError, OSError, http.client.HTTPException):
         return None  # it is starting, or ending
     finally:
         client.close()

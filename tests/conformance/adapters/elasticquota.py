@@ -13,7 +13,7 @@ from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.messages import render
 from koord.core.nodes import Node, Taint
-from koord.core.placement.requests import InitContainer, effective_requests
+from koord.core.pod_requests import InitContainer, effective_requests
 from koord.core.pods import PodShape
 from koord.core.quota import hierarchy
 from koord.core.quota.admission import (
@@ -27,14 +27,13 @@ from koord.core.quota.admission import (
 from koord.core.quota.assign import find_quota, takes_pods
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
 from koord.core.quota.defaults import fill_in
-from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import (
     DEFAULT,
     KOORDINATOR,
     ROOT,
     SYSTEM,
-    Charge,
+    QuotaCharge,
     QuotaRules,
     QuotaSpec,
     Usage,
@@ -46,16 +45,17 @@ from koord.core.quota.preempt import (
     find_eligibility,
     may_preempt,
 )
-from koord.core.quota.profile import Profile, confine, make_root_quota
-from koord.core.quota.registry import Facts, Registry
-from koord.core.quota.revoke import RunningUnit, choose_revoked
+from koord.core.quota.profile import QuotaProfile, confine, make_root_quota
+from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
+from koord.core.quota.registry import ActiveQuotas, Facts
 from koord.core.quota.scale import scale_min
 from koord.core.quota.share import Level, share_level
-from koord.core.quota.solve import Snapshot, Solution, solve
+from koord.core.quota.solve import ShareInput, Solution, solve
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import Summary, is_current, measure, recorded
 from koord.core.quota.submission import check_submission
 from koord.core.quota.tree import make_tree
-from koord.core.quota.usage import PodUse, UsageBook, sum_pods
+from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validate import check_spec
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
@@ -136,7 +136,7 @@ def make_solution(case: Mapping[str, Any], usage: Mapping[str, Usage] | None = N
     total = shared_out(
         case["total"], add_up((case.get("systemUsed") or {}, case.get("defaultUsed") or {}))
     )
-    return solve(Snapshot(tree, total, usage, make_rules(case.get("options"))))
+    return solve(ShareInput(tree, total, usage, make_rules(case.get("options"))))
 
 
 def adapt_runtime_level(case: Mapping[str, Any]) -> Fields:
@@ -244,9 +244,9 @@ def adapt_validation_self(case: Mapping[str, Any]) -> Fields:
     return say(check_spec(make_spec(case["quota"]), case["quota"].get("used") or {}))
 
 
-def make_edit(case: Mapping[str, Any]) -> hierarchy.Edit:
+def make_edit(case: Mapping[str, Any]) -> hierarchy.QuotaEdit:
     others = [case.get(name) for name in ("parentQuota", "childQuota", "siblingQuota", "oldQuota")]
-    registry = Registry(make_spec(quota) for quota in others if quota)
+    registry = ActiveQuotas(make_spec(quota) for quota in others if quota)
     spec = make_spec(case["quota"])
     guaranteed = {
         quota["name"]: quota["guaranteed"]
@@ -259,11 +259,11 @@ def make_edit(case: Mapping[str, Any]) -> hierarchy.Edit:
         guarantees_usage=True,
     )
     before = registry.get(spec.name)
-    return hierarchy.Edit(spec, before, registry, Facts(guaranteed=guaranteed), rules)
+    return hierarchy.QuotaEdit(spec, before, registry, Facts(guaranteed=guaranteed), rules)
 
 
 def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
-    registry = Registry(make_spec(quota) for quota in case["existing"])
+    registry = ActiveQuotas(make_spec(quota) for quota in case["existing"])
     declared = make_spec(case["quota"])
     filled = fill_in(declared, registry)
     return {
@@ -275,14 +275,14 @@ def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_validation_parent(case: Mapping[str, Any]) -> Fields:
-    registry = Registry(make_spec(quota) for quota in case["existing"])
+    registry = ActiveQuotas(make_spec(quota) for quota in case["existing"])
     spec = make_spec(case["quota"])
-    edit = hierarchy.Edit(spec, registry.get(spec.name), registry, Facts(), KOORDINATOR)
+    edit = hierarchy.QuotaEdit(spec, registry.get(spec.name), registry, Facts(), KOORDINATOR)
     return say(hierarchy.check_parent(edit))
 
 
 def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
-    registry = Registry()
+    registry = ActiveQuotas()
     results = []
     for step in case["steps"]:
         pods = step.get("pods") or ()
@@ -305,7 +305,7 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
-    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     rules = replace(KOORDINATOR, parents_take_pods=case["supportParentQuotaSubmitPod"])
     found = find_quota(case.get("newQuotaLabel") or "", "", registry, rules)
     allowed = found is None or takes_pods(registry.get(found[0]), rules)
@@ -313,7 +313,7 @@ def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_quota_resolution(case: Mapping[str, Any]) -> Fields:
-    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     pod = case["pod"]
     rules = make_rules(case.get("options"))
     found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, rules)
@@ -378,7 +378,7 @@ def adapt_admission_nonpreemptible(case: Mapping[str, Any]) -> Fields:
     solution = make_solution(case, usage)
     fixed = pod["request"] if pod["nonPreemptible"] else {}
     ledger = Ledger([solution], solution.snapshot.rules)
-    return describe_refusal(find_refusal(ledger, Charge(pod["quota"], pod["request"], fixed)))
+    return describe_refusal(find_refusal(ledger, QuotaCharge(pod["quota"], pod["request"], fixed)))
 
 
 def adapt_accounting(case: Mapping[str, Any]) -> Fields:
@@ -386,8 +386,8 @@ def adapt_accounting(case: Mapping[str, Any]) -> Fields:
         spec = QuotaSpec("quota", max=dict.fromkeys(case["maxKeys"], 1 << 60))
         usage = {"quota": Usage(used=case["usedBefore"])}
         rules = replace(KOORDINATOR, limits_by_share=False)
-        ledger = Ledger([solve(Snapshot(make_tree([spec]), {}, usage, rules))], rules)
-        assert try_charge(ledger, [Charge("quota", case["podRequest"])]) is None
+        ledger = Ledger([solve(ShareInput(make_tree([spec]), {}, usage, rules))], rules)
+        assert try_charge(ledger, [QuotaCharge("quota", case["podRequest"])]) is None
         return {"used": Exact(ledger.account("quota").used)}
     uses = [
         make_use({"name": at, "quota": pod["quotaLabel"], **pod}, is_used=True)
@@ -424,7 +424,7 @@ def adapt_pod_request(case: Mapping[str, Any]) -> Fields:
 def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
     """Let events of one pod go by; whether its quota exists decides which one it counts for."""
     options = case.get("options") or {}
-    book = UsageBook(KOORDINATOR)
+    book = UsageTracker(KOORDINATOR)
     use = make_use({"name": "pod", "quota": "quota", "request": case["podRequest"]}, is_used=False)
     quota_exists, is_reserved, is_bound = True, False, False
     after = []
@@ -582,7 +582,7 @@ def adapt_limit_request(case: Mapping[str, Any]) -> Fields:
         return {**after, "used": clamp(case["usedBefore"], case["delta"])}
     spec = QuotaSpec("quota", max=case["max"])
     usage = {"quota": Usage(submitted=case["request"])}
-    solution = solve(Snapshot(make_tree([spec]), {}, usage, KOORDINATOR))
+    solution = solve(ShareInput(make_tree([spec]), {}, usage, KOORDINATOR))
     return {"limitedRequest": solution.limited("quota")}
 
 
@@ -648,10 +648,10 @@ def adapt_metrics(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_hook(case: Mapping[str, Any]) -> Fields:
-    solution = solve(Snapshot(make_tree([QuotaSpec("quota")]), {}, {}, KOORDINATOR))
+    solution = solve(ShareInput(make_tree([QuotaSpec("quota")]), {}, {}, KOORDINATOR))
     checks = {case["hookKey"]: lambda _: case["hookError"] or ""}
     ledger = Ledger([solution], KOORDINATOR, checks)
-    refusal = try_charge(ledger, [Charge("quota", {})])
+    refusal = try_charge(ledger, [QuotaCharge("quota", {})])
     return {"admitted": refusal is None, "message": render(refusal) if refusal else ""}
 
 
@@ -663,7 +663,7 @@ def adapt_path(case: Mapping[str, Any]) -> Fields:
 def adapt_profile(case: Mapping[str, Any]) -> Fields:
     given = case["profile"]
     resource_keys = given["annotations"].get(keys.RESOURCE_KEYS)
-    profile = Profile(
+    profile = QuotaProfile(
         namespace=given["namespace"],
         name=given["name"],
         quota_name=given["quotaName"],
@@ -699,7 +699,7 @@ def adapt_profile(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
-    registry = Registry(make_spec(quota) for quota in case["quotas"])
+    registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     pod = case["pod"]
     terms = [
         SelectorTerm(tuple(make_requirement(one) for one in term))

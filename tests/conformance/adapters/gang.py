@@ -20,10 +20,10 @@ from koord.api.gang import (
     resolve_wait_seconds,
 )
 from koord.api.keys import gang as keys
-from koord.core.gang.book import GangBook
+from koord.core.gang.cache import GangCache
 from koord.core.gang.group import make_gang_key, make_group_id
 from koord.core.gang.model import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
-from koord.core.gang.permit import Permit, Standing, permit_member
+from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase, step_phase
 from koord.core.gang.quorum import is_satisfied
 from koord.core.gang.record import make_bind_record
@@ -93,9 +93,9 @@ def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> Po
     return PodGroupTranslator(defaults).translate(wire)
 
 
-def fill_book(case: Mapping[str, Any]) -> GangBook:
+def fill_book(case: Mapping[str, Any]) -> GangCache:
     defaults = make_defaults(case)
-    book = GangBook(compat=True)
+    book = GangCache(compat=True)
     for number, pod in enumerate(case.get("pods") or ()):
         book.upsert_pod(decode_pod(pod, defaults, number))
     for pod_group in case.get("podGroups") or ():
@@ -107,7 +107,7 @@ def keys_of(pods: Iterable[Pod]) -> list[str]:
     return [pod.key for pod in pods]
 
 
-def describe(book: GangBook, key: str) -> Fields:
+def describe(book: GangCache, key: str) -> Fields:
     """Write a gang with the names that the cases use."""
     spec = book.spec(key)
     settings = spec or GangSpec(key, 0, 0, 0, group=(key,), source=GangSource.ANNOTATION)
@@ -174,7 +174,7 @@ def gang_cache(case: Fields) -> Fields:
 def gang_cache_update(case: Fields) -> Fields:
     defaults = make_defaults(case)
     pod_group = decode_pod_group(case["podGroup"], defaults)
-    book = GangBook(compat=True)
+    book = GangCache(compat=True)
     book.upsert_pod_group(pod_group)
     book.upsert_pod_group(decode_pod_group(case["podGroup"] | case["update"], defaults))
     return describe(book, pod_group.key)
@@ -182,7 +182,7 @@ def gang_cache_update(case: Fields) -> Fields:
 
 def gang_cache_delete(case: Fields) -> Fields:
     defaults = make_defaults(case)
-    book = GangBook(compat=True)
+    book = GangCache(compat=True)
     for key in case["crdGangs"]:
         namespace, name = key.split("/")
         pod_group = {"namespace": namespace, "name": name, "minMember": 1}
@@ -222,7 +222,7 @@ def gang_summary(case: Fields) -> Fields:
 
 
 def once_satisfied(case: Fields) -> Fields:
-    book = GangBook(compat=True)
+    book = GangCache(compat=True)
     for number, op in enumerate(case["ops"]):
         if op != "satisfy":
             raise NotImplementedError(op)
@@ -237,7 +237,7 @@ def permit(case: Fields) -> Fields:
     if asking is None:
         return {"status": "PodGroup not specified", "waitSeconds": 0}
     standings = {
-        key: Standing(
+        key: PermitState(
             min_member=gang["min"],
             policy=MatchPolicy(gang["matchPolicy"]),
             waiting=(case["waiting"] or {}).get(key, 0) + (key == asking),
@@ -262,7 +262,7 @@ def bind_annotations(case: Fields) -> Fields:
     released: frozenset[str] | None = None
     for name in case["permitOrder"] or ():
         pods[name] = make_pod(name).uid(name).build()
-        standing = Standing(
+        standing = PermitState(
             case["min"],
             MatchPolicy.ONCE_SATISFIED,
             waiting=len(pods),

@@ -11,33 +11,33 @@ from tests.conformance.compare import Exact
 from koord.api.annotations import NETWORK_TOPOLOGY_SPEC
 from koord.api.gang import parse_topology_index
 from koord.api.keys import gang as keys
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
-from koord.api.parse import Invalid
-from koord.core.gather import NODE_LAYER, ROOT_LAYER
+from koord.api.parse import InvalidObject
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
 from koord.core.messages import render, render_layers
-from koord.core.placement.planner import plan
-from koord.core.placement.scoring import Scoring
-from koord.core.placement.site import sort_members
 from koord.core.plan import Demand, Unit
 from koord.core.reasons import MultipleNotMet, NoDomainFits
 from koord.core.state import ClusterState
 from koord.core.topology.describe import describe_domains
 from koord.core.topology.goal import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
+from koord.core.topology.strategy.domain_placer import sort_members
+from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.topologies import TopologyTranslator
-from koord.kube.translate.wishes import translate_wish
+from koord.kube.translate.topology_constraints import translate_wish
 from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from koord.core.gather import TopologyWish
     from koord.core.pods import Pod
     from koord.core.topology.tree import TopologyTree
+    from koord.core.topology_constraint import TopologyConstraint
 
 Fields = dict[str, Any]
 
@@ -65,7 +65,7 @@ def decode_pod(pod: Mapping[str, Any], node: str = "", gang: str = "") -> Pod:
         },
         "spec": {
             "nodeName": node,
-            "schedulerName": own.SCHEDULER_NAME,
+            "schedulerName": operators.SCHEDULER_NAME,
             "priority": pod.get("priority", 0),
             "containers": [{"name": "main", "resources": {"requests": amounts(pod, "requests")}}],
         },
@@ -193,7 +193,7 @@ def spec_parse(case: Fields) -> Fields:
     text = case["annotation"]
     annotations = {} if text is None else {keys.NETWORK_TOPOLOGY_SPEC: text}
     found = NETWORK_TOPOLOGY_SPEC.read(annotations)
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         return {"error": str(found.problems[0])}
     dumped = None if found is None else found.model_dump(by_alias=True, mode="json")
     return {"spec": dumped}
@@ -207,11 +207,11 @@ def sort_pods(case: Fields) -> Fields:
     return {"order": [pod.name for pod in sort_members([decode_pod(pod) for pod in case["pods"]])]}
 
 
-def read_wish(case: Fields) -> TopologyWish:
+def read_wish(case: Fields) -> TopologyConstraint:
     text = json.dumps({"gatherStrategy": case.get("gatherStrategy") or []})
     found = NETWORK_TOPOLOGY_SPEC.read({keys.NETWORK_TOPOLOGY_SPEC: text})
     assert found is not None
-    assert not isinstance(found, Invalid)
+    assert not isinstance(found, InvalidObject)
     return translate_wish(found)
 
 

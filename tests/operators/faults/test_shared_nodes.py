@@ -13,7 +13,7 @@ from tests.operators.conftest import GROUP_LABEL, Cluster, make_pod
 from tests.operators.faults.kubelets import OVER, Kubelets
 from tests.support.figures import write_figures
 
-from koord.sandbox.errors import ApiError
+from koord.sandbox.errors import SandboxApiError
 
 NODES = 20
 ROOM = 64_000
@@ -91,7 +91,7 @@ class Tenants:
     def _delete(self, name: str) -> None:
         try:
             self.cluster.box.client.delete(f"{self._path}/{name}")
-        except ApiError as error:
+        except SandboxApiError as error:
             if error.status != 404:
                 raise
 

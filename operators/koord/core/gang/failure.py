@@ -7,7 +7,7 @@ whole. The last is decided here, from the members alone: who asks again gets the
 
 from dataclasses import dataclass
 
-from koord.core.gang.book import GangBook, order_of
+from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.gang.quorum import count_lost, is_satisfied
 from koord.core.gang.tally import is_placed
@@ -27,7 +27,7 @@ class Restart:
     unbound: int
 
 
-def find_restart(book: GangBook, key: GangKey) -> Restart | None:
+def find_restart(book: GangCache, key: GangKey) -> Restart | None:
     """Tell whether a gang is to be started anew; None if all is well, or it asks for no such thing.
 
     A start that was cut off is none for as long as the members that were released may get their
@@ -49,7 +49,7 @@ def find_restart(book: GangBook, key: GangKey) -> Restart | None:
     return Restart(key, pods, lost, unbound) if pods else None
 
 
-def _count_unbound(book: GangBook, key: GangKey) -> int:
+def _count_unbound(book: GangCache, key: GangKey) -> int:
     """Count members without a node that were to start together with others that have theirs.
 
     Those were released by the same plan, or, if fewer were written to than it says, waited already
@@ -67,7 +67,7 @@ def _count_unbound(book: GangBook, key: GangKey) -> int:
     )
 
 
-def _find_incarnation(book: GangBook, key: GangKey) -> tuple[Pod, ...]:
+def _find_incarnation(book: GangCache, key: GangKey) -> tuple[Pod, ...]:
     """Return the living members that were released, of all gangs that started with this one."""
     members = (
         pod

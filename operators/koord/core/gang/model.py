@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from koord.core.gang.nested import Nest
-from koord.core.gather import TopologyWish
+from koord.core.gang.sub_group_tree import SubGroupTree
+from koord.core.topology_constraint import TopologyConstraint
 
 GangKey: TypeAlias = str
 """``namespace/name`` of a gang."""
@@ -96,11 +96,11 @@ class GangSpec:
     group: tuple[GangKey, ...] = ()
     source: GangSource = GangSource.POD_GROUP
     bad_values: tuple[BadValue, ...] = ()
-    topology: TopologyWish | None = None
+    topology: TopologyConstraint | None = None
     """What it asks of the network; None if it asks nothing."""
     on_member_failure: OnMemberFailure = OnMemberFailure.REPLACE
     on_bind_failure: OnBindFailure = OnBindFailure.RETRY
-    nest: Nest | None = None
+    nest: SubGroupTree | None = None
     """Its sub-groups; None if it has none."""
 
 

@@ -23,7 +23,7 @@ from koord.core.gang.model import MatchPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PermitState:
     """How one gang stands at a moment: what it asks for and what it has."""
 
     min_member: int
@@ -57,8 +57,8 @@ class Permit(StrEnum):
 
 
 def permit_member(
-    own: Standing | None,
-    group: Iterable[Standing | None],
+    own: PermitState | None,
+    group: Iterable[PermitState | None],
     *,
     compat: bool = False,
 ) -> Permit:

@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from koord.core.gang.book import GangBook, order_of
+from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import make_group_id
 from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
-from koord.core.gang.permit import Permit, Standing, permit_member
-from koord.core.gang.subgroups import divide_demand, divide_started, find_missing
+from koord.core.gang.permit import Permit, PermitState, permit_member
+from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
 from koord.core.gang.tally import gangs_of, is_placed, is_present
-from koord.core.gather import TopologyWish
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -39,8 +38,9 @@ from koord.core.reasons import (
     Reason,
     WaitingForForeignGate,
 )
+from koord.core.topology_constraint import TopologyConstraint
 
-_NO_STANDING = Standing(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
+_NO_STANDING = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ NotReady: TypeAlias = (
 )
 
 
-def is_satisfied(book: GangBook, key: GangKey) -> bool:
+def is_satisfied(book: GangCache, key: GangKey) -> bool:
     """Whether a gang has started and lives; upstream asks its group for any node at all."""
     return _part_of(book, key).is_satisfied
 
 
-def find_quorum(book: GangBook, key: GangKey) -> Reached | NotReady:
+def find_quorum(book: GangCache, key: GangKey) -> Reached | NotReady:
     """Tell whether the gangs decided with this one have the members they need, placed or not."""
     return _part_of(book, key).quorum
 
 
-def tell_quorum(book: GangBook, key: GangKey) -> Reached | NotReady:
+def tell_quorum(book: GangCache, key: GangKey) -> Reached | NotReady:
     """Tell the quorum as users are told: with members that have done their work."""
     return _part_of(book, key).told
 
 
-def needed_strength(book: GangBook, key: GangKey) -> int:
+def needed_strength(book: GangCache, key: GangKey) -> int:
     """Return how many members a started gang needs so as not to be degraded.
 
     That is its minimum, but not more than it ever had of it: a minimum that was raised since is a
@@ -83,7 +83,7 @@ def needed_strength(book: GangBook, key: GangKey) -> int:
     return min(spec.min_member, had) if had else spec.min_member
 
 
-def has_minimum(book: GangBook, key: GangKey, *, without: int = 0) -> bool:
+def has_minimum(book: GangCache, key: GangKey, *, without: int = 0) -> bool:
     """Whether the minimum of a gang has places that nobody can take away, or has succeeded.
 
     ``without`` so many members that count as placed, but whose placement is in doubt.
@@ -92,7 +92,7 @@ def has_minimum(book: GangBook, key: GangKey, *, without: int = 0) -> bool:
     return spec is None or tally.placed + tally.succeeded - without >= spec.min_member
 
 
-def count_lost(book: GangBook, key: GangKey) -> int:
+def count_lost(book: GangCache, key: GangKey) -> int:
     """Count the members that a started gang has lost and needs again; 0 if it never started."""
     if not is_satisfied(book, key):
         return 0
@@ -100,7 +100,7 @@ def count_lost(book: GangBook, key: GangKey) -> int:
     return max(0, needed_strength(book, key) - tally.placed - tally.succeeded)
 
 
-def count_to_replace(book: GangBook, key: GangKey) -> int:
+def count_to_replace(book: GangCache, key: GangKey) -> int:
     """Count lost members whose replacements go before all others, and whose room is kept."""
     spec = book.spec(key)
     if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
@@ -108,32 +108,32 @@ def count_to_replace(book: GangBook, key: GangKey) -> int:
     return count_lost(book, key)
 
 
-def count_quorum(book: GangBook, key: GangKey) -> Reached | MissingMembers:
+def count_quorum(book: GangCache, key: GangKey) -> Reached | MissingMembers:
     """Count members as ``find_quorum`` does, whatever else stands in the way."""
     return _part_of(book, key).count
 
 
-def count_members(book: GangBook, key: GangKey) -> tuple[GangCount, ...]:
+def count_members(book: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     """Count the members of the gangs decided with this one, as the quorum counts them."""
     return _part_of(book, key).members
 
 
-def completed_at(book: GangBook, key: GangKey) -> float:
+def completed_at(book: GangCache, key: GangKey) -> float:
     """Tell when the member that completed the group was created: the same after a restart."""
     return _part_of(book, key).completed_at
 
 
-def demands(book: GangBook, key: GangKey) -> Ready | Reason:
+def demands(book: GangCache, key: GangKey) -> Ready | Reason:
     """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
     return _part_of(book, key).demands
 
 
-def _part_of(book: GangBook, key: GangKey) -> "_Part":
+def _part_of(book: GangCache, key: GangKey) -> "_Part":
     """Look at a group; asked about again, it is looked at anew only if something has changed."""
     return book.recall(key, _muster)[key]
 
 
-def _muster(book: GangBook, key: GangKey) -> dict[GangKey, "_Part"]:
+def _muster(book: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
     """Divide a group into what has started and what has not."""
     group = book.group(key).gangs
     started = _started(book, group)
@@ -147,7 +147,7 @@ def _muster(book: GangBook, key: GangKey) -> dict[GangKey, "_Part"]:
     return parts
 
 
-def _started(book: GangBook, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
+def _started(book: GangCache, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
     """Return the gangs that were released with a group of which a member lives."""
     tallies = [book.tally(gang) for gang in group]
     if book.compat:
@@ -159,7 +159,7 @@ def _started(book: GangBook, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
 class _Part:
     """Gangs of one group at one moment, as the rules look at them; each answer is found once."""
 
-    def __init__(self, book: GangBook, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
+    def __init__(self, book: GangCache, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
         self._book = book
         self._gangs = gangs
         self._group = book.group(gangs[0])
@@ -222,15 +222,15 @@ class _Part:
         """See the function of this name."""
         return max(_completed_at(self._book, gang) for gang in self._gangs)
 
-    def _present(self, gang: GangKey) -> Standing | None:
+    def _present(self, gang: GangKey) -> PermitState | None:
         """How a gang stands with every waiting member of ours, behind gates or not."""
         return self._standing(gang, self._book.tally(gang).waiting)
 
-    def _plannable(self, gang: GangKey) -> Standing | None:
+    def _plannable(self, gang: GangKey) -> PermitState | None:
         """How a gang stands with the waiting members that can be planned now."""
         return self._standing(gang, len(self._book.tally(gang).plannable))
 
-    def _standing(self, gang: GangKey, waiting: int) -> Standing | None:
+    def _standing(self, gang: GangKey, waiting: int) -> PermitState | None:
         """How a gang stands with ``waiting`` members that could start; None without settings.
 
         Where nobody waits, there is nothing that only-waiting could hold back: what runs is what
@@ -243,7 +243,7 @@ class _Part:
         policy = spec.match_policy
         if policy is MatchPolicy.ONLY_WAITING and (self._is_idle or self._is_cut_off):
             policy = MatchPolicy.WAITING_AND_RUNNING
-        return Standing(
+        return PermitState(
             min_member=spec.min_member,
             policy=policy,
             waiting=waiting,
@@ -274,7 +274,7 @@ class _Part:
             if pod.is_waiting and not is_placed(pod)
         )
 
-    def _is_permitted(self, standing: Callable[[GangKey], Standing | None]) -> bool:
+    def _is_permitted(self, standing: Callable[[GangKey], PermitState | None]) -> bool:
         """Ask the rule about all gangs, every one of them seen as ``standing`` says."""
         own = standing(self._gangs[0])
         return permit_member(own, map(standing, self._gangs), compat=self._compat) is Permit.GO
@@ -380,9 +380,9 @@ class _Part:
         return (gang,) if spec.nest is not None else self._gathering[spec.topology]
 
     @cached_property
-    def _gathering(self) -> dict[TopologyWish, tuple[GangKey, ...]]:
+    def _gathering(self) -> dict[TopologyConstraint, tuple[GangKey, ...]]:
         """What is asked of the network -> the gangs that ask it; none with sub-groups."""
-        found: dict[TopologyWish, list[GangKey]] = {}
+        found: dict[TopologyConstraint, list[GangKey]] = {}
         for gang in self._group.gangs:
             spec = self._book.spec(gang)
             if spec is not None and spec.topology is not None and spec.nest is None:
@@ -412,7 +412,7 @@ def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))
 
 
-def _completed_at(book: GangBook, gang: GangKey) -> float:
+def _completed_at(book: GangCache, gang: GangKey) -> float:
     spec = book.spec(gang)
     created = sorted(pod.created for pod in book.members(gang).values() if is_present(pod))
     if spec is None or not created:

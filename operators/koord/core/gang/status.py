@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from koord.core.gang.book import GangBook, order_of
+from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import Group
 from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
@@ -100,7 +100,7 @@ _BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase
 class _View:
     """A gang as the conditions look at it."""
 
-    book: GangBook
+    book: GangCache
     key: GangKey
     spec: GangSpec
     tally: Tally
@@ -131,7 +131,7 @@ class _View:
         return is_satisfied(self.book, self.key)
 
 
-def observe(book: GangBook, key: GangKey, now: float) -> GangStatus:
+def observe(book: GangCache, key: GangKey, now: float) -> GangStatus:
     """Tell how a gang stands at ``now``, in seconds since the epoch."""
     spec = book.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
     view = _View(book, key, spec, book.tally(key), now)
@@ -155,7 +155,7 @@ def observe(book: GangBook, key: GangKey, now: float) -> GangStatus:
     return _add_conditions(_add_plan(status, view), view)
 
 
-def _find_owners(book: GangBook, key: GangKey) -> str:
+def _find_owners(book: GangCache, key: GangKey) -> str:
     first = min(book.members(key).values(), key=order_of, default=None)
     return make_occupied_by(first.namespace, first.owners) if first is not None else ""
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from koord.core.quota.assign import takes_pods
 from koord.core.quota.ledger import Account, Ledger, mask
-from koord.core.quota.model import Charge, QuotaName, QuotaRules
+from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules
 from koord.core.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
@@ -66,7 +66,7 @@ class Balance(NamedTuple):
 
 
 def try_charge(
-    ledger: Ledger, charges: Iterable[Charge], *, is_repair: bool = False
+    ledger: Ledger, charges: Iterable[QuotaCharge], *, is_repair: bool = False
 ) -> QuotaRefusal | None:
     """Charge all that a unit asks, or say what is in the way and charge nothing.
 
@@ -84,12 +84,12 @@ def try_charge(
     return None
 
 
-def find_refusal(ledger: Ledger, charge: Charge) -> QuotaRefusal | None:
+def find_refusal(ledger: Ledger, charge: QuotaCharge) -> QuotaRefusal | None:
     """Return the first check that a charge does not pass; an unknown quota refuses nothing."""
     return _find_refusal(ledger, charge, ledger.rules)
 
 
-def _find_refusal(ledger: Ledger, charge: Charge, rules: QuotaRules) -> QuotaRefusal | None:
+def _find_refusal(ledger: Ledger, charge: QuotaCharge, rules: QuotaRules) -> QuotaRefusal | None:
     account = ledger.find(charge.quota)
     if account is None:
         return None
@@ -140,7 +140,7 @@ def check_ancestor(
     return AncestorInsufficient(topo, *_numbers(balance, keys, capacity)) if keys else None
 
 
-def check_others(ledger: Ledger, charge: Charge) -> QuotaCheckFailed | None:
+def check_others(ledger: Ledger, charge: QuotaCharge) -> QuotaCheckFailed | None:
     """Ask the checks that others have registered."""
     for name, check in ledger.checks.items():
         error = check(charge)

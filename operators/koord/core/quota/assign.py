@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec
-from koord.core.quota.registry import Registry
+from koord.core.quota.registry import ActiveQuotas
 
 
 class QuotaSource(StrEnum):
@@ -49,7 +49,7 @@ def find_absent(specs: Iterable[QuotaSpec]) -> Absent:
 def find_quota(
     label: str,
     namespace: str,
-    registry: Registry,
+    registry: ActiveQuotas,
     rules: QuotaRules,
     absent: Absent = NONE_ABSENT,
 ) -> tuple[QuotaName, QuotaSource] | None:
@@ -74,7 +74,7 @@ def takes_pods(spec: QuotaSpec | None, rules: QuotaRules) -> bool:
 
 
 def _named(
-    label: str, namespace: str, registry: Registry, rules: QuotaRules
+    label: str, namespace: str, registry: ActiveQuotas, rules: QuotaRules
 ) -> tuple[QuotaName, QuotaSource]:
     if label and label != ROOT:
         return label, QuotaSource.LABEL

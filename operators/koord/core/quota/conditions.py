@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from koord.core.quota.fault import InvalidQuota
 from koord.core.quota.overuse import Overuse
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import Summary
 from koord.core.units import Amounts
 

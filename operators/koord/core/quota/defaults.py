@@ -7,11 +7,11 @@ object stays as its owner wrote it.
 from dataclasses import replace
 
 from koord.core.quota.model import DEFAULT_TREE, ROOT, QuotaSpec
-from koord.core.quota.registry import Registry
+from koord.core.quota.registry import ActiveQuotas
 from koord.core.units import Amounts
 
 
-def fill_in(spec: QuotaSpec, registry: Registry) -> QuotaSpec:
+def fill_in(spec: QuotaSpec, registry: ActiveQuotas) -> QuotaSpec:
     """Return a quota with the tree of its parent and a weight for each resource of its max."""
     tree = spec.tree_id
     if tree == DEFAULT_TREE and spec.parent != ROOT:

@@ -2,7 +2,7 @@
 
 The functions named ``check_create``, ``check_restore``, ``check_return``, ``check_update`` and
 ``check_delete`` are the whole of validation; each rule on its own is a function of the quota as
-written and of the quotas in force (``Registry``). The first rule that is broken is the answer.
+written and of the quotas in force (``ActiveQuotas``). The first rule that is broken is the answer.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.quota.capacity import add_up
-from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.model import BUILT_IN, NOTHING, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec
-from koord.core.quota.registry import Facts, Registry
+from koord.core.quota.registry import ActiveQuotas, Facts
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.validate import check_spec
 from koord.core.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class QuotaEdit:
     """A quota as it is to be, and all that it is judged by. ``before`` is None for a new one."""
 
     spec: QuotaSpec
     before: QuotaSpec | None
-    registry: Registry
+    registry: ActiveQuotas
     facts: Facts
     rules: QuotaRules
 
@@ -48,15 +48,15 @@ class Edit:
         return InvalidQuota(fault, self.spec.name, **details)  # type: ignore[arg-type]
 
 
-Rule: TypeAlias = Callable[[Edit], InvalidQuota | None]
-Check: TypeAlias = Callable[[QuotaSpec, Registry, Facts, QuotaRules], InvalidQuota | None]
+Rule: TypeAlias = Callable[[QuotaEdit], InvalidQuota | None]
+Check: TypeAlias = Callable[[QuotaSpec, ActiveQuotas, Facts, QuotaRules], InvalidQuota | None]
 
 
 def check_create(
-    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+    spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
     """Return the first rule that a new quota breaks."""
-    edit = Edit(spec, None, registry, facts, rules)
+    edit = QuotaEdit(spec, None, registry, facts, rules)
     if spec.name in BUILT_IN:
         return None
     if registry.get(spec.name):
@@ -65,36 +65,36 @@ def check_create(
 
 
 def check_restore(
-    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+    spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
     """Return the first rule that keeps a quota out of the tree in which it was in force before.
 
     How much quotas guarantee together, and what was used, was judged when they were written: by
     now a node may be gone, or an edit have been forced, which takes no other quota out of force.
     """
-    edit = Edit(spec, None, registry, facts, rules)
+    edit = QuotaEdit(spec, None, registry, facts, rules)
     if registry.get(spec.name):
         return edit.fault(QuotaFault.ALREADY_EXISTS)
     return check_spec(spec) or _first((_check_namespaces, *_SHAPE), edit)
 
 
 def check_return(
-    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+    spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
     """Return the first rule that keeps a quota out whose parent had gone, and is there again.
 
     The parent is another object now, and may guarantee less.
     """
     fault = check_restore(spec, registry, facts, rules)
-    return fault or check_min_sum(Edit(spec, None, registry, facts, rules))
+    return fault or check_min_sum(QuotaEdit(spec, None, registry, facts, rules))
 
 
 def check_update(
-    spec: QuotaSpec, registry: Registry, facts: Facts, rules: QuotaRules
+    spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
     """Return the first rule that a quota breaks as changed."""
     before = registry.get(spec.name)
-    edit = Edit(spec, before, registry, facts, rules)
+    edit = QuotaEdit(spec, before, registry, facts, rules)
     if rules.skips_unchanged and before is not None and _is_unchanged(before, spec):
         return None
     if spec.name in {ROOT, SYSTEM}:
@@ -105,7 +105,7 @@ def check_update(
     return fault or _first(_RULES, edit)
 
 
-def check_delete(name: QuotaName, registry: Registry, facts: Facts) -> InvalidQuota | None:
+def check_delete(name: QuotaName, registry: ActiveQuotas, facts: Facts) -> InvalidQuota | None:
     """Return what stands against deleting a quota."""
     if name in BUILT_IN:
         return InvalidQuota(QuotaFault.PROTECTED, name)
@@ -120,14 +120,14 @@ def check_delete(name: QuotaName, registry: Registry, facts: Facts) -> InvalidQu
     return None
 
 
-def check_own(edit: Edit) -> InvalidQuota | None:
+def check_own(edit: QuotaEdit) -> InvalidQuota | None:
     """Check what a quota must satisfy by itself."""
     now = edit.before or edit.spec
     used = _used_below(edit, now) if edit.spec.strict_keys else NOTHING
     return check_spec(edit.spec, used)
 
 
-def check_is_parent(edit: Edit) -> InvalidQuota | None:
+def check_is_parent(edit: QuotaEdit) -> InvalidQuota | None:
     """Refuse to take the children of a parent, or to make a parent of a quota with pods."""
     spec, before = edit.spec, edit.before
     if before is None or before.is_parent == spec.is_parent:
@@ -139,7 +139,7 @@ def check_is_parent(edit: Edit) -> InvalidQuota | None:
     return None
 
 
-def check_tree_id(edit: Edit) -> InvalidQuota | None:
+def check_tree_id(edit: QuotaEdit) -> InvalidQuota | None:
     """Keep a quota in one tree for good, that of its parent and of its children."""
     tree, before, parent = edit.spec.tree_id, edit.before, edit.parent
     if before is not None and before.tree_id != tree:
@@ -156,7 +156,7 @@ def check_tree_id(edit: Edit) -> InvalidQuota | None:
     return None
 
 
-def check_parent(edit: Edit) -> InvalidQuota | None:
+def check_parent(edit: QuotaEdit) -> InvalidQuota | None:
     """Require a parent that exists, takes children, and is not below its own child."""
     above = edit.spec.parent
     if above == ROOT:
@@ -171,7 +171,7 @@ def check_parent(edit: Edit) -> InvalidQuota | None:
     return None
 
 
-def check_keys(edit: Edit) -> InvalidQuota | None:
+def check_keys(edit: QuotaEdit) -> InvalidQuota | None:
     """Refuse resources that the parent does not name; where that is asked, require all it names."""
     parent = edit.parent
     pairs = [(child, edit.spec) for child in edit.children]
@@ -191,7 +191,7 @@ def check_keys(edit: Edit) -> InvalidQuota | None:
     return None
 
 
-def check_min_sum(edit: Edit) -> InvalidQuota | None:
+def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
     """Require that guarantees of siblings fit into that of their parent, unless overruled."""
     spec, parent = edit.spec, edit.parent
     if spec.is_forced or spec.is_tree_root:
@@ -219,7 +219,7 @@ def check_min_sum(edit: Edit) -> InvalidQuota | None:
     )
 
 
-def check_guarantee(edit: Edit) -> InvalidQuota | None:
+def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
     """Require that some quota above, up to the root of the tree, guarantees a raised min."""
     spec, known = edit.spec, edit.facts.guaranteed
     if not edit.rules.guarantees_usage or not spec.tree_id or spec.is_tree_root or spec.is_forced:
@@ -243,7 +243,7 @@ def check_guarantee(edit: Edit) -> InvalidQuota | None:
     return None
 
 
-def _check_namespaces(edit: Edit) -> InvalidQuota | None:
+def _check_namespaces(edit: QuotaEdit) -> InvalidQuota | None:
     for namespace in edit.spec.namespaces:
         owner = edit.registry.owner_of.get(namespace, edit.spec.name)
         if owner != edit.spec.name:
@@ -262,7 +262,7 @@ _RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def _first(rules: Iterable[Rule], edit: Edit) -> InvalidQuota | None:
+def _first(rules: Iterable[Rule], edit: QuotaEdit) -> InvalidQuota | None:
     found = (rule(edit) for rule in rules)
     return next((fault for fault in found if fault), None)
 
@@ -275,7 +275,7 @@ def _interpreted(spec: QuotaSpec) -> tuple[object, ...]:
     return (spec.parent, spec.is_parent, spec.tree_id, spec.namespaces, spec.min, spec.max)
 
 
-def _path(registry: Registry, name: QuotaName) -> list[QuotaName]:
+def _path(registry: ActiveQuotas, name: QuotaName) -> list[QuotaName]:
     path = []
     spec = registry.get(name)
     while spec is not None:
@@ -284,7 +284,7 @@ def _path(registry: Registry, name: QuotaName) -> list[QuotaName]:
     return path
 
 
-def _used_below(edit: Edit, quota: QuotaSpec) -> dict[str, int]:
+def _used_below(edit: QuotaEdit, quota: QuotaSpec) -> dict[str, int]:
     """Return what the pods of a quota use of what it limits, and those of all quotas below."""
     below = (_used_below(edit, one) for one in edit.registry.children(quota.name))
     own = edit.facts.used.get(quota.name, NOTHING)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from koord.core.quota.ledger import Check, Ledger
-from koord.core.quota.model import Charge, QuotaName, QuotaSpec
+from koord.core.quota.model import QuotaCharge, QuotaName, QuotaSpec
 from koord.core.quota.status import Summary
 from koord.core.quota.usage import PodUse
 from koord.core.units import Amounts
@@ -60,7 +60,7 @@ class QuotaHook(Protocol):
 
 
 @dataclass(slots=True)
-class Failure:
+class HookFailure:
     """How often a hook failed in one operation since the start, and how at last."""
 
     count: int = 0
@@ -72,7 +72,7 @@ class Hooks:
 
     def __init__(self, hooks: Mapping[HookName, QuotaHook] | None = None) -> None:
         self.hooks = dict(sorted((hooks or {}).items()))
-        self.failures: dict[tuple[HookName, str], Failure] = {}
+        self.failures: dict[tuple[HookName, str], HookFailure] = {}
         """(hook, operation) -> what went wrong there."""
         self.stopwatch: Callable[[HookName, str], AbstractContextManager[object]] = _untimed
         """Is entered while a hook is asked: here is no clock."""
@@ -82,7 +82,7 @@ class Hooks:
 
     def fail(self, name: HookName, operation: str, error: BaseException) -> None:
         """Remember that a hook failed."""
-        failure = self.failures.setdefault((name, operation), Failure())
+        failure = self.failures.setdefault((name, operation), HookFailure())
         failure.count += 1
         failure.last = f"{type(error).__name__}: {error}"[:MAX_TEXT]
 
@@ -118,7 +118,7 @@ class Hooks:
     def _make_check(self, name: HookName, ledger: Ledger) -> Check:
         hook = self.hooks[name]
 
-        def check(charge: Charge) -> str:
+        def check(charge: QuotaCharge) -> str:
             account = ledger.account(charge.quota)
             answer = self._call(
                 name,

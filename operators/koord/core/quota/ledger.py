@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from koord.core.quota.model import Charge, QuotaName, QuotaRules, QuotaSpec
+from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 from koord.core.units import Amounts
 
 Checkpoint: TypeAlias = int
 """How many charges there have been."""
 NOTHING_CHARGED: Final[Checkpoint] = 0
-Check: TypeAlias = Callable[[Charge], str]
+Check: TypeAlias = Callable[[QuotaCharge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""
 
 
@@ -100,7 +100,7 @@ class Ledger:
             else:
                 amounts[key] = before
 
-    def charge(self, charge: Charge) -> None:
+    def charge(self, charge: QuotaCharge) -> None:
         """Count what is asked of a quota as used, there and in all quotas above."""
         account = self.find(charge.quota)
         if account is None:

@@ -151,7 +151,7 @@ KOORDINATOR: Final = QuotaRules(
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class QuotaCharge:
     """What one unit asks of one quota; ``fixed`` is the part that must not be evicted later."""
 
     quota: QuotaName

@@ -29,7 +29,7 @@ _FNV_PRIME: Final = 0x100000001B3
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class QuotaProfile:
     """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored.
 
     ``is_owner`` says that the quota is deleted with the profile. ``problems`` tell what cannot be
@@ -49,7 +49,7 @@ class Profile:
     is_owner: bool = False
     problems: tuple[str, ...] = ()
     generation: int = 0
-    last_valid: "Profile | None" = field(default=None, compare=False)
+    last_valid: "QuotaProfile | None" = field(default=None, compare=False)
     """What the object's status remembers of settings that were in force, if these are not."""
 
     @property
@@ -87,7 +87,7 @@ class GeneratedQuota:
 
 
 def find_obstacle(
-    profile: Profile, rivals: Iterable[Profile], quotas: Iterable[QuotaSpec]
+    profile: QuotaProfile, rivals: Iterable[QuotaProfile], quotas: Iterable[QuotaSpec]
 ) -> tuple[ProfileVerdict, str]:
     """Return whether a profile may make its quota, and whose object stands in the way.
 
@@ -107,7 +107,7 @@ def find_obstacle(
     return ProfileVerdict.MADE, ""
 
 
-def make_root_quota(profile: Profile, nodes: Iterable[Node]) -> GeneratedQuota:
+def make_root_quota(profile: QuotaProfile, nodes: Iterable[Node]) -> GeneratedQuota:
     """Return the quota that a profile stands for on these nodes."""
     selected = [node for node in nodes if is_selected(node.labels, profile.selector)]
     total = _scale(add_up(node.allocatable for node in selected), profile.ratio)
@@ -155,7 +155,7 @@ def _is_any(term: SelectorTerm) -> bool:
     return bool(term.expressions or term.fields)
 
 
-def _age(profile: Profile) -> tuple[float, ProfileKey]:
+def _age(profile: QuotaProfile) -> tuple[float, ProfileKey]:
     return (profile.created, profile.key)
 
 

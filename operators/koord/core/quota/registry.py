@@ -34,7 +34,7 @@ class Facts:
 NO_FACTS = Facts()
 
 
-class Registry:
+class ActiveQuotas:
     """Quotas by name, children by parent, owners by namespace."""
 
     def __init__(self, specs: Iterable[QuotaSpec] = ()) -> None:

@@ -43,7 +43,7 @@ FEWEST_ROWS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ShareInput:
     """All that a solution depends on. ``total`` is what the root of the tree shares out."""
 
     tree: QuotaTree
@@ -116,7 +116,7 @@ class KeySolution:
 class Solution:
     """The answer for all resources, and for whom it is."""
 
-    snapshot: Snapshot
+    snapshot: ShareInput
     demand: Columns
     used: Columns
     keys: Mapping[str, KeySolution]
@@ -196,7 +196,7 @@ class Solution:
         return {key: column[row] for key, column in columns.items() if column[row]}
 
 
-def solve(snapshot: Snapshot, before: Solution | None = None) -> Solution:
+def solve(snapshot: ShareInput, before: Solution | None = None) -> Solution:
     """Return the shares of all quotas; what is the same as in ``before`` is taken over from it."""
     if before is not None and not _is_comparable(before.snapshot, snapshot):
         before = None
@@ -220,7 +220,7 @@ def solve(snapshot: Snapshot, before: Solution | None = None) -> Solution:
     return Solution(snapshot, demand, used, keys)
 
 
-def _ask(snapshot: Snapshot, key: str, demand: Sequence[int], used: Sequence[int]) -> KeyQuestion:
+def _ask(snapshot: ShareInput, key: str, demand: Sequence[int], used: Sequence[int]) -> KeyQuestion:
     tree, rules = snapshot.tree, snapshot.rules
     return KeyQuestion(
         tree.layout,
@@ -309,7 +309,7 @@ def _is_as_before(draft: KeySolution, before: KeySolution, level: tuple[int, int
     return is_same
 
 
-def _share_in_arrays(snapshot: Snapshot, drafts: Mapping[str, KeySolution]) -> None:
+def _share_in_arrays(snapshot: ShareInput, drafts: Mapping[str, KeySolution]) -> None:
     """Share out several resources at once, in arrays where they are large and that is exact."""
     rules, layout = snapshot.rules, snapshot.tree.layout
     frames: dict[str, Frame] = {}
@@ -382,11 +382,11 @@ def _share_out(level: LevelQuestion, rules: QuotaRules) -> tuple[Sequence[int], 
     return minimum, share_level(level.total or 0, claims)
 
 
-def _is_comparable(before: Snapshot, now: Snapshot) -> bool:
+def _is_comparable(before: ShareInput, now: ShareInput) -> bool:
     return before.rules == now.rules and before.tree.layout is now.tree.layout
 
 
-def _collect(snapshot: Snapshot, pick: Pick, before: Solution | None, field: str) -> Columns:
+def _collect(snapshot: ShareInput, pick: Pick, before: Solution | None, field: str) -> Columns:
     tree = snapshot.tree
     if before is None or before.snapshot.tree is not tree:
         return collect(tree, snapshot.usage, pick)

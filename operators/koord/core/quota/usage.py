@@ -49,7 +49,7 @@ class _Counted:
         return known
 
 
-class UsageBook:
+class UsageTracker:
     """Quota -> what its own pods ask and use. The same pods give the same sums in any order."""
 
     def __init__(

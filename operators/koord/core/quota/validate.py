@@ -6,8 +6,8 @@ The first rule that is broken is the answer; what quotas must satisfy together i
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from koord.core.quota.fault import InvalidQuota, QuotaFault
 from koord.core.quota.model import NOTHING, QuotaSpec
+from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.units import Amounts
 
 SHARED_WEIGHT: Final = "shared-weight"

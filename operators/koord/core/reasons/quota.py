@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.quota.fault import InvalidQuota
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.reasons.codes import ReasonCode
 
 

@@ -7,7 +7,7 @@ What is asked of a layer that does not exist cannot be met: with ``MustGather`` 
 from dataclasses import dataclass
 from math import lcm
 
-from koord.core.gather import Gather, TopologyWish
+from koord.core.topology_constraint import GatherStrategy, TopologyConstraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class Goal:
         return Goal(self.must, self.prefer, (1,) * len(self.units))
 
 
-def make_goal(wish: TopologyWish, layers: tuple[str, ...]) -> Goal | frozenset[str]:
+def make_goal(wish: TopologyConstraint, layers: tuple[str, ...]) -> Goal | frozenset[str]:
     """Read a wish against layers, root first.
 
     Return the layers that must be shared and do not exist, if there are such.
     """
-    must = wish.layers_with(Gather.MUST)
+    must = wish.layers_with(GatherStrategy.MUST)
     if must - set(layers):
         return must - set(layers)
     number = {layer: at for at, layer in enumerate(layers)}
-    prefer = wish.layers_with(Gather.PREFER)
+    prefer = wish.layers_with(GatherStrategy.PREFER)
     return Goal(
         must=max((number[layer] for layer in must), default=0),
         prefer=tuple(number[layer] for layer in prefer if number.get(layer)),

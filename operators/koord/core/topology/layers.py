@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from koord.core.gather import NODE_LAYER, ROOT_LAYER
+from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koord.core.topology.measure import Ask, fewest_nodes, measure
-from koord.core.topology.profile import Costs, Profiles, make_weights
-from koord.core.topology.share import Shares
+from koord.core.topology.capacity import SplitRequest, fewest_nodes, measure
+from koord.core.topology.distribution import Shares
+from koord.core.topology.split_cost import Costs, SplitCosts, make_weights
 from koord.core.topology.tree import Ints, TopologyTree
 
 
@@ -52,7 +52,7 @@ class NoSplit:
     is_multiple: bool = False
 
 
-def split(tree: TopologyTree, ask: Ask) -> Split | NoSplit:
+def split(tree: TopologyTree, ask: SplitRequest) -> Split | NoSplit:
     """Find the best way to place between ``least`` and ``most`` equal pods."""
     found = _Search(tree, ask).run()
     if found is None:
@@ -66,7 +66,7 @@ def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
     return tuple(len(set(domains.tolist())) for domains in (*inner, positions))
 
 
-def explain_offers(tree: TopologyTree, ask: Ask) -> NoSplit:
+def explain_offers(tree: TopologyTree, ask: SplitRequest) -> NoSplit:
     """Say what every domain that may be shared offers, each node taken for itself."""
     layer = ask.goal.must
     free = measure(tree, ask).free(layer)
@@ -74,14 +74,14 @@ def explain_offers(tree: TopologyTree, ask: Ask) -> NoSplit:
     return NoSplit(layer, tuple(offers))
 
 
-def _explain(tree: TopologyTree, ask: Ask) -> NoSplit:
+def _explain(tree: TopologyTree, ask: SplitRequest) -> NoSplit:
     is_multiple = max(ask.goal.units) > 1 and _Search(tree, _loosened(ask)).run() is not None
     return replace(explain_offers(tree, ask), is_multiple=is_multiple)
 
 
-def _loosened(ask: Ask) -> Ask:
+def _loosened(ask: SplitRequest) -> SplitRequest:
     goal = ask.goal.without_multiples()
-    return Ask(goal, ask.offers, ask.least, ask.most, ask.fixed, ask.near)
+    return SplitRequest(goal, ask.offers, ask.least, ask.most, ask.fixed, ask.near)
 
 
 def _domains(tree: TopologyTree, layer: int) -> Ints:
@@ -94,12 +94,12 @@ def _domains(tree: TopologyTree, layer: int) -> Ints:
 class _Search:
     """One gang on one tree; numbers of members include fixed ones."""
 
-    def __init__(self, tree: TopologyTree, ask: Ask) -> None:
+    def __init__(self, tree: TopologyTree, ask: SplitRequest) -> None:
         self.tree = tree
         self.ask = ask
         self.goal = ask.goal
         self.measures = measure(tree, ask)
-        self._profiles_below: dict[int, Profiles] = {}
+        self._profiles_below: dict[int, SplitCosts] = {}
         self._best_opened: dict[int, int] = {}
         fixed = self.measures.total_fixed
         unit = self.goal.units[0]
@@ -186,7 +186,7 @@ class _Search:
     def _order_below(self, layer: int) -> list[int]:
         return [one for one in self.goal.order if one > layer]
 
-    def _profiles(self, layer: int) -> Profiles:
+    def _profiles(self, layer: int) -> SplitCosts:
         """Return profiles that count opened domains below a layer."""
         known = self._profiles_below.get(layer)
         if known is None:
@@ -194,7 +194,7 @@ class _Search:
             order = self._order_below(layer)
             values = [("opening", one, min(most, self._size(one))) for one in order]
             weights = make_weights(values, self.tree.depth)
-            known = Profiles(self.tree, self.measures, self.goal.units, weights)
+            known = SplitCosts(self.tree, self.measures, self.goal.units, weights)
             self._profiles_below[layer] = known
         return known
 
@@ -294,7 +294,7 @@ class _Search:
         return candidates
 
     def _tightest_within(
-        self, profiles: Profiles, layer: int, candidates: Ints, members: int
+        self, profiles: SplitCosts, layer: int, candidates: Ints, members: int
     ) -> Ints:
         """Return the candidate with the least room left in what is used below it, then by name."""
         ordered = candidates[np.argsort(self.tree.name_ranks(layer)[candidates])]
@@ -312,7 +312,7 @@ class _Search:
                 break
         return np.array([best])
 
-    def _least_cost(self, profiles: Profiles, layer: int, members: int) -> int:
+    def _least_cost(self, profiles: SplitCosts, layer: int, members: int) -> int:
         """Return what a split costs at least: no domain with room left in it."""
         below = range(layer + 1, self.tree.depth + 1)
         openings = sum(profiles.weights.opening[one] * self._best_opened[one] for one in below)
@@ -352,7 +352,7 @@ class _Search:
             yield values[one][above]
             above = self.tree.parents_of(one)[above]
 
-    def _profiles_of_split(self, layer: int, cost: int) -> Profiles:
+    def _profiles_of_split(self, layer: int, cost: int) -> SplitCosts:
         """Return profiles that count opened domains below a layer, and then the room left there."""
         opened = {} if layer == self.tree.depth else self._opened(layer, cost)
         free = [int(self.measures.free(one).max(initial=0)) for one in range(self.tree.depth + 1)]
@@ -360,9 +360,9 @@ class _Search:
         values += [("leftover", one, opened[one] * free[one]) for one in sorted(opened)]
         weights = make_weights(values, self.tree.depth)
         self._best_opened = opened
-        return Profiles(self.tree, self.measures, self.goal.units, weights)
+        return SplitCosts(self.tree, self.measures, self.goal.units, weights)
 
-    def _share_out(self, profiles: Profiles, layer: int, domain: int, members: int) -> Split:
+    def _share_out(self, profiles: SplitCosts, layer: int, domain: int, members: int) -> Split:
         """Split one domain at the least cost."""
         shares = Shares(profiles, self.last)
         shares.fill(layer, domain, members)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from koord.core.topology.book import TopologyBook
+from koord.core.topology.cache import TopologyCache
 from koord.core.topology.describe import Domain, describe_domains
 from koord.core.topology.layers import InvalidLayers, Layer
 from koord.core.topology.tree import TopologyTree
@@ -50,7 +50,7 @@ class TopologyStatus:
     """The layers in force, to be kept."""
 
 
-def observe_topology(book: TopologyBook, name: str) -> TopologyStatus:
+def observe_topology(book: TopologyCache, name: str) -> TopologyStatus:
     """Tell how a topology stands."""
     fault, tree = book.fault(name), book.tree(name)
     if tree is None:

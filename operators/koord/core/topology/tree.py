@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from koord.core.gather import ROOT_LAYER
 from koord.core.topology.layers import Chain
+from koord.core.topology_constraint import ROOT_LAYER
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Path: TypeAlias = tuple[str, ...]

@@ -17,8 +17,8 @@ from koord.api.gang import (
     parse_pod_gang,
     parse_pod_group_settings,
 )
-from koord.api.keys import foreign, own
 from koord.api.keys import gang as keys
+from koord.api.keys import kubernetes, operators
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
     BadValue,
@@ -36,7 +36,7 @@ from koord.core.gang.model import (
 )
 from koord.core.gang.status import ConditionType
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.translate.wishes import make_nest, make_wish
+from koord.kube.translate.topology_constraints import make_nest, make_wish
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
@@ -45,7 +45,7 @@ _LABELS: Final = (
     keys.POD_GROUP,
     keys.LEGACY_NAME,
     keys.LEGACY_MIN_AVAILABLE,
-    foreign.KUEUE_NAME,
+    kubernetes.KUEUE_NAME,
 )
 _ANNOTATIONS: Final = (
     keys.NAME,
@@ -57,16 +57,16 @@ _ANNOTATIONS: Final = (
     keys.MATCH_POLICY_ALIAS,
     keys.GROUPS,
     keys.NETWORK_TOPOLOGY_SPEC,
-    own.TOPOLOGY,
-    own.ON_MEMBER_FAILURE,
-    own.ON_BIND_FAILURE,
-    own.SUB_GROUPS,
-    foreign.KUEUE_TOTAL,
+    operators.TOPOLOGY,
+    operators.ON_MEMBER_FAILURE,
+    operators.ON_BIND_FAILURE,
+    operators.SUB_GROUPS,
+    kubernetes.KUEUE_TOTAL,
 )
 _PHASES: Final = {phase.value: phase for phase in Phase}
 
 
-class ClaimBook:
+class GangClaims:
     """Reads the gang that a pod says it belongs to; equal claims are one object."""
 
     def __init__(self, defaults: GangDefaults) -> None:
@@ -84,7 +84,7 @@ class ClaimBook:
             or labels.get(keys.POD_GROUP)
             or labels.get(keys.LEGACY_NAME)
             or annotations.get(keys.NAME)
-            or labels.get(foreign.KUEUE_NAME)
+            or labels.get(kubernetes.KUEUE_NAME)
         ):
             return None
         key = (
@@ -209,7 +209,7 @@ def _read_status(raw: bytes) -> _GroupStatus:
 def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:
     """Return a PodGroup of Kubernetes' own as a gang; without gang policy it needs nobody."""
     meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
-    key = make_gang_key(meta.namespace, make_foreign_name(foreign.NATIVE_GROUP, meta.name))
+    key = make_gang_key(meta.namespace, make_foreign_name(kubernetes.NATIVE_GROUP, meta.name))
     settings, _ = parse_pod_group_settings(
         key, gang.min_count if gang is not None else 0, None, _NO_TEXTS, defaults
     )

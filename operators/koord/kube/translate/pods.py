@@ -12,16 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
-from koord.core.constraints import Profile
+from koord.core.constraints import PodLabels
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
-from koord.kube.plannote import decode_plan
-from koord.kube.translate.affinity import AffinityForm
-from koord.kube.translate.gangs import ClaimBook
-from koord.kube.translate.shapes import ShapeBook, claims_of
+from koord.kube.plan_annotation import decode_plan
+from koord.kube.translate.gangs import GangClaims
+from koord.kube.translate.node_affinity import AffinityForm
+from koord.kube.translate.shapes import ShapeCache, claims_of
 from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
@@ -48,7 +48,7 @@ _ADMISSION_FAILURES: Final = frozenset(
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
-_WRITTEN_CONDITIONS: Final = frozenset({own.PLACED, POD_SCHEDULED})
+_WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,15 @@ class PodTranslator:
 
     def __init__(
         self,
-        scheduler_name: str = own.SCHEDULER_NAME,
+        scheduler_name: str = operators.SCHEDULER_NAME,
         defaults: GangDefaults = UPSTREAM_DEFAULTS,
     ) -> None:
         self._scheduler_name = scheduler_name
-        self._shapes = ShapeBook()
-        self._claims = ClaimBook(defaults)
+        self._shapes = ShapeCache()
+        self._claims = GangClaims(defaults)
         self._forms: dict[str, PodForm] = {}
         self._words: dict[str, str] = {}
-        self._profiles: dict[Profile, Profile] = {}
+        self._profiles: dict[PodLabels, PodLabels] = {}
 
     def form_of(self, uid: str) -> PodForm | None:
         """Return the last seen form of a waiting pod of ours."""
@@ -119,7 +119,7 @@ class PodTranslator:
             is_terminating=is_deleted or is_doomed,
             is_doomed=is_doomed,
             owners=self._owners(meta),
-            foreign_gates=tuple(sorted(g for g in gates if g != own.PLACEMENT_GATE)),
+            foreign_gates=tuple(sorted(g for g in gates if g != operators.PLACEMENT_GATE)),
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
@@ -129,7 +129,7 @@ class PodTranslator:
             quota=self._word(labels.get(quota_keys.NAME, "")),
             is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
-            sub_group=self._word(_annotation(meta, own.SUB_GROUP)),
+            sub_group=self._word(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
@@ -149,7 +149,7 @@ class PodTranslator:
         pinned: bool,
     ) -> Handling:
         is_named = spec.scheduler_name == self._scheduler_name
-        if own.PLACEMENT_GATE in gates:
+        if operators.PLACEMENT_GATE in gates:
             if len(gates) > 1:
                 return Handling.FOREIGN_GATE
             return Handling.RELEASE_AND_BIND if is_named else Handling.RELEASE_PINNED
@@ -170,15 +170,15 @@ class PodTranslator:
             return ()
         return tuple(sorted(self._word(owner.name) for owner in meta.owner_references))
 
-    def _profile(self, meta: ObjectMeta) -> Profile:
+    def _profile(self, meta: ObjectMeta) -> PodLabels:
         """Return the one copy of a namespace and labels that many pods share."""
-        seen = Profile(meta.namespace, meta.labels or {})
+        seen = PodLabels(meta.namespace, meta.labels or {})
         known = self._profiles.get(seen)
         if known is None:
             if len(self._profiles) >= MAX_PROFILES:
                 self._profiles.clear()
             labels = {self._word(key): self._word(value) for key, value in seen.labels.items()}
-            known = Profile(self._word(meta.namespace), labels)
+            known = PodLabels(self._word(meta.namespace), labels)
             self._profiles[known] = known
         return known
 
@@ -217,7 +217,7 @@ def _index(meta: ObjectMeta) -> int:
 
 
 def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
-    text = meta.annotations.get(own.PLAN) if meta.annotations else None
+    text = meta.annotations.get(operators.PLAN) if meta.annotations else None
     return decode_plan(text) if text else None
 
 
@@ -230,7 +230,7 @@ def _is_unschedulable(wire: WirePod) -> bool:
 
 def _is_doomed(wire: WirePod) -> bool:
     return any(
-        condition.type == own.OVER_ENTITLEMENT and condition.status == "True"
+        condition.type == operators.OVER_ENTITLEMENT and condition.status == "True"
         for condition in wire.status.conditions or ()
     )
 
@@ -245,6 +245,6 @@ def _rejection(status: PodStatus) -> str:
 
 def _wait_reason(wire: WirePod) -> str:
     for condition in wire.status.conditions or ():
-        if condition.type == own.PLACED:
+        if condition.type == operators.PLACED:
             return condition.reason
     return ""

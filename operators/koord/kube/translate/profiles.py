@@ -14,17 +14,17 @@ import msgspec
 from pydantic import TypeAdapter
 
 from koord.api.annotations import RESOURCE_KEYS
-from koord.api.keys import own
+from koord.api.keys import operators
 from koord.api.keys import quota as keys
-from koord.api.parse import Invalid, parse_value
+from koord.api.parse import InvalidObject, parse_value
 from koord.api.quotaprofile import (
     DELETE,
     ElasticQuotaProfileSpec,
     find_policy_problems,
 )
-from koord.core.quota.profile import DEFAULT_KEYS, Profile
-from koord.kube.translate.keptprofile import decode_kept_profile
-from koord.kube.translate.nodeselectors import translate_selector
+from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
+from koord.kube.translate.last_valid_profile import decode_kept_profile
+from koord.kube.translate.node_selectors import translate_selector
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import ObjectMeta, WireQuotaProfile
 
@@ -35,7 +35,7 @@ _adapter: Final = TypeAdapter(ElasticQuotaProfileSpec)
 class ProfileTranslator(SeenStatuses):
     """Translates profiles, and keeps what stands in their status for those who write it."""
 
-    def translate(self, wire: WireQuotaProfile) -> Profile:
+    def translate(self, wire: WireQuotaProfile) -> QuotaProfile:
         """Return the core's view of a profile, and of what its status keeps."""
         status = self._see(wire.metadata.uid, wire.status)
         profile = translate_profile(wire.metadata, bytes(wire.spec))
@@ -46,16 +46,16 @@ class ProfileTranslator(SeenStatuses):
         return profile if last_valid.problems else replace(profile, last_valid=last_valid)
 
 
-def translate_profile(meta: ObjectMeta, raw: bytes) -> Profile:
+def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
     """Return the core's view of a profile, given its ``spec`` as JSON."""
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     spec = _parse(raw)
     written = RESOURCE_KEYS.read(annotations)
-    wrong = [one for one in (spec, written) if isinstance(one, Invalid)]
+    wrong = [one for one in (spec, written) if isinstance(one, InvalidObject)]
     problems = [str(problem) for one in wrong for problem in one.problems]
     problems += map(str, find_policy_problems(annotations))
-    found = None if isinstance(spec, Invalid) else spec
-    return Profile(
+    found = None if isinstance(spec, InvalidObject) else spec
+    return QuotaProfile(
         namespace=meta.namespace,
         name=meta.name,
         quota_name=found.quota_name if found else "",
@@ -66,13 +66,13 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> Profile:
         labels=(found.quota_labels if found else None) or {},
         uid=meta.uid,
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-        is_owner=annotations.get(own.DELETION_POLICY) == DELETE,
+        is_owner=annotations.get(operators.DELETION_POLICY) == DELETE,
         problems=tuple(problems),
         generation=meta.generation,
     )
 
 
 @lru_cache(maxsize=1024)
-def _parse(raw: bytes) -> ElasticQuotaProfileSpec | Invalid:
+def _parse(raw: bytes) -> ElasticQuotaProfileSpec | InvalidObject:
     spec: Any = msgspec.json.decode(raw) if raw else {}
     return parse_value(_adapter, spec or {}, at=("spec",))

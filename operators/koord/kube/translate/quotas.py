@@ -24,15 +24,15 @@ from koord.api.annotations import (
 )
 from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import quota as keys
-from koord.api.parse import Invalid
+from koord.api.parse import InvalidObject
 from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
 from koord.core.selectors import LabelSelector
 from koord.core.units import CPU, Amounts
 from koord.kube.translate.amounts import encode_amounts
-from koord.kube.translate.keptquota import decode_kept
-from koord.kube.translate.nodeselectors import translate_selector
+from koord.kube.translate.last_valid_quota import decode_kept
+from koord.kube.translate.node_selectors import translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
 from koord.kube.wire import ObjectMeta, WireElasticQuota
 
@@ -155,7 +155,7 @@ def _read_amounts(
     unreadable: list[tuple[str, str]],
 ) -> Amounts | None:
     found = annotation.read(annotations)
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         unreadable.append(_name(annotation.key, annotations))
         return None
     if found is None:
@@ -167,7 +167,7 @@ def _read_selector(
     annotations: Mapping[str, str], unreadable: list[tuple[str, str]]
 ) -> LabelSelector:
     found = NODE_SELECTOR.read(annotations)
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         unreadable.append(_name(NODE_SELECTOR.key, annotations))
         return None
     return None if found is None else translate_selector(found)
@@ -179,7 +179,7 @@ def _read_names(
     unreadable: list[tuple[str, str]],
 ) -> tuple[str, ...]:
     found = annotation.read(annotations)
-    if isinstance(found, Invalid):
+    if isinstance(found, InvalidObject):
         unreadable.append(_name(annotation.key, annotations))
         return ()
     return tuple(dict.fromkeys(found or ()))

@@ -12,19 +12,19 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from koord.core.constraints import ClaimUse, PodConstraints
-from koord.core.placement.requests import InitContainer, effective_requests, resized_requests
+from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
 from koord.core.pods import HostPort, PodShape
 from koord.core.selectors import SelectorTerm
 from koord.core.units import Amounts
-from koord.kube.translate.affinity import (
+from koord.kube.translate.amounts import parse_amounts, parse_requests
+from koord.kube.translate.node_affinity import (
     AffinityForm,
     ParsedAffinity,
     parse_affinity,
     parse_selector,
     parse_tolerations,
 )
-from koord.kube.translate.amounts import parse_amounts, parse_requests
-from koord.kube.translate.company import has_company, parse_constraints, spread_label_keys
+from koord.kube.translate.pod_constraints import has_company, parse_constraints, spread_label_keys
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
 MAX_SHAPES: Final = 1 << 16
@@ -43,7 +43,7 @@ class ShapedSpec:
     pinned_to: str
 
 
-class ShapeBook:
+class ShapeCache:
     """Turns pod specs into shapes."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ClusterNetworkTopologies: from the wire to ``koord.core.topology.book.Topology``.
+"""ClusterNetworkTopologies: from the wire to ``koord.core.topology.cache.Topology``.
 
 Whether layers make a tree is decided in the core; here they are only read. What stands in the
 status is kept for those who write it, and the layers that were valid last are taken from there.
@@ -6,9 +6,9 @@ status is kept for those who write it, and the layers that were valid last are t
 
 from typing import Final
 
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.kube.translate.kept import read_kept
+from koord.kube.translate.last_valid import read_kept
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import TopologySpec, WireTopology
 

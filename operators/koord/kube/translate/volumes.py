@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import Final
 
-from koord.core.placement.volumes import ZONE_LABELS, Claim, StorageClass, Volume
+from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
 from koord.core.selectors import SelectorTerm
-from koord.kube.translate.affinity import parse_node_selector
+from koord.kube.translate.node_affinity import parse_node_selector
 from koord.kube.wire import ObjectMeta, WireClaim, WireStorageClass, WireVolume
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
@@ -15,11 +15,11 @@ _DELAYED: Final = "WaitForFirstConsumer"
 _BETWEEN_ZONES: Final = "__"
 
 
-def translate_claim(wire: WireClaim) -> Claim:
+def translate_claim(wire: WireClaim) -> VolumeClaim:
     """Return the core's view of a PersistentVolumeClaim."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
-    return Claim(
+    return VolumeClaim(
         key=f"{meta.namespace}/{meta.name}",
         volume=spec.volume_name,
         is_bound=bool(spec.volume_name) and _BIND_COMPLETED in annotations,

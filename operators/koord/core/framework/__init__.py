@@ -1,0 +1,1 @@
+"""The planner: one transaction over nodes, and the extension points that every domain joins."""

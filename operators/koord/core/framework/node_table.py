@@ -1,0 +1,194 @@
+"""Nodes as a struct of arrays: one row per node, one column array per resource.
+
+Rows are reused, never moved; a row's number means nothing beyond this table. Everything that must
+not depend on the order of arrival sorts by ``name_rank``. Knows nothing of gangs, quotas or plans.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from koord.core.framework.arrays import Ints, Mask
+from koord.core.framework.labels import LabelColumns
+from koord.core.nodes import Node
+from koord.core.pods import PodShape
+from koord.core.reasons import NodeRefusal
+from koord.core.units import CPU, MEMORY, PODS
+
+_FIRST_ROWS = 64
+_FIRST_COLUMNS = 8
+
+
+class RequestVector:
+    """The requests of one shape as column numbers and amounts; zero amounts ask for nothing."""
+
+    __slots__ = ("amounts", "columns", "resources")
+
+    def __init__(self, resources: tuple[str, ...], columns: list[int], amounts: list[int]) -> None:
+        self.resources = resources
+        self.columns = columns
+        self.amounts = amounts
+
+
+class NodeTable:
+    """Allocatable and used amounts of every node, and what decides statically who may go there.
+
+    ``epoch`` grows whenever labels, taints, schedulability or the set of nodes change: answers that
+    depend on those alone may be cached for one epoch.
+    """
+
+    def __init__(self) -> None:
+        self.columns: dict[str, int] = {PODS: 0, CPU: 1, MEMORY: 2}
+        self.allocatable: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
+        self.used: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
+        self.is_live: Mask = np.zeros(_FIRST_ROWS, dtype=np.bool_)
+        self.nodes: list[Node | None] = [None] * _FIRST_ROWS
+        self.row_of: dict[str, int] = {}
+        self.labels = LabelColumns(_FIRST_ROWS)
+        self.epoch = 0
+        self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
+        self._vectors: dict[tuple[tuple[str, int], ...], RequestVector] = {}
+        self._eligible: dict[PodShape, Mask] = {}
+        self._rank: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    @property
+    def name_rank(self) -> Ints:
+        """Row -> position of its node among all node names in order."""
+        if self._rank is None:
+            self._rank = np.full(len(self.nodes), np.iinfo(np.int64).max, dtype=np.int64)
+            for rank, name in enumerate(sorted(self.row_of)):
+                self._rank[self.row_of[name]] = rank
+        return self._rank
+
+    def node_at(self, row: int) -> Node:
+        """Return the node of a live row."""
+        node = self.nodes[row]
+        if node is None:
+            raise KeyError(row)
+        return node
+
+    def live_rows(self) -> Iterator[tuple[str, int]]:
+        """Yield (node name, row) in the order of names."""
+        for name in sorted(self.row_of):
+            yield name, self.row_of[name]
+
+    def upsert(self, node: Node) -> int:
+        """Add or replace a node; return its row. Used amounts stay as they are."""
+        row = self.row_of.get(node.name)
+        before = None if row is None else self.nodes[row]
+        if row is None:
+            row = self._take_row(node.name)
+        self.nodes[row] = node
+        if before is None or before.allocatable != node.allocatable:
+            self._write_allocatable(row, node)
+        if before is None or not _is_same_statically(before, node):
+            self.labels.write(row, node)
+            self._begin_epoch()
+        return row
+
+    def remove(self, name: str) -> int | None:
+        """Take a node out; return the row that it had, or None when it was not there."""
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return None
+        self.nodes[row] = None
+        self.is_live[row] = False
+        self.allocatable[:, row] = 0
+        self.used[:, row] = 0
+        self.labels.clear(row)
+        self._free_rows.append(row)
+        self._rank = None
+        self._begin_epoch()
+        return row
+
+    def eligible(self, shape: PodShape) -> Mask:
+        """Return the rows that the spec admits, whatever else is there; do not write to it."""
+        spec = shape.spec
+        mask = self._eligible.get(spec)
+        if mask is None:
+            mask = self.is_live.copy()
+            for _, rows in self.static_checks(spec):
+                mask &= rows
+            self._eligible[spec] = mask
+        return mask
+
+    def static_checks(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, Mask]]:
+        """Yield the checks that do not depend on what runs where, in order, with rows that pass."""
+        yield NodeRefusal.UNSCHEDULABLE, self.labels.open_rows(shape.tolerations)
+        yield NodeRefusal.TAINT, self.labels.tolerated_rows(shape.tolerations)
+        yield NodeRefusal.SELECTOR, self.labels.selected_rows(shape.node_selector, shape.terms)
+
+    def vector(self, shape: PodShape) -> RequestVector:
+        """Return the request vector of a shape, adding columns for resources not seen before."""
+        known = self._vectors.get(shape.requests)
+        if known is None:
+            asked = [(name, amount) for name, amount in shape.requests if amount > 0]
+            known = RequestVector(
+                tuple(name for name, _ in asked),
+                [self.column(name) for name, _ in asked],
+                [amount for _, amount in asked],
+            )
+            self._vectors[shape.requests] = known
+        return known
+
+    def column(self, resource: str) -> int:
+        """Return the column of a resource, made on first sight."""
+        column = self.columns.get(resource)
+        if column is None:
+            column = self.columns[resource] = len(self.columns)
+            if column >= len(self.allocatable):
+                self.allocatable = np.vstack([self.allocatable, np.zeros_like(self.allocatable)])
+                self.used = np.vstack([self.used, np.zeros_like(self.used)])
+        return column
+
+    def charge(self, row: int, shape: PodShape, count: int) -> None:
+        """Add the requests of ``count`` pods of a shape to a row (negative: take them off)."""
+        vector = self.vector(shape)
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            self.used[column, row] += amount * count
+
+    def recharge(self, row: int, shapes: Iterable[PodShape]) -> None:
+        """Set what is used on a row to the sum over ``shapes``."""
+        self.used[:, row] = 0
+        for shape in shapes:
+            self.charge(row, shape, 1)
+
+    def _begin_epoch(self) -> None:
+        self.epoch += 1
+        self._eligible.clear()
+
+    def _take_row(self, name: str) -> int:
+        if not self._free_rows:
+            self._grow()
+        row = self._free_rows.pop()
+        self.row_of[name] = row
+        self.is_live[row] = True
+        self._rank = None
+        return row
+
+    def _grow(self) -> None:
+        rows = len(self.nodes)
+        self.allocatable = np.hstack([self.allocatable, np.zeros_like(self.allocatable)])
+        self.used = np.hstack([self.used, np.zeros_like(self.used)])
+        self.is_live = np.hstack([self.is_live, np.zeros_like(self.is_live)])
+        self.nodes.extend([None] * rows)
+        self.labels.grow(2 * rows)
+        self._free_rows.extend(range(2 * rows - 1, rows - 1, -1))
+
+    def _write_allocatable(self, row: int, node: Node) -> None:
+        columns = [(self.column(name), amount) for name, amount in node.allocatable.items()]
+        self.allocatable[:, row] = 0
+        for column, amount in columns:
+            self.allocatable[column, row] = amount
+
+
+def _is_same_statically(before: Node, after: Node) -> bool:
+    return (
+        before.taints == after.taints
+        and before.is_unschedulable == after.is_unschedulable
+        and before.is_terminating == after.is_terminating
+        and before.labels == after.labels
+    )

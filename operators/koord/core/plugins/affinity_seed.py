@@ -1,0 +1,73 @@
+"""Members that must be near each other, while none of them has a place: where all of them can be.
+
+The first pod of such a group may go anywhere, and all others have to follow. If it goes where there
+is no room for them, the whole unit fails although it would fit elsewhere. So a unit that failed is
+tried again, confined to one domain after the other that has room for every member.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from koord.core.constraints import AffinityTerm
+from koord.core.framework.arrays import Ints, Mask
+from koord.core.framework.cycle import Cycle
+from koord.core.pods import PodShape
+
+MAX_DOMAINS: Final = 16
+"""How many domains are tried for one unit."""
+
+
+def find_gatherings(
+    snapshot: Cycle, pods: Mapping[PodShape, int]
+) -> Iterator[dict[PodShape, Mask]]:
+    """Yield confinements for a snapshot, the tightest domain with room for all members first."""
+    keys, members = _bound_together(snapshot, pods)
+    if not members:
+        return
+    domain, size = _combine(snapshot, keys)
+    fits = np.arange(size) > 0
+    spare = np.full(size, np.iinfo(np.int64).max)
+    for shape in members:
+        room = np.bincount(domain, weights=snapshot.capacity(shape), minlength=size)
+        fits &= room >= pods[shape]
+        spare = np.minimum(spare, room.astype(np.int64) - pods[shape])
+    first = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(first, domain, snapshot.table.name_rank)
+    found = np.flatnonzero(fits)
+    for number in found[np.lexsort((first[found], spare[found]))][:MAX_DOMAINS]:
+        mask = np.equal(domain, number)
+        yield dict.fromkeys(members, mask)
+
+
+def _bound_together(
+    snapshot: Cycle, pods: Mapping[PodShape, int]
+) -> tuple[list[str], list[PodShape]]:
+    """Return the topology keys of affinity that only members can satisfy, and those members."""
+    keys: dict[str, None] = {}
+    members: dict[PodShape, None] = {}
+    for shape in pods:
+        terms = () if shape.constraints is None else shape.constraints.affinity
+        wanted = [other for other in pods if _is_meant(other, terms)]
+        if not wanted or snapshot.around.count(tuple(term.pods for term in terms)).any():
+            continue
+        keys |= dict.fromkeys(term.topology_key for term in terms)
+        members |= dict.fromkeys([shape, *wanted])
+    return list(keys), list(members)
+
+
+def _is_meant(shape: PodShape, terms: tuple[AffinityTerm, ...]) -> bool:
+    return bool(terms) and all(term.pods in shape.sought_by for term in terms)
+
+
+def _combine(snapshot: Cycle, keys: list[str]) -> tuple[Ints, int]:
+    """Give each row the number, from 1, of its values of all keys; return the numbers, a bound."""
+    combined = np.zeros(len(snapshot.table.nodes), dtype=np.int64)
+    is_known = snapshot.table.is_live.copy()
+    for key in keys:
+        domains = snapshot.around.domains(key)
+        is_known &= domains.is_known
+        _, combined = np.unique(combined * (domains.size + 1) + domains.of_row, return_inverse=True)
+    numbers = np.where(is_known, combined + 1, 0)
+    return numbers, int(numbers.max(initial=0)) + 1

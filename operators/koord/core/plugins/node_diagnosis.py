@@ -1,0 +1,191 @@
+"""Who or what stands in the way on one node: the pod, the skew or the claim behind a refusal.
+
+For those who ask why. The rules themselves deal in counts and never need a name; here the pods of
+the cluster are gone through for one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koord.core.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.labels import is_tolerated
+from koord.core.plugins.topology_spread import count_skew
+from koord.core.plugins.volumes import is_in_zones
+from koord.core.pods import Pod, PodShape
+from koord.core.reasons import NodeRefusal
+from koord.core.selectors import Operator, Requirement
+
+
+@dataclass(slots=True)
+class NodeDiagnosis:
+    """What is known of refusals of ``subject``. ``company`` are pods on nodes, with their rows."""
+
+    snapshot: Cycle
+    subject: Pod
+    company: tuple[tuple[Pod, int], ...]
+    shape: PodShape = field(init=False)
+    _found: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
+        init=False, default_factory=dict
+    )
+    _repelling: dict[str, dict[str, str]] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shape = self.snapshot.shape_of(self.subject)
+        self._repelling = None
+
+    def describe(self, refusal: NodeRefusal | None, row: int) -> str:
+        """Return the detail of a refusal; empty if the refusal says it all."""
+        make = _DESCRIBERS.get(refusal) if refusal is not None else None
+        return "" if make is None else next(make(self, row), "")
+
+    def taint(self, row: int) -> Iterator[str]:
+        """Yield taints that are not tolerated."""
+        for taint in self.snapshot.table.node_at(row).taints:
+            is_soft = taint.effect == "PreferNoSchedule"
+            if not is_soft and not is_tolerated(taint, self.shape.tolerations):
+                yield f"{taint.key}: {taint.value}"
+
+    def missing_label(self, row: int) -> Iterator[str]:
+        """Yield topology keys of spread that the node has no label for."""
+        for constraint in self._spread:
+            if not self._value_at(constraint.topology_key, row):
+                yield f"no label {constraint.topology_key}"
+
+    def skew(self, row: int) -> Iterator[str]:
+        """Yield spread constraints that one more pod would break, with the numbers."""
+        for constraint in self._spread:
+            skew = count_skew(self.shape, constraint, self.snapshot.around)
+            here = int(skew.totals[row])
+            if here + skew.is_self - skew.lowest > constraint.max_skew:
+                where = self._domain(constraint.topology_key, row)
+                least = f"{skew.lowest} in the emptiest"
+                if skew.present < constraint.min_domains:
+                    least = f"{skew.present} of {constraint.min_domains} domains (minDomains)"
+                limit = f"maxSkew {constraint.max_skew}"
+                yield f"{where} has {here} of {_name(constraint.pods)}, {least}, {limit}"
+
+    def absent(self, row: int) -> Iterator[str]:
+        """Yield required terms for which no pod is near."""
+        terms = self._constraints.affinity
+        for term in terms:
+            if not self._value_at(term.topology_key, row):
+                yield f"no label {term.topology_key}"
+            elif self._value_at(term.topology_key, row) not in self._first_near(
+                terms, term.topology_key
+            ):
+                meant = " and ".join(dict.fromkeys(_name(one.pods) for one in terms))
+                yield f"{self._domain(term.topology_key, row)} has none of {meant}"
+
+    def avoided(self, row: int) -> Iterator[str]:
+        """Yield pods near that the subject is to keep away from."""
+        for term in self._constraints.anti_affinity:
+            value = self._value_at(term.topology_key, row)
+            name = self._first_near((term,), term.topology_key).get(value) if value else None
+            if name is not None:
+                yield f"{name} on {self._domain(term.topology_key, row)}"
+
+    def avoiding(self, row: int) -> Iterator[str]:
+        """Yield pods near that keep away from such as the subject."""
+        if self._repelling is None:
+            self._repelling = self._find_repelling()
+        for key, first in self._repelling.items():
+            name = first.get(self._value_at(key, row))
+            if name is not None:
+                yield f"{name} on {self._domain(key, row)}"
+
+    def volume(self, row: int) -> Iterator[str]:
+        """Yield claims whose volume cannot be used from the node."""
+        labels = self.snapshot.table.labels
+        for claim, volume in self.snapshot.bound_volumes(self.subject):
+            if volume.terms is not None and not labels.rows_of_any(volume.terms)[row]:
+                yield f"{volume.name} of {claim.key}"
+
+    def volume_zone(self, row: int) -> Iterator[str]:
+        """Yield claims whose volume is in another zone."""
+        for claim, volume in self.snapshot.bound_volumes(self.subject):
+            if volume.zones and not is_in_zones(volume.zones, self.snapshot.table.labels)[row]:
+                zones = {value for _, values in volume.zones for value in values}
+                yield f"{volume.name} of {claim.key} is in {', '.join(sorted(zones))}"
+
+    def volume_user(self, _row: int) -> Iterator[str]:
+        """Yield pods that use a claim which one pod at a time may use."""
+        volumes = self.shape.volumes
+        exclusive = () if volumes is None else volumes.exclusive
+        for pod, _ in self.company:
+            for use in pod.claims:
+                if use.key in exclusive:
+                    yield f"{use.key} by {pod.key}"
+
+    @property
+    def _constraints(self) -> PodConstraints:
+        return self.shape.constraints or _NO_CONSTRAINTS
+
+    @property
+    def _spread(self) -> tuple[SpreadConstraint, ...]:
+        return self._constraints.spread
+
+    def _value_at(self, key: str, row: int) -> str:
+        return self.snapshot.table.node_at(row).labels.get(key, "")
+
+    def _domain(self, key: str, row: int) -> str:
+        return f"{key}={self._value_at(key, row)}"
+
+    def _find_repelling(self) -> dict[str, dict[str, str]]:
+        """Return topology key -> value of the label -> the first pod there that keeps away."""
+        found: dict[str, dict[str, str]] = {}
+        for pod, at in self.company:
+            constraints = pod.shape.constraints
+            for term in () if constraints is None else constraints.anti_affinity:
+                value = self._value_at(term.topology_key, at)
+                if value and self.snapshot.around.means(term.pods, self.subject.profile):
+                    found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
+        return found
+
+    def _first_near(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
+        """Return value of the label -> the first pod there that all of the terms mean."""
+        known = self._found.get((terms, key))
+        if known is None:
+            means = self.snapshot.around.means
+            known = self._found[terms, key] = {}
+            for pod, at in self.company:
+                if all(means(term.pods, pod.profile) for term in terms):
+                    known.setdefault(self._value_at(key, at), pod.key)
+        return known
+
+
+_NO_CONSTRAINTS: Final = PodConstraints()
+
+_DESCRIBERS: Final[dict[NodeRefusal, Callable[[NodeDiagnosis, int], Iterator[str]]]] = {
+    NodeRefusal.TAINT: NodeDiagnosis.taint,
+    NodeRefusal.VOLUME_IN_USE: NodeDiagnosis.volume_user,
+    NodeRefusal.VOLUME_AFFINITY: NodeDiagnosis.volume,
+    NodeRefusal.VOLUME_ZONE: NodeDiagnosis.volume_zone,
+    NodeRefusal.SPREAD_LABEL: NodeDiagnosis.missing_label,
+    NodeRefusal.SPREAD: NodeDiagnosis.skew,
+    NodeRefusal.POD_AFFINITY: NodeDiagnosis.absent,
+    NodeRefusal.POD_ANTI_AFFINITY: NodeDiagnosis.avoided,
+    NodeRefusal.EXISTING_ANTI_AFFINITY: NodeDiagnosis.avoiding,
+}
+
+
+def _name(pods: PodSelector) -> str:
+    """Write which pods are meant, in the manner of kubectl's selectors."""
+    if not pods.selector:
+        return "no pods" if pods.selector is None else "all pods"
+    return ",".join(map(_write, pods.selector))
+
+
+def _write(one: Requirement) -> str:
+    match one.operator:
+        case Operator.IN if len(one.values) == 1:
+            return f"{one.key}={one.values[0]}"
+        case Operator.EXISTS:
+            return one.key
+        case Operator.DOES_NOT_EXIST:
+            return f"!{one.key}"
+        case Operator.IN:
+            return f"{one.key} in ({','.join(one.values)})"
+        case _:
+            return f"{one.key} notin ({','.join(one.values)})"

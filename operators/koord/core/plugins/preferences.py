@@ -1,0 +1,124 @@
+"""What a pod would rather have: preferred affinity, even spread, and nodes that would rather not.
+
+Each part scores the nodes that are left from 0 to 100 and counts with kube-scheduler's default
+weight, next to the score of resources, which weighs 1. Sources: the plugins TaintToleration,
+NodeAffinity, PodTopologySpread and InterPodAffinity. A part that cannot tell nodes apart is left
+out. How large an image a node already has is not looked at.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from koord.core.constraints import SpreadConstraint
+from koord.core.framework.arrays import HOSTNAME, Ints, Mask
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.scoring import MAX_SCORE
+from koord.core.plugins.pod_affinity import PodAffinityState, Sort
+from koord.core.plugins.topology_spread import counting_rows, matching_pods
+from koord.core.pods import PodShape
+
+TAINT_WEIGHT: Final = 3
+NODE_WEIGHT: Final = 2
+SPREAD_WEIGHT: Final = 2
+COMPANY_WEIGHT: Final = 2
+
+_ONE: Final = 1 << 20
+"""Logarithms are kept as multiples of 1/``_ONE``: what is decided is decided by integers."""
+
+
+def prefer(snapshot: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
+    """Score ``rows`` (those that will do) by what the pod prefers; None if it is all the same."""
+    parts = list(_parts(snapshot, shape, rows))
+    return None if not parts else np.sum(parts, axis=0, dtype=np.int64)
+
+
+def _parts(snapshot: Cycle, shape: PodShape, rows: Ints) -> Iterator[Ints]:
+    labels = snapshot.table.labels
+    unwanted = labels.unwanted(shape.tolerations)
+    if unwanted is not None:
+        yield TAINT_WEIGHT * (MAX_SCORE - _scaled(unwanted[rows]))
+    if shape.preferences:
+        yield NODE_WEIGHT * _scaled(labels.preferred(shape.preferences)[rows])
+    constraints = shape.constraints
+    if constraints is not None and constraints.even:
+        yield SPREAD_WEIGHT * _evenness(shape, constraints.even, snapshot.around, rows)
+    if shape.sought_by or (constraints is not None and constraints.preferred):
+        company = _company(shape, snapshot.around)
+        if company is not None:
+            yield COMPANY_WEIGHT * _between_least_and_most(company[rows])
+
+
+def _scaled(scores: Ints) -> Ints:
+    most = int(scores.max()) if scores.size else 0
+    return scores * MAX_SCORE // most if most else scores
+
+
+def _between_least_and_most(scores: Ints) -> Ints:
+    least, most = int(scores.min()), int(scores.max())
+    return (scores - least) * MAX_SCORE // max(most - least, 1)
+
+
+def _company(shape: PodShape, around: PodAffinityState) -> Ints | None:
+    """Sum the weights of all terms that speak for or against each row, both ways."""
+    total: Ints | None = None
+    others = around.terms(Sort.PREFERRING, shape)
+    found = [(term, around.weight(Sort.PREFERRING, term)) for term in others]
+    own = () if shape.constraints is None else shape.constraints.preferred
+    found += [(one.term, one.weight * around.count((one.term.pods,))) for one in own]
+    for term, per_row in found:
+        domains = around.domains(term.topology_key)
+        part = domains.spread_out(domains.total(per_row))
+        total = part if total is None else total + part
+    return total
+
+
+def _evenness(
+    shape: PodShape, constraints: tuple[SpreadConstraint, ...], around: PodAffinityState, rows: Ints
+) -> Ints:
+    """Score high where few pods are; rows without one of the keys get nothing."""
+    scored = np.ones(rows.size, dtype=np.bool_)
+    for constraint in constraints:
+        scored &= around.domains(constraint.topology_key).is_known[rows]
+    if not scored.any():
+        return np.zeros(rows.size, dtype=np.int64)
+    among = rows[scored]
+    crowd = np.zeros(among.size, dtype=np.int64)
+    for constraint in constraints:
+        crowd += _crowd(shape, constraint, constraints, around, among)
+    crowd = (crowd + _ONE // 2) // _ONE
+    least, most = int(crowd.min()), int(crowd.max())
+    scores = np.zeros(rows.size, dtype=np.int64)
+    scores[scored] = (most + least - crowd) * MAX_SCORE // most if most else MAX_SCORE
+    return scores
+
+
+def _crowd(
+    shape: PodShape,
+    constraint: SpreadConstraint,
+    constraints: tuple[SpreadConstraint, ...],
+    around: PodAffinityState,
+    among: Ints,
+) -> Ints:
+    """Return how crowded the domain of each row is, times ``_ONE``.
+
+    Pods count for more where there are more domains, so that a few zones do not outweigh many
+    hosts.
+    """
+    domains = around.domains(constraint.topology_key)
+    pods = matching_pods(constraint, around)
+    if constraint.topology_key == HOSTNAME:
+        here, size = pods[among], among.size
+    else:
+        counting: Mask = counting_rows(constraint, constraints, shape, around)
+        here = domains.spread_out(domains.total(np.where(counting, pods, 0)))[among]
+        size = np.unique(domains.of_row[among]).size
+    return here * _log(size + 2) + (constraint.max_skew - 1) * _ONE
+
+
+@lru_cache(maxsize=1024)
+def _log(number: int) -> int:
+    return round(math.log(number) * _ONE)

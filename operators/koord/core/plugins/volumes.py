@@ -1,0 +1,219 @@
+"""Volumes that a pod brings: where they can be used, and whether it can be placed by us at all.
+
+The rules are those of kube-scheduler's plugins VolumeBinding, VolumeZone and VolumeRestrictions,
+for claims that are bound: the node must match the volume's node affinity and its zone labels, and a
+claim with ``ReadWriteOncePod`` may be used by one pod only. A claim that is bound when its first
+pod is placed (``WaitForFirstConsumer``) is bound by kube-scheduler, which chooses or orders the
+volume together with the node; pods with such claims are left to it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koord.core.constraints import ClaimUse, VolumeConstraints
+from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
+from koord.core.framework.columns import ABSENT
+from koord.core.framework.labels import LabelColumns
+from koord.core.pods import Pod
+from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady, VolumeProblem
+from koord.core.selectors import SelectorTerm
+
+_BETA: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+ZONE_LABELS: Final = (*_BETA, *_BETA.values())
+"""Labels of volumes that say where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A PersistentVolumeClaim. ``volume`` may be set before ``is_bound``.
+
+    ``owner`` is the uid of the pod that it was made for, if any.
+    """
+
+    key: str
+    volume: str = ""
+    is_bound: bool = False
+    is_lost: bool = False
+    is_terminating: bool = False
+    is_exclusive: bool = False
+    storage_class: str = ""
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A PersistentVolume. ``zones`` holds its zone labels, each with the values it allows.
+
+    ``is_in_tree`` marks volumes of cloud providers that have moved to CSI drivers: how their labels
+    translate is known to kube-scheduler only.
+    """
+
+    name: str
+    terms: tuple[SelectorTerm, ...] | None = None
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_in_tree: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass; ``is_delayed`` says that claims are bound when their first pod is placed."""
+
+    name: str
+    is_delayed: bool = False
+
+
+_UNKNOWN: Final = VolumeClaim("")
+
+
+class VolumeCache:
+    """Claims, volumes and classes, and which claims are in use by pods that hold a place.
+
+    Unless ``is_known``, nothing was read, and no pod is kept back for what its volumes lack.
+    """
+
+    def __init__(self) -> None:
+        self.claims: dict[str, VolumeClaim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.in_use: Counter[str] = Counter()
+        self.is_known = True
+        self._claims_of: dict[str, set[str]] = {}
+
+    def upsert_claim(self, claim: VolumeClaim) -> None:
+        """Take in a claim as observed."""
+        self.remove_claim(claim.key)
+        self.claims[claim.key] = claim
+        if claim.volume:
+            self._claims_of.setdefault(claim.volume, set()).add(claim.key)
+
+    def remove_claim(self, key: str) -> None:
+        """Forget a claim that is gone."""
+        claim = self.claims.pop(key, None)
+        if claim is not None and claim.volume:
+            claims = self._claims_of[claim.volume]
+            claims.discard(key)
+            if not claims:
+                del self._claims_of[claim.volume]
+
+    def claims_of(self, volume: str) -> frozenset[str]:
+        """Return the claims that name a volume."""
+        return frozenset(self._claims_of.get(volume, ()))
+
+    def claims_in(self, storage_class: str) -> frozenset[str]:
+        """Return the claims of a storage class."""
+        found = (one.key for one in self.claims.values() if one.storage_class == storage_class)
+        return frozenset(found)
+
+    def use(self, claims: tuple[ClaimUse, ...], count: int) -> None:
+        """Count ``count`` more pods that use these claims (negative: fewer)."""
+        for use in claims:
+            if not use.is_own:
+                self.in_use[use.key] += count
+                if not self.in_use[use.key]:
+                    del self.in_use[use.key]
+
+    def bound(self, pod: Pod) -> Iterator[tuple[VolumeClaim, Volume]]:
+        """Yield the claims of a pod that are bound, each with its volume."""
+        for use in pod.claims:
+            claim = self.claims.get(use.key, _UNKNOWN)
+            volume = self.volumes.get(claim.volume) if claim.is_bound else None
+            if volume is not None:
+                yield claim, volume
+
+    def constraints(self, pod: Pod) -> VolumeConstraints | None:
+        """Return where the bound volumes of a pod can be used; None if anywhere."""
+        terms: set[tuple[SelectorTerm, ...]] = set()
+        zones: set[tuple[str, tuple[str, ...]]] = set()
+        exclusive: set[str] = set()
+        for use in pod.claims:
+            claim = self.claims.get(use.key, _UNKNOWN)
+            volume = self.volumes.get(claim.volume) if claim.is_bound else None
+            if volume is not None and volume.terms is not None:
+                terms.add(volume.terms)
+            if volume is not None and not use.is_own:
+                zones.update(volume.zones)
+            if claim.is_exclusive and not use.is_own:
+                exclusive.add(claim.key)
+        if not terms and not zones and not exclusive:
+            return None
+        return VolumeConstraints(
+            tuple(sorted(terms, key=repr)), tuple(sorted(zones)), tuple(sorted(exclusive))
+        )
+
+    def obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
+        """Return what keeps a pod from being placed wherever there may be room."""
+        if not self.is_known:
+            return None
+        beyond_us = []
+        for use in pod.claims:
+            claim = self.claims.get(use.key)
+            problem = self._problem_of(use, claim, pod)
+            if problem is not None:
+                volume = "" if claim is None else claim.volume
+                return VolumeNotReady(pod.key, use.key, problem, volume)
+            if claim is not None and not self._is_usable(claim):
+                beyond_us.append(use.field)
+        return NeedsKubeScheduler(pod.key, tuple(beyond_us)) if beyond_us else None
+
+    def _problem_of(
+        self, use: ClaimUse, claim: VolumeClaim | None, pod: Pod
+    ) -> VolumeProblem | None:
+        if claim is None:
+            return VolumeProblem.NOT_FOUND
+        if claim.is_lost:
+            return VolumeProblem.LOST
+        if claim.is_terminating:
+            return VolumeProblem.TERMINATING
+        if use.is_own and claim.owner != pod.uid:
+            return VolumeProblem.NOT_FOR_POD
+        if claim.is_bound:
+            return None if claim.volume in self.volumes else VolumeProblem.NO_VOLUME
+        storage_class = self.classes.get(claim.storage_class)
+        is_delayed = storage_class is not None and storage_class.is_delayed
+        return None if is_delayed and not claim.volume else VolumeProblem.UNBOUND
+
+    def _is_usable(self, claim: VolumeClaim) -> bool:
+        """Whether it is for us to say on which nodes a claim can be used."""
+        return claim.is_bound and not self.volumes[claim.volume].is_in_tree
+
+
+def volume_limits(
+    constraints: VolumeConstraints, labels: LabelColumns, taken: Callable[[str], bool]
+) -> Iterator[tuple[NodeRefusal, Ints]]:
+    """Yield (cause, how many more pods with such volumes each row may take) per rule that applies.
+
+    ``taken`` tells whether a claim is in use.
+    """
+    if constraints.exclusive:
+        limit = int(not any(map(taken, constraints.exclusive)))
+        yield NodeRefusal.VOLUME_IN_USE, np.full(labels.rows, limit, dtype=np.int64)
+    if constraints.terms:
+        mask = np.ones(labels.rows, dtype=np.bool_)
+        for terms in constraints.terms:
+            mask &= labels.rows_of_any(terms)
+        yield NodeRefusal.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)
+    if constraints.zones:
+        yield NodeRefusal.VOLUME_ZONE, np.where(is_in_zones(constraints.zones, labels), NO_LIMIT, 0)
+
+
+def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelColumns) -> Mask:
+    """Return the rows whose zone labels fit; nodes without any such label are anywhere."""
+    is_anywhere = np.ones(labels.rows, dtype=np.bool_)
+    for key in ZONE_LABELS:
+        is_anywhere &= np.equal(labels.column(key).ids, ABSENT)
+    fits = np.ones(labels.rows, dtype=np.bool_)
+    for key, values in zones:
+        column = labels.column(key)
+        here = column.having(values)
+        if key in _BETA:
+            # Volumes may still bear the label of old where nodes have the new one only.
+            here |= np.equal(column.ids, ABSENT) & labels.column(_BETA[key]).having(values)
+        fits &= here
+    return fits | is_anywhere

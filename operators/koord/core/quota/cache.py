@@ -1,0 +1,335 @@
+"""Quotas of the cluster as it is: joins quotas, gangs, pods and nodes.
+
+Keeps what pods ask and use in step with the state, and the fair shares with that. Without any
+ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate``.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeAlias
+
+from koord.core.gang.cache import GangCache
+from koord.core.gang.quorum import find_quorum
+from koord.core.nodes import Node
+from koord.core.pods import Handling, Pod
+from koord.core.quota.assign import find_quota
+from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
+from koord.core.quota.catalog import QuotaCatalog
+from koord.core.quota.devices import count_devices
+from koord.core.quota.hooks import Hooks
+from koord.core.quota.model import (
+    DEFAULT,
+    DEFAULT_TREE,
+    QuotaName,
+    QuotaRules,
+    QuotaSpec,
+    TreeId,
+    Usage,
+)
+from koord.core.quota.registry import Facts
+from koord.core.quota.solve import ShareInput, Solution, solve
+from koord.core.quota.submission import Submitted, find_beyond
+from koord.core.quota.usage import PodUse, UsageTracker
+from koord.core.reasons import Reached, SubmissionExceeded
+from koord.core.selectors import LabelSelector, is_selected
+from koord.core.units import Amounts
+
+if TYPE_CHECKING:
+    from koord.core.plan import Unit, UnitKey
+    from koord.core.quota.leftovers import PendingUnit
+
+
+Claim: TypeAlias = tuple[str, str]
+"""What decides on the quota of a pod: its label, and its namespace."""
+
+
+_Limited: TypeAlias = dict[QuotaName, tuple[QuotaSpec, Usage | None]]
+
+
+class QuotaCache:
+    """Quotas in force, what their pods ask and use, and what each is entitled to."""
+
+    def __init__(
+        self,
+        rules: QuotaRules | None = None,
+        book: QuotaCatalog | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.rules = rules or QuotaRules()
+        self.hooks = hooks or Hooks()
+        self.book = book or QuotaCatalog(self.rules)
+        self.usage = self._make_usage()
+        self.served: dict[QuotaName, float] = {}
+        """Quota -> when it was given leftovers last; see ``pack``."""
+        self.barred: dict[QuotaName, UnitKey] = {}
+        """Quota that is given no leftovers -> the unit that waits for what was taken back."""
+        self._nodes: dict[str, Node] = {}
+        self._open: dict[str, int] | None = None
+        self._closed: list[Node] = []
+        self.charges: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
+        """What units ask that were looked at before; as long as they are the very same."""
+        self._members: dict[str, set[str]] = {}
+        """Gang -> uids of its pods that are counted."""
+        self._seen: dict[str, tuple[Pod, bool]] = {}
+        """Pod -> how it was looked at last: the very pod, and whether its gang was whole."""
+        self.beyond: dict[str, SubmissionExceeded] = {}
+        """Pod that waits -> why it is more than may be submitted to its quota."""
+        self._limited: _Limited = {}
+        """Quota that limits what is submitted -> what ``beyond`` was found with."""
+        self._names: dict[Claim, QuotaName] = {}
+        self._bindings = -1
+        self.solutions: dict[TreeId, Solution] = {}
+        """Tree -> what was computed last."""
+        self.failures: dict[TreeId, Exception] = {}
+        """Tree -> the defect that keeps its shares from being computed; its pods wait."""
+        self._uncounted: dict[str, Exception] = {}
+        """Pod -> the defect that keeps it from being counted; it counts as it did before."""
+        self._solved = 0
+        self.stopwatch: Callable[[str], AbstractContextManager[object]] = nullcontext
+        """Is entered, with its name, while an operation on all quotas runs: here is no clock."""
+
+    def _make_usage(self) -> UsageTracker:
+        return UsageTracker(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there is any ElasticQuota."""
+        return self.book.has_any
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Grows with everything that may let units through that were refused."""
+        return (self.book.bindings, self._solved)
+
+    def upsert_node(self, node: Node) -> None:
+        """Take in a node."""
+        self._nodes[node.name] = node
+        self._open = None
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node that is gone."""
+        self._nodes.pop(name, None)
+        self._open = None
+
+    def quota_of(self, pod: Pod) -> QuotaName:
+        """Return the quota that a pod counts for; the default quota if it is under none."""
+        claim = claim_of(pod)
+        name = self._names.get(claim)
+        if name is None:
+            name = self._names[claim] = self._resolve(claim)
+        return name
+
+    def _resolve(self, claim: Claim) -> QuotaName:
+        book = self.book
+        found = find_quota(*claim, book.registry, self.rules, book.absent)
+        return found[0] if found else DEFAULT
+
+    def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
+        """Return where pods may go, of each tree that is confined to some nodes."""
+        found: dict[TreeId, tuple[LabelSelector, ...]] = {}
+        for spec in self.book.registry.specs.values():
+            if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
+                found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
+        return {tree: selectors for tree, selectors in found.items() if all(selectors)}
+
+    def settle(self) -> frozenset[Claim]:
+        """Bring quotas into force; return the claims of pods that now lead to another quota."""
+        usage = self.usage.usage()
+        used = {name: one.used for name, one in usage.items()}
+        in_force = dict(self.book.registry.specs) if self.hooks.hooks else {}
+        self.book.settle(Facts(labels=usage.keys(), used=used))
+        if self.hooks.hooks:
+            self.hooks.tell_quotas(in_force, self.book.registry.specs)
+        if self.book.bindings == self._bindings:
+            return frozenset()
+        self._bindings = self.book.bindings
+        before = self._names
+        self._names = {claim: self._resolve(claim) for claim in before}
+        self.charges.clear()
+        moved = frozenset(claim for claim in before if before[claim] != self._names[claim])
+        if moved:  # or their pods would not be counted anew
+            self._seen = {
+                uid: seen for uid, seen in self._seen.items() if claim_of(seen[0]) not in moved
+            }
+        return moved
+
+    def forget_usage(self) -> None:
+        """Forget what pods use, and all that follows from it."""
+        self.usage = self._make_usage()
+        self._members.clear()
+        self._seen.clear()
+        self.solutions = {}
+        self._open = None
+
+    def count_gangs(self, gangs: Iterable[str], book: GangCache) -> None:
+        """Count the pods of gangs anew: no demand before the gang and its group are whole."""
+        touched = sorted({one for gang in gangs for one in book.group(gang).gangs})
+        for gang in touched:
+            members = book.members(gang)
+            for uid in self._members.pop(gang, set()) - members.keys():
+                self.forget_pod(uid)
+            if members:
+                self._members[gang] = set(members)
+        for gang in touched:
+            is_whole = isinstance(find_quorum(book, gang), Reached)
+            for pod in book.members(gang).values():
+                self.count_pod(pod, is_whole=is_whole)
+
+    def count_pod(self, pod: Pod, *, is_whole: bool = True) -> None:
+        """Count a pod as it is now; if that fails, all others are counted all the same."""
+        seen = self._seen.get(pod.uid)
+        if seen is not None and seen[0] is pod and seen[1] is is_whole:
+            return  # another member has changed
+        try:
+            self._count(pod, is_whole=is_whole)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._uncounted[pod.key] = error
+            self._seen.pop(pod.uid, None)
+        else:
+            self._uncounted.pop(pod.key, None)
+            self._seen[pod.uid] = (pod, is_whole)
+
+    def limit_submissions(self) -> None:
+        """Find out which pods are more than may be submitted to their quota; see ``beyond``."""
+        usage = self.usage.usage()
+        limited: _Limited = {
+            name: (spec, usage.get(name))
+            for name, spec in self.book.registry.specs.items()
+            if spec.admission
+        }
+        if _are_same(limited, self._limited):
+            return
+        self._limited = limited
+        pods: dict[QuotaName, list[Submitted]] = {name: [] for name in limited}
+        for uid, (pod, _) in self._seen.items():
+            use = self.usage.get(uid)
+            if use is not None and use.quota in pods:
+                request = count_devices(dict(pod.shape.requests), self.rules)
+                one = Submitted(uid, request, pod.created, is_used=use.is_used)
+                pods[use.quota].append(one)
+        before, self.beyond = self.beyond, {}
+        for name, (spec, _) in limited.items():
+            self.beyond |= find_beyond(spec, pods[name])
+        for uid in before.keys() ^ self.beyond.keys():
+            seen = self._seen.pop(uid, None)
+            if seen is not None:
+                self.count_pod(seen[0], is_whole=seen[1])
+
+    def forget_pod(self, uid: str) -> None:
+        """Count a pod no more: it is gone."""
+        self.usage.remove(uid)
+        self._seen.pop(uid, None)
+
+    def _count(self, pod: Pod, *, is_whole: bool) -> None:
+        is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
+        if pod.phase.is_terminal or (pod.is_terminating and not is_used):
+            self.usage.remove(pod.uid)
+            return
+        is_held = pod.handling is Handling.FOREIGN_GATE or (
+            pod.handling is Handling.NOT_OURS and pod.is_gated
+        )
+        self.usage.upsert(
+            PodUse(
+                pod.uid,
+                self.quota_of(pod),
+                pod.shape,
+                is_used=is_used,
+                is_ready=is_whole and not is_held and pod.uid not in self.beyond,
+                is_fixed=pod.is_fixed,
+                is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
+            )
+        )
+
+    def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
+        """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
+        before, self.solutions, self.failures = self.solutions, {}, {}
+        trees = sorted(self.book.registry.trees())
+        try:
+            totals = self._totals(used_on)
+        except Exception as error:  # noqa: BLE001 - pods under no quota go on
+            self.failures = dict.fromkeys(trees, error)
+            return []
+        for tree_id in trees:
+            self._solve_tree(tree_id, totals.get(tree_id, {}), before.get(tree_id))
+        if any(before.get(tree_id) is not one for tree_id, one in self.solutions.items()):
+            self._solved += 1
+        return list(self.solutions.values())
+
+    def outside(self) -> Usage:
+        """Return what pods ask and use that are in no quota in force."""
+        specs = self.book.registry.specs
+        others = [one for name, one in self.usage.usage().items() if name not in specs]
+        return Usage(
+            submitted=add_up(one.submitted for one in others),
+            demand=add_up(one.demand for one in others),
+            used=add_up(one.used for one in others),
+        )
+
+    def failure_of(self, name: QuotaName) -> Exception | None:
+        """Return why the shares of a quota in force cannot be computed; None if they can."""
+        spec = self.book.registry.specs.get(name) if self.failures else None
+        return None if spec is None else self.failures.get(spec.tree_id)
+
+    @property
+    def defects(self) -> dict[str, Exception]:
+        """What of quotas cannot be computed for a defect of ours, by what it is about."""
+        return {
+            **{f"tree {tree_id!r}": error for tree_id, error in self.failures.items()},
+            **{f"quota {key}": error for key, error in self.book.defects.items()},
+            **{f"pod {key}": error for key, error in self._uncounted.items()},
+        }
+
+    def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
+        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values(), self.rules)
+        totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
+        return totals
+
+    def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
+        try:
+            tree = self.book.tree(tree_id)
+            if len(tree.specs) == 1:
+                return  # all of it hangs on what is gone
+            snapshot = ShareInput(tree, total, self.usage.usage(), self.rules)
+            is_known = before is not None and before.snapshot == snapshot
+            self.solutions[tree_id] = before if before and is_known else solve(snapshot, before)
+        except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
+            self.failures[tree_id] = error
+
+    def _capacity(self, used_on: Callable[[str], Amounts]) -> dict[str, int]:
+        """Return what all nodes offer. One that takes no pods offers what runs on it already.
+
+        Not if it is in a pool: what is taken away for that is less by the whole node.
+        """
+        if self._open is None:
+            counted = [node for node in self._nodes.values() if is_counted(node, self.rules)]
+            self._open = add_up(node.allocatable for node in counted)
+            self._closed = [
+                node for node in self._nodes.values() if not is_counted(node, self.rules)
+            ]
+        if not self._closed:
+            return dict(self._open)
+        apart = [spec.selector for spec in self.book.registry.specs.values() if is_apart(spec)]
+        held = (
+            _held(node, used_on(node.name))
+            for node in self._closed
+            if not any(is_selected(node.labels, selector) for selector in apart)
+        )
+        return add_up((self._open, *held))
+
+
+def claim_of(pod: Pod) -> Claim:
+    """Return what decides on the quota of a pod."""
+    return pod.quota, pod.namespace
+
+
+def _are_same(limited: _Limited, before: _Limited) -> bool:
+    """Whether neither quotas nor their pods have changed: equal sums may be of other pods."""
+    return limited.keys() == before.keys() and all(
+        mine is other
+        for name, both in limited.items()
+        for mine, other in zip(both, before[name], strict=True)
+    )
+
+
+def _held(node: Node, used: Amounts) -> dict[str, int]:
+    return {key: min(most, used.get(key, 0)) for key, most in node.allocatable.items()}

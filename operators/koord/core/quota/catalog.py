@@ -1,0 +1,277 @@
+"""Which quotas are in force: what is written where it is valid, else what was valid last.
+
+Objects come and go in any order; ``settle`` brings the quotas in force in line with them. What is
+written is tried oldest first, again and again until nothing more fits, so the outcome depends on
+the objects alone, not on the order in which they were seen. Of objects that contradict each other
+the older one wins. A quota that never was valid is not in force; its pods wait, and say why.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from koord.core.quota.assign import Absent, find_absent
+from koord.core.quota.defaults import fill_in
+from koord.core.quota.hierarchy import (
+    Check,
+    check_create,
+    check_restore,
+    check_return,
+    check_update,
+)
+from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
+from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts
+from koord.core.quota.spec_errors import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
+from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
+
+QuotaKey: TypeAlias = str
+"""``namespace/name`` of an object; several objects may claim one name."""
+
+
+class QuotaCatalog:
+    """Objects as written, the quotas in force, and what is wrong with the others."""
+
+    def __init__(self, rules: QuotaRules | None = None) -> None:
+        self.rules = rules or QuotaRules()
+        self.registry = ActiveQuotas()
+        self.problems: dict[QuotaKey, InvalidQuota] = {}
+        self.defects: dict[QuotaKey, Exception] = {}
+        """Objects that cannot be checked for a defect of ours; all others can."""
+        self.built_in: dict[QuotaName, QuotaSpec] = {}
+        """Objects of the built-in quotas, where there are any."""
+        self._written: dict[QuotaKey, QuotaSpec] = {}
+        self._last_valid: dict[QuotaKey, QuotaSpec] = {}
+        self._claims: dict[QuotaName, set[QuotaKey]] = {}
+        self._trees: dict[TreeId, QuotaTree] = {}
+        self._is_dirty = False
+        self._absent: Absent | None = None
+        self._was_settled = False
+        """Whether anything was decided yet: until then what is kept was in force side by side."""
+        self.bindings = 0
+        """Grows whenever pods may belong to another quota than before."""
+        self.edits = 0
+        """Grows with every change of what is written."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is any object but the built-in quotas'."""
+        return bool(self._written)
+
+    def upsert(self, spec: QuotaSpec) -> None:
+        """Take in an object as written."""
+        if spec.name in BUILT_IN:
+            self.built_in[spec.name] = spec
+            return
+        key = key_of(spec)
+        before = self._written.get(key)
+        self._written[key] = spec
+        if spec.last_valid is not None and self.in_force(key) is None:
+            self._last_valid[key] = spec.last_valid
+        if before == spec:
+            return
+        self._absent = None
+        self.bindings += 1
+        self.edits += 1
+        self._claims.setdefault(spec.name, set()).add(key)
+        self._is_dirty = True
+
+    def remove(self, key: QuotaKey) -> None:
+        """Forget an object that is gone."""
+        spec = self._written.pop(key, None)
+        if spec is None:
+            name = key.rpartition("/")[2]
+            if name in self.built_in and key_of(self.built_in[name]) == key:
+                del self.built_in[name]
+            return
+        self._absent = None
+        self.bindings += 1
+        self.edits += 1
+        self._claims[spec.name].discard(key)
+        self._last_valid.pop(key, None)
+        self.problems.pop(key, None)
+        in_force = self.registry.get(spec.name)
+        if in_force is not None and key_of(in_force) == key:
+            self._drop(spec.name)
+        self._is_dirty = True
+
+    @property
+    def written(self) -> Mapping[QuotaKey, QuotaSpec]:
+        """All objects as written, but those of built-in quotas."""
+        return self._written
+
+    def in_force(self, key: QuotaKey) -> QuotaSpec | None:
+        """Return what is in force of an object."""
+        spec = self.registry.get(key.rpartition("/")[2])
+        return spec if spec is not None and key_of(spec) == key else None
+
+    def valid_last(self, key: QuotaKey) -> QuotaSpec | None:
+        """Return what was valid last of an object: in force, unless something above it is gone."""
+        return self.in_force(key) or self._last_valid.get(key)
+
+    def written_as(self, name: QuotaName) -> QuotaSpec | None:
+        """Return the object of a name as written, the oldest if there are several."""
+        keys = sorted(self._claims.get(name, ()), key=self._age)
+        return self._written[keys[0]] if keys else None
+
+    def is_written(self, name: QuotaName) -> bool:
+        """Whether any object claims a name, in force or not."""
+        return bool(self._claims.get(name))
+
+    @property
+    def absent(self) -> Absent:
+        """What quotas would have that are written, but not in force."""
+        if self._absent is None:
+            names = self.registry.specs
+            self._absent = find_absent(
+                self._last_valid.get(key) or self._written[key]
+                for key in sorted(self._written, key=self._age)
+                if self._written[key].name not in names
+            )
+        return self._absent
+
+    def claimants(self, name: QuotaName) -> tuple[QuotaSpec, ...]:
+        """Return the objects of a name as written, whatever their namespace."""
+        return tuple(self._written[key] for key in sorted(self._claims.get(name, ())))
+
+    def problem_of(self, name: QuotaName) -> InvalidQuota | None:
+        """Return what is wrong with the oldest object of a name."""
+        keys = sorted(self._claims.get(name, ()), key=self._age)
+        return next((self.problems[key] for key in keys if key in self.problems), None)
+
+    def trees(self) -> dict[TreeId, QuotaTree]:
+        """Return the trees of the quotas in force; an unchanged tree is the very same object."""
+        trees = {tree_id: self.tree(tree_id) for tree_id in sorted(self.registry.trees())}
+        return {tree_id: tree for tree_id, tree in trees.items() if len(tree.specs) > 1}
+
+    def tree(self, tree_id: TreeId) -> QuotaTree:
+        """Return one tree."""
+        tree = self._trees.get(tree_id)
+        if tree is None:
+            specs = [one for one in self.registry.specs.values() if one.tree_id == tree_id]
+            tree = self._trees[tree_id] = make_tree(specs)
+        return tree
+
+    def settle(self, facts: Facts = NO_FACTS) -> None:
+        """Bring into force whatever is valid now."""
+        if not self._is_dirty and not self._waits_for_facts():
+            return
+        self._is_dirty = False
+        self._absent = None
+        self.problems = {}
+        self.defects = {}
+        self._drop_orphans()
+        check_kept = check_return if self._was_settled else check_restore
+        self._was_settled = True
+        while (
+            self._try_all(self._kept(), facts, check_kept)
+            or self._try_all(self._new(), facts, check_create)
+            or self._try_all(self._pending(), facts, check_create)
+        ):
+            pass
+
+    def _waits_for_facts(self) -> bool:
+        return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
+
+    def _kept(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what was in force before a restart, or before the parent went, oldest first.
+
+        All of it comes before what is written: an edit that was refused then is refused again.
+        """
+        return [
+            (key, self._last_valid[key])
+            for key in sorted(self._last_valid, key=self._age)
+            if key not in self.defects and self._written[key].name not in self.registry.specs
+        ]
+
+    def _new(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what is written where nothing is in force, and nothing was, oldest first."""
+        return [
+            (key, spec)
+            for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
+            if key not in self.defects
+            and key not in self._last_valid
+            and spec.name not in self.registry.specs
+        ]
+
+    def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
+        """Return what is written and not in force, oldest first."""
+        return [
+            (key, spec)
+            for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
+            if key not in self.defects
+            and self.registry.get(spec.name) != fill_in(spec, self.registry)
+        ]
+
+    def _try_all(
+        self,
+        pending: Iterable[tuple[QuotaKey, QuotaSpec]],
+        facts: Facts,
+        check_new: Check,
+    ) -> bool:
+        progress = False
+        for key, spec in pending:
+            fault = self._try(key, fill_in(spec, self.registry), facts, check_new)
+            if fault is None:
+                self.problems.pop(key, None)
+                self._last_valid.pop(key, None)
+                progress = True
+            else:
+                self.problems[key] = fault
+        return progress
+
+    def _try(
+        self, key: QuotaKey, spec: QuotaSpec, facts: Facts, check_new: Check
+    ) -> InvalidQuota | None:
+        before = self.registry.get(spec.name)
+        is_update = before is not None and key_of(before) == key
+        check = check_update if is_update else check_new
+        try:
+            fault = check(spec, self.registry, facts, self.rules)
+            if fault is None:
+                self._put(before, spec)
+        except Exception as error:  # noqa: BLE001 - a defect that one object shows stops no other
+            self.defects[key] = error
+            self._trees.pop(spec.tree_id, None)
+            text = type(error).__name__
+            return InvalidQuota(QuotaFault.INTERNAL_ERROR, spec.name, text=text)
+        return fault
+
+    def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
+        if before is None or before.namespaces != spec.namespaces:
+            self.bindings += 1
+        self.registry.put(spec)
+        tree = self._trees.get(spec.tree_id)
+        if before is not None and before.tree_id != spec.tree_id:
+            self._trees.pop(before.tree_id, None)
+        if tree is not None and before is not None and spec.name in tree.layout.row_of:
+            self._trees[spec.tree_id] = replace_spec(tree, spec)
+        else:
+            self._trees.pop(spec.tree_id, None)
+
+    def _drop(self, name: QuotaName) -> None:
+        spec = self.registry.get(name)
+        if spec is not None:
+            self.bindings += 1
+            self.registry.drop(name)
+            self._trees.pop(spec.tree_id, None)
+
+    def _drop_orphans(self) -> None:
+        """Take out of force what hangs on a quota that is gone, and all below."""
+        while True:
+            orphans = [
+                spec
+                for spec in self.registry.specs.values()
+                if spec.parent != ROOT and self.registry.get(spec.parent) is None
+            ]
+            if not orphans:
+                return
+            for spec in orphans:
+                self._last_valid[key_of(spec)] = spec
+                self._drop(spec.name)
+
+    def _age(self, key: QuotaKey) -> tuple[float, QuotaKey]:
+        return (self._written[key].created, key)
+
+
+def key_of(spec: QuotaSpec) -> QuotaKey:
+    """Return ``namespace/name`` of a quota's object."""
+    return f"{spec.namespace}/{spec.name}"

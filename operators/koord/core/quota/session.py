@@ -1,0 +1,270 @@
+"""What quotas say in planning: a unit is let through, charged for what got a place, or refused.
+
+A gate belongs to one planning cycle. It knows which quota a pod belongs to from the keeper, and
+tries units on a ledger of its own.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from koord.core.plan import Placement, Refusal, Unit, UnitKey
+from koord.core.pods import Pod, PodShape
+from koord.core.quota.admission import try_charge
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.capacity import add_up
+from koord.core.quota.devices import count_devices
+from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
+from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
+from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
+from koord.core.quota.profile import confine
+from koord.core.quota.wake import has_more_room
+from koord.core.reasons import (
+    AncestorInsufficient,
+    InsufficientEntitlement,
+    InternalError,
+    QuotaExceeded,
+    QuotaNotInForce,
+    Reason,
+)
+
+MOST_REMEMBERED: Final = 1024
+"""Units that are remembered beyond twice those that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A unit that its quotas let through; ``left`` are surplus pods that they do not, and why."""
+
+    unit: Unit
+    mark: Checkpoint = NOTHING_CHARGED
+    left: tuple[Pod, ...] = ()
+    reason: Reason | None = None
+    served: QuotaName = ""
+    """The quota that exceeds its share for the unit."""
+
+    def add_left(self, refusal: Refusal | None) -> Refusal | None:
+        """Return why surplus has no place, that for which there was no node included."""
+        if self.reason is None:
+            return refusal
+        rest = refusal.pods if refusal else ()
+        return Refusal(self.unit.key, (*rest, *self.left), self.reason)
+
+
+class QuotaSession:
+    """What one planning cycle asks of quotas; charges are undone with the ledger's own rollback.
+
+    ``pending`` returns all complete units that wait, in order: leftovers are those of all.
+    """
+
+    def __init__(
+        self,
+        keeper: QuotaCache,
+        ledger: Ledger,
+        pending: Callable[[], Iterable[Unit]],
+    ) -> None:
+        self._served: dict[UnitKey, QuotaName] = {}
+        """Unit -> the quota that exceeds its share for it."""
+        self._repaired: set[str] = set()
+        """Groups of which a unit was let through beyond its share."""
+        self._keeper = keeper
+        self._ledger = ledger
+        self._pending = pending
+        self._packing: Leftovers | None = None
+        self._newest = 0.0
+        self._charges: dict[tuple[QuotaName, PodShape, bool], QuotaCharge] = {}
+        self._pools = keeper.pools()
+        self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
+
+    @property
+    def confines(self) -> bool:
+        """Whether there are trees whose pods may go to some nodes only."""
+        return bool(self._pools)
+
+    def confine(self, pod: Pod) -> PodShape:
+        """Return the shape of a pod, on the nodes of the tree that its quota is in."""
+        spec = self._keeper.book.registry.get(self._keeper.quota_of(pod))
+        if spec is None or spec.tree_id not in self._pools:
+            return pod.shape
+        key = (spec.tree_id, pod.shape)
+        confined = self._confined.get(key)
+        if confined is None:
+            terms = confine(pod.shape.terms, *self._pools[spec.tree_id])
+            confined = self._confined[key] = replace(pod.shape, terms=terms)
+        return confined
+
+    def checkpoint(self) -> Checkpoint:
+        """Return a mark to roll back to."""
+        return self._ledger.checkpoint()
+
+    def rollback(self, mark: Checkpoint) -> None:
+        """Take back every charge since ``mark``."""
+        self._ledger.rollback(mark)
+
+    def admit(self, unit: Unit) -> Admitted | Refusal:
+        """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
+        mark = self._ledger.checkpoint()
+        required = _required(unit)
+        served, refusal = self._charge_required(unit, required)
+        if refusal is not None:
+            return Refusal(unit.key, unit.pods, refusal)
+        surplus = _without(unit.pods, required)
+        left, reason = self._charge_surplus(surplus)
+        if left and len(left) == len(unit.pods) and reason is not None:
+            self._ledger.rollback(mark)
+            return Refusal(unit.key, unit.pods, reason)
+        allowed = _reduce(unit, left) if left else unit
+        return Admitted(allowed, mark, left, reason, served)
+
+    def finish(self, admitted: Admitted, outcome: Placement | Refusal) -> None:
+        """Take back what was charged for pods of an admitted unit that have got no place."""
+        placed = []
+        if isinstance(outcome, Placement):
+            placed = [assignment.pod for assignment in outcome.assignments]
+        if len(placed) < len(admitted.unit.pods):
+            self._ledger.rollback(admitted.mark)
+            for charge in self._charges_of(placed):
+                self._ledger.charge(charge)
+        if admitted.served:
+            self._served[admitted.unit.key] = admitted.served
+
+    def served_by(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
+        """Return the quotas that were given leftovers for these units, and when."""
+        return {quota: self._newest for unit, quota in self._served.items() if unit in placed}
+
+    def is_relieved(self, unit: Unit, reason: Reason) -> bool:
+        """Whether a unit that quotas refused is worth another try."""
+        if isinstance(reason, QuotaExceeded):
+            may_pack = isinstance(reason, (InsufficientEntitlement, AncestorInsufficient))
+            return has_more_room(reason, self._ledger) or (
+                may_pack and (unit.is_repair or unit.key in self._pack().granted)
+            )
+        return self._find_obstacle(_required(unit) or unit.pods) != reason
+
+    def _charge_required(self, unit: Unit, pods: Sequence[Pod]) -> tuple[QuotaName, Reason | None]:
+        obstacle = self._find_obstacle(pods)
+        if obstacle is not None:
+            return "", obstacle
+        charges = self._charges_of(pods)
+        refusal = try_charge(self._ledger, charges)
+        is_share = isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient))
+        if is_share and self._repair(unit, charges):
+            return "", None
+        if is_share and self._pack().try_charge(self._ledger, unit.key, charges):
+            return charges[0].quota, None
+        return "", refusal
+
+    def _repair(self, unit: Unit, charges: Sequence[QuotaCharge]) -> bool:
+        """Charge one unit of each gang that has lost members, whatever its share is by now.
+
+        The next cycle knows how much it then lacks.
+        """
+        if not unit.is_repair or unit.group in self._repaired:
+            return False
+        if try_charge(self._ledger, charges, is_repair=True) is not None:
+            return False
+        self._repaired.add(unit.group)
+        return True
+
+    def _charge_surplus(self, pods: Sequence[Pod]) -> tuple[tuple[Pod, ...], Reason | None]:
+        may_start = self._find_obstacle(pods) is None
+        if may_start and try_charge(self._ledger, self._charges_of(pods)) is None:
+            return (), None
+        left: list[Pod] = []
+        reason: Reason | None = None
+        for pod in pods:
+            refusal = self._find_obstacle((pod,)) or try_charge(
+                self._ledger, self._charges_of((pod,))
+            )
+            if refusal is not None:
+                left.append(pod)
+                reason = reason or refusal
+        return tuple(left), reason
+
+    def _find_obstacle(self, pods: Sequence[Pod]) -> Reason | None:
+        """Return why pods cannot start in their quota at all, however much it has."""
+        book, beyond = self._keeper.book, self._keeper.beyond
+        for pod in pods if beyond else ():
+            if pod.uid in beyond:
+                return beyond[pod.uid]
+        for name in sorted({self._keeper.quota_of(pod) for pod in pods}):
+            failure = self._keeper.failure_of(name)
+            if failure is not None:
+                return InternalError(type(failure).__name__, name)
+            if name not in book.registry.specs and book.is_written(name):
+                problem = book.problem_of(name)
+                if problem is not None:
+                    return QuotaNotInForce(problem)
+        return None
+
+    def _pack(self) -> Leftovers:
+        if self._packing is None:
+            units = list(self._pending())
+            if len(self._keeper.charges) > 2 * len(units) + MOST_REMEMBERED:
+                self._keeper.charges.clear()
+            pending = [self._as_pending(unit) for unit in units]
+            self._newest = max((unit.since for unit in pending), default=0.0)
+            self._packing = pack(self._ledger, pending, self._keeper.served, self._keeper.barred)
+        return self._packing
+
+    def _as_pending(self, unit: Unit) -> PendingUnit:
+        known = self._keeper.charges.get(unit.key)
+        if known is None or known[0] is not unit:
+            pods = _required(unit) or unit.pods[:1]
+            pending = PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
+            known = self._keeper.charges[unit.key] = (unit, pending)
+        return known[1]
+
+    def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
+        """Return what pods ask of each quota; those that were released are counted already."""
+        counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
+        for pod in pods:
+            if pod.recorded is None or pod.is_gated:
+                kind = (self._keeper.quota_of(pod), pod.shape, pod.is_fixed)
+                counts[kind] = counts.get(kind, 0) + 1
+        if len(counts) == 1:
+            ((kind, count),) = counts.items()
+            return [_times(self._charge_of(kind), count)]
+        charges: dict[QuotaName, list[QuotaCharge]] = {}
+        for kind, count in counts.items():
+            charges.setdefault(kind[0], []).append(_times(self._charge_of(kind), count))
+        return [
+            QuotaCharge(
+                name, add_up(one.request for one in some), add_up(one.fixed for one in some)
+            )
+            for name, some in sorted(charges.items())
+        ]
+
+    def _charge_of(self, kind: tuple[QuotaName, PodShape, bool]) -> QuotaCharge:
+        known = self._charges.get(kind)
+        if known is None:
+            quota, shape, is_fixed = kind
+            request = count_devices(dict(shape.requests), self._keeper.rules)
+            known = self._charges[kind] = QuotaCharge(quota, request, request if is_fixed else {})
+        return known
+
+
+def _times(charge: QuotaCharge, count: int) -> QuotaCharge:
+    if count == 1:
+        return charge
+    return QuotaCharge(
+        charge.quota,
+        {key: amount * count for key, amount in charge.request.items()},
+        {key: amount * count for key, amount in charge.fixed.items()},
+    )
+
+
+def _required(unit: Unit) -> tuple[Pod, ...]:
+    return tuple(pod for demand in unit.demands for pod in demand.pods[: demand.required])
+
+
+def _without(pods: Sequence[Pod], others: Sequence[Pod]) -> tuple[Pod, ...]:
+    if len(pods) == len(others):
+        return ()
+    uids = {pod.uid for pod in others}
+    return tuple(pod for pod in pods if pod.uid not in uids)
+
+
+def _reduce(unit: Unit, left: Sequence[Pod]) -> Unit:
+    demands = (replace(demand, pods=_without(demand.pods, left)) for demand in unit.demands)
+    return replace(unit, demands=tuple(demand for demand in demands if demand.pods))

@@ -1,0 +1,205 @@
+"""What there is to say about quotas: their numbers in order of the tree, and what would be if.
+
+Nothing is decided anew here: shares come from the solver, and the answer to "what if" from the
+planner, asked about pods that do not exist.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.gang.group import make_gang_key
+from koord.core.gang.model import GangClaim, GangSource, GangSpec
+from koord.core.gang.quorum import Ready, demands
+from koord.core.plan import Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.queue import find_pending, unit_of
+from koord.core.quota.catalog import key_of
+from koord.core.quota.loans import Loan, find_loans
+from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
+from koord.core.quota.overuse import Overuse, find_overuse
+from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota.status import Summary, summarise
+from koord.core.quota.terms import Terms, find_terms
+from koord.core.quota.tree import QuotaTree
+from koord.core.reasons import Planned, Reason, ReasonCode
+from koord.core.state import ClusterState
+from koord.core.units import PODS, Amounts
+
+_WHAT_IF = "what-if"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """One quota in force: where it hangs, its numbers, and what is odd about it.
+
+    ``problem`` is what is wrong with the object as written now; what was valid last is in force.
+    ``waiting`` counts its pods that wait, by the reason that planning them gives; ``terms`` are
+    those of its shares, ``loans`` all of its tree.
+    """
+
+    summary: Summary
+    namespace: str
+    depth: int
+    over: tuple[Overuse, ...] = ()
+    problem: InvalidQuota | None = None
+    waiting: Mapping[ReasonCode, int] | None = None
+    terms: tuple[Terms, ...] = ()
+    loans: tuple[Loan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOverview:
+    """All quotas, parents before children, and those that are not in force.
+
+    ``outside`` is what the pods under no quota use; ``total`` what each tree shares out; ``loans``
+    say who uses idle guarantees of whom.
+    """
+
+    quotas: tuple[QuotaView, ...]
+    invalid: tuple[InvalidQuota, ...]
+    total: Mapping[TreeId, Amounts]
+    outside: Usage
+    loans: tuple[Loan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EditAnswer:
+    """What would become of an edited quota: refused, or in force with other shares.
+
+    ``shares`` holds both of every quota whose share of a resource would change; ``over`` who would
+    use more than it is entitled to, and does not now.
+    """
+
+    problem: InvalidQuota | None = None
+    shares: tuple[tuple[QuotaName, str, int, int], ...] = ()
+    over: tuple[Overuse, ...] = ()
+
+
+def view_quotas(state: ClusterState) -> QuotaOverview:
+    """Return everything that is known of quotas."""
+    ledger = state.open_ledger()
+    book = state.quotas.book
+    over: dict[QuotaName, list[Overuse]] = {}
+    for one in find_overuse(ledger):
+        over.setdefault(one.quota, []).append(one)
+    solutions = state.quotas.solutions
+    views = [
+        QuotaView(
+            summarise(ledger, name),
+            book.registry.specs[name].namespace,
+            depth,
+            tuple(over.get(name, ())),
+            book.problems.get(key_of(book.registry.specs[name])),
+        )
+        for _, tree in sorted(book.trees().items())
+        for name, depth in _walk(tree, ROOT, 0)
+        if ledger.find(name) is not None
+    ]
+    invalid = [
+        problem for problem in book.problems.values() if problem.quota not in book.registry.specs
+    ]
+    return QuotaOverview(
+        tuple(views),
+        tuple(sorted(invalid, key=lambda problem: problem.quota)),
+        {id_: one.snapshot.total for id_, one in solutions.items()},
+        state.quotas.outside(),
+        tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
+    )
+
+
+def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:
+    """Return one quota, with why its pods wait; None if it is not in force."""
+    overview = view_quotas(state)
+    found = next((one for one in overview.quotas if one.summary.name == name), None)
+    if found is None:
+        return None
+    ledger = state.open_ledger()
+    solution = ledger.solution(name)
+    return replace(
+        found,
+        waiting=Counter(_reasons(state, name, scoring)),
+        terms=find_terms(solution, ledger.account(name).spec),
+        loans=find_loans(solution),
+    )
+
+
+def ask_what_if(
+    state: ClusterState, quota: QuotaName, requests: Amounts, pods: int, scoring: Scoring
+) -> Reason:
+    """Tell what would become of a gang of equal pods in a quota now; adds them to the state."""
+    shape = PodShape(tuple(sorted({**requests, PODS: 1}.items())))
+    key = make_gang_key(_WHAT_IF, _WHAT_IF)
+    spec = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
+    claim = GangClaim(key, GangSource.ANNOTATION, spec)
+    newest = max((pod.created for pod in state.pods.values()), default=0.0)
+    for at in range(pods):
+        state.upsert_pod(
+            Pod(
+                uid=f"{_WHAT_IF}-{at}",
+                namespace=_WHAT_IF,
+                name=f"{_WHAT_IF}-{at}",
+                shape=shape,
+                handling=Handling.RELEASE_AND_BIND,
+                gang=claim,
+                created=newest,
+                quota=quota,
+            )
+        )
+    made = demands(state.book, key)
+    return _first_reason(state, made.units, scoring) if isinstance(made, Ready) else made
+
+
+def ask_edit(state: ClusterState, spec: QuotaSpec) -> EditAnswer:
+    """Tell what would become of a quota if it were written like this; writes it into the state."""
+    before = state.open_ledger()
+    shares = {name: before.account(name).share for name in before.names()}
+    was_over = {(one.quota, one.resource) for one in find_overuse(before)}
+    state.upsert_quota(spec)
+    after = state.open_ledger()
+    problem = state.quotas.book.problems.get(key_of(spec))
+    if problem is not None:
+        return EditAnswer(problem)
+    changed = [
+        (name, key, shares.get(name, {}).get(key, 0), share)
+        for name in after.names()
+        for key, share in sorted(after.account(name).share.items())
+        if shares.get(name, {}).get(key, 0) != share
+    ]
+    over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
+    return EditAnswer(None, tuple(changed), tuple(over))
+
+
+def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaName, int]]:
+    for child in tree.children(name):
+        yield child, depth
+        yield from _walk(tree, child, depth + 1)
+
+
+def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator[ReasonCode]:
+    """Yield, for each waiting pod of ours in a quota, why it waits: each unit taken for itself."""
+    gangs = set()
+    for pod in state.pods.values():
+        if not pod.is_waiting or state.quotas.quota_of(pod) != name:
+            continue
+        if pod.gang is not None:
+            gangs.add(pod.gang.key)
+        elif pod.is_plannable:
+            yield _first_reason(state, (unit_of(pod),), scoring).code
+    for gang in sorted(gangs):
+        made = demands(state.book, gang)
+        members = [one for one in state.book.members(gang).values() if one.is_waiting]
+        if not isinstance(made, Ready):
+            yield from [made.code] * len(members)
+        elif made.units:
+            yield from [_first_reason(state, made.units, scoring).code] * len(members)
+
+
+def _first_reason(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
+    outcome = plan(state.snapshot(lambda: find_pending(state)), units, scoring)
+    if outcome.refusals:
+        return outcome.refusals[0].reason
+    placed = [one for placement in outcome.placements for one in placement.assignments]
+    return Planned(len(placed), len({one.node for one in placed}))
