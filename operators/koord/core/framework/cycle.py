@@ -4,7 +4,8 @@ A snapshot copies what planning changes (used amounts, host ports, who is near w
 it does not. It answers which nodes take a shape, and how many pods of it. It does not choose.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -42,11 +43,8 @@ _PASSING: Final = frozenset({NodeRefusal.POD_AFFINITY, NodeRefusal.SPREAD})
 _Resolved: TypeAlias = tuple[PodShape, tuple[PodSelector, ...], VolumeConstraints | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    row: int
-    shape: PodShape
-    count: int
+_Undo: TypeAlias = tuple[Callable[..., object], tuple[object, ...]]
+"""The inverse of one change: a function and its arguments."""
 
 
 class Cycle:
@@ -76,23 +74,23 @@ class Cycle:
         self._volumes = volumes
         self._taken: set[str] = set()
         self._resolved: dict[_Resolved, PodShape] = {}
-        self._log: list[_Placed] = []
+        self._log: list[_Undo] = []
 
     def checkpoint(self) -> Checkpoint:
         """Return a mark to roll back to."""
         return Checkpoint(len(self._log), self.quotas.checkpoint() if self.quotas else 0)
 
     def rollback(self, mark: Checkpoint) -> None:
-        """Undo everything placed, and charged to quotas, since ``mark``."""
+        """Undo everything since ``mark``: placed pods, charges, and all that was logged."""
         while len(self._log) > mark.placed:
-            placed = self._log.pop()
-            self._apply(placed.row, placed.shape, -placed.count)
+            undo, arguments = self._log.pop()
+            undo(*arguments)
         if self.quotas is not None:
             self.quotas.rollback(mark.charged)
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:
         """Put ``count`` pods of a shape on a row. The caller has asked :meth:`room` before."""
-        self._log.append(_Placed(row, shape, count))
+        self._log.append((self._apply, (row, shape, -count)))
         self._apply(row, shape, count)
 
     def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
@@ -102,12 +100,25 @@ class Cycle:
                 self.place(shape, row, count)
             return
         self.version += 1
-        self._log += [_Placed(row, shape, count) for row, count in counts.items()]
+        self._log += [(self._apply, (row, shape, -count)) for row, count in counts.items()]
         rows = np.fromiter(counts.keys(), np.int64, len(counts))
         times = np.fromiter(counts.values(), np.int64, len(counts))
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, rows] += amount * times
+
+    def log(self, undo: Callable[..., object], *arguments: object) -> None:
+        """Have :meth:`rollback` call ``undo`` with these arguments: the inverse of a change."""
+        self._log.append((undo, arguments))
+
+    @contextmanager
+    def only(self, rows: Mapping[PodShape, Mask]) -> Iterator[None]:
+        """Restrict shapes to some rows for the duration of a ``with`` block."""
+        before, self.confined = self.confined, rows
+        try:
+            yield
+        finally:
+            self.confined = before
 
     def note(self, constraints: PodConstraints) -> None:
         """Learn what pods ask of others, before any of those others is placed."""
