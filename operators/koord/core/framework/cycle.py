@@ -6,7 +6,6 @@ it does not. It answers which nodes take a shape, and how many pods of it. It do
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
