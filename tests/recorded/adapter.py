@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tests.recorded.scenarios import Fate, Scenario
 
-from koord.core.holds import HoldBook
-from koord.core.placement.planner import plan
+from koord.core.framework.planner import plan
+from koord.core.holds import Holds
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
 from koord.core.state import ClusterState
@@ -44,7 +44,7 @@ class _Cluster:
         )
         self.feed = self.state.feed()
         self.queue = Queue()
-        self.holds = HoldBook()
+        self.holds = Holds()
 
     def take_step(self, step: Step) -> dict[str, Plain]:
         """Take changes in, plan, and let what was placed have its fate."""

@@ -11,10 +11,15 @@ from tests.recorded.traits import choose_traits
 from tests.recorded.world import APPS, GIB, NAMESPACES, World
 
 from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
-from koord.core.gang.nested import ROOT, Nest, SubGroup
-from koord.core.gather import NODE_LAYER, Gather, LayerWish, TopologyWish
-from koord.core.placement.volumes import Claim
+from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.plugins.volumes import VolumeClaim
 from koord.core.pods import Handling
+from koord.core.topology_constraint import (
+    NODE_LAYER,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +56,7 @@ class Job:
     roles: list[Role] = field(default_factory=list)
     groups: list[PodGroup] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[VolumeClaim] = field(default_factory=list)
     features: set[str] = field(default_factory=set)
 
 
@@ -183,7 +188,7 @@ class JobMaker:
         job.features.add("volume of its own")
         built = pod.build()
         owner = built.uid if self.dice.random() < 0.8 else "uid-somebody"
-        claim = Claim(f"{built.key}-tmp", "volume-0", is_bound=True, owner=owner)
+        claim = VolumeClaim(f"{built.key}-tmp", "volume-0", is_bound=True, owner=owner)
         job.claims.append(claim)
         pod.claims(f"{built.name}-tmp", own=True)
 
@@ -228,7 +233,7 @@ class JobMaker:
         parent = "pipe" if is_deep else ROOT
         subs = [SubGroup(name, dice.randint(1, 3), layer, parent) for name in names]
         least = None if is_deep else dice.choice((None, None, 1, 2))
-        nest = Nest(SubGroup(ROOT, min_sub_groups=least), (*top, *subs))
+        nest = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), (*top, *subs))
         total = sum(one.min_member for one in subs)
         group = self._add_group(job, "g", total if least is None else 1)
         job.groups[-1] = group = replace(group, spec=replace(group.spec, nest=nest))
@@ -297,7 +302,7 @@ class JobMaker:
         part: str,
         size: int,
         keys: list[str] | None = None,
-        wish: TopologyWish | None = None,
+        wish: TopologyConstraint | None = None,
         *,
         is_lenient: bool | None = None,
     ) -> PodGroup:
@@ -331,7 +336,7 @@ class JobMaker:
                 pod.foreign_gates("example.com/gate")
             job.pods.append(pod.build())
 
-    def _wish(self, job: Job, size: int) -> TopologyWish | None:
+    def _wish(self, job: Job, size: int) -> TopologyConstraint | None:
         """Ask one or two layers of a network, with multiples that mostly fit the size."""
         dice = self.dice
         if not self.world.topologies:
@@ -339,13 +344,15 @@ class JobMaker:
         layers = [*self.world.layers, *self.world.layers, NODE_LAYER]
         if dice.random() < 0.03:
             layers = ["Nowhere"]
-        wishes: dict[str, LayerWish] = {}
+        wishes: dict[str, LayerConstraint] = {}
         for layer in dice.sample(layers, min(len(layers), dice.choice((1, 1, 2)))):
-            strategy = dice.choice((Gather.MUST, Gather.PREFER))
+            strategy = dice.choice((GatherStrategy.MUST, GatherStrategy.PREFER))
             multiple = dice.choice((1, 1, 1, 2 if size % 2 == 0 else 1, 3 if size % 3 == 0 else 1))
             multiple = 2 if dice.random() < 0.05 else multiple
-            wishes[layer] = LayerWish(layer, strategy, multiple)
-            job.features.add("must gather" if strategy is Gather.MUST else "prefers to gather")
+            wishes[layer] = LayerConstraint(layer, strategy, multiple)
+            job.features.add(
+                "must gather" if strategy is GatherStrategy.MUST else "prefers to gather"
+            )
             if multiple > 1:
                 job.features.add("multiples")
         topology = "default"
@@ -353,7 +360,7 @@ class JobMaker:
             topology = "storage"
         if dice.random() < 0.03:
             topology = "missing"
-        return TopologyWish(tuple(wishes.values()), topology)
+        return TopologyConstraint(tuple(wishes.values()), topology)
 
 
 def _in_turn(dice: Random, roles: list[Role]) -> Iterator[Role]:

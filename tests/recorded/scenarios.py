@@ -14,7 +14,7 @@ from tests.recorded.jobs import Job, JobMaker
 from tests.recorded.quotas import Quotas, capacity_of, make_quotas
 from tests.recorded.world import NAMESPACES, World, make_world
 
-from koord.core.placement.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.core.quota.model import QuotaSpec
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, select_labels, select_pods
 
-from koord.core.gather import NODE_LAYER
-from koord.core.placement.volumes import Claim, StorageClass, Volume
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.selectors import SelectorTerm
-from koord.core.topology.book import Topology
+from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import NODE_LAYER
 
 if TYPE_CHECKING:
     from random import Random
@@ -59,7 +59,7 @@ class World:
     nodes: list[Node] = field(default_factory=list)
     residents: list[Pod] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[VolumeClaim] = field(default_factory=list)
     volumes: list[Volume] = field(default_factory=list)
     classes: list[StorageClass] = field(default_factory=list)
     traits: frozenset[str] = frozenset()
@@ -153,11 +153,11 @@ def add_volumes(world: World) -> None:
         zones = ((dice.choice((ZONE, ZONE, BETA)), (zone, "z9")),) if dice.random() < 0.6 else ()
         world.volumes.append(Volume(name, terms, zones, is_in_tree=dice.random() < 0.05))
         is_exclusive = dice.random() < 0.3
-        world.claims.append(Claim(key, name, is_bound=True, is_exclusive=is_exclusive))
+        world.claims.append(VolumeClaim(key, name, is_bound=True, is_exclusive=is_exclusive))
     if dice.random() < 0.5:
-        late = Claim("default/claim-6", storage_class=dice.choice(("late", "now")))
-        lost = Claim("default/claim-7", "volume-0", is_lost=True)
-        leaving = Claim("default/claim-7", "volume-0", is_bound=True, is_terminating=True)
+        late = VolumeClaim("default/claim-6", storage_class=dice.choice(("late", "now")))
+        lost = VolumeClaim("default/claim-7", "volume-0", is_lost=True)
+        leaving = VolumeClaim("default/claim-7", "volume-0", is_bound=True, is_terminating=True)
         world.claims += [late, dice.choice((lost, leaving))]
 
 
