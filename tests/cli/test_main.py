@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from koord.cli.main import COMMANDS, app
 
-HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec")
+HEAVY = ("kopf", "kubernetes_asyncio", "numpy", "aiohttp", "msgspec", "networkx")
 BIN = Path(sys.executable).parent
 
 

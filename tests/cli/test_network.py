@@ -6,6 +6,7 @@ import io
 import json
 from typing import TYPE_CHECKING
 
+import networkx as nx
 from rich.console import Console
 from tests.builders import make_node, make_pod
 from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must, prefer
@@ -13,9 +14,10 @@ from tests.topology.test_gathering import GANG, ask, make_cluster, make_members,
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
 from koord.cli.json_output import make_document as make_answer_document
+from koord.cli.options import TreeOutput
 from koord.cli.text import print_answer
 from koord.cli.topology_text import describe_free, describe_where, draw
-from koord.cli.topology_view import make_document
+from koord.cli.topology_view import make_document, write_topology_graph
 from koord.core.plan import Gathered
 from koord.core.topology.strategy.domain_capacity import survey
 
@@ -91,6 +93,20 @@ def test_a_topology_shows_what_is_free() -> None:
     document = make_document(state, "default", tree)
     assert document["leftOut"] == [{"node": "bare", "missingLayer": "Spine"}]
     assert json.loads(json.dumps(document))["domains"][1]["free"]["cpu"] == "16"
+
+
+def test_a_topology_as_a_graph() -> None:
+    state = fill(0, running=1)
+    tree = state.topologies.tree("default")
+    assert tree is not None
+    dot = write_topology_graph(state, "default", tree, TreeOutput.DOT)
+    assert '"/s0" ["label"="Spine s0\\n3 nodes\\nfree: cpu 16 of 24' in dot
+    assert '"/" -> "/s0";' in dot
+    written = write_topology_graph(state, "default", tree, TreeOutput.GRAPHML)
+    graph = nx.parse_graphml(written)
+    assert set(graph.successors("/s0")) == {"/s0/a", "/s0/b"}
+    assert graph.nodes["/s0"]["free cpu"] == "16"
+    assert graph.nodes["/s0"]["nodes"] == 3
 
 
 def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import networkx as nx
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from typer.testing import CliRunner
@@ -77,6 +78,22 @@ def test_tree(run: Callable[..., Result]) -> None:
             "create or correct that one, or name another in the label parent"
         ),
     ]
+
+
+def test_tree_as_dot(run: Callable[..., Result]) -> None:
+    written = run("tree", "--output", "dot").stdout.splitlines()
+    assert written[0] == 'digraph "quotas" {'
+    a = next(line for line in written if line.startswith('  "a" ['))
+    assert f"{GPU}: min 4, max 16, entitled 8, used 8, demand 8" in a
+    assert f'"used {GPU}"="8"' in a
+    assert '  "org" -> "a";' in written
+    assert not any("lost" in line for line in written)
+
+
+def test_tree_as_graphml(run: Callable[..., Result]) -> None:
+    graph = nx.parse_graphml(run("tree", "--output", "graphml").stdout)
+    assert set(graph.edges) == {("org", "a"), ("org", "b")}
+    assert graph.nodes["b"][f"min {GPU}"] == "12"
 
 
 def test_explain_of_who_borrows(run: Callable[..., Result]) -> None:
@@ -226,7 +243,7 @@ def test_hooks_are_asked_what_if() -> None:
 @pytest.mark.parametrize(
     ("hooks", "operators_have_hooks", "part"),
     [
-        (Hooks(), True, "the operators ask hooks about quota_commands, and none is installed here"),
+        (Hooks(), True, "the operators ask hooks about quotas, and none is installed here"),
         (Hooks({"budget": Budget()}), False, "budget is asked here, and the operators ask none"),
         (Hooks({"budget": Budget()}), True, ""),
         (Hooks({"budget": Budget()}), None, ""),

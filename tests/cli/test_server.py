@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import networkx as nx
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
@@ -323,3 +324,33 @@ def complete(*typed: str) -> list[str]:
     }
     done = CliRunner().invoke(app, env=variables, prog_name="koord")
     return done.stdout.split()
+
+
+def test_a_topology_is_written_as_a_graph(sandbox: Sandbox, pool: list[str]) -> None:
+    layers = [
+        {"topologyLayer": "SpineLayer", "labelKey": ["tests.example/spine"]},
+        {
+            "topologyLayer": "NodeTopologyLayer",
+            "parentTopologyLayer": "SpineLayer",
+            "labelKey": ["kubernetes.io/hostname"],
+        },
+    ]
+    path = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
+    sandbox.client.create(
+        path,
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "ClusterNetworkTopology",
+            "metadata": {"name": "drawn"},
+            "spec": {"networkTopologySpec": layers},
+        },
+    )
+    labels = {"metadata": {"labels": {"tests.example/spine": "s1"}}}
+    sandbox.client.patch(f"/api/v1/nodes/{pool[0]}", labels)
+    arguments = ["topology", "drawn", f"--kubeconfig={sandbox.kubeconfig}", "--output"]
+    dot = CliRunner().invoke(app, [*arguments, "dot"])
+    assert dot.exit_code == 0, dot.stderr
+    assert "SpineLayer s1\\n1 node\\nfree: " in dot.stdout
+    graph = nx.parse_graphml(CliRunner().invoke(app, [*arguments, "graphml"]).stdout)
+    assert graph.nodes["/s1"]["allocatable nvidia.com/gpu"] == "8"
+    sandbox.client.delete(f"{path}/drawn")

@@ -16,7 +16,24 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class TreeOutput(StrEnum):
+    """How a tree is written: as text, as JSON, or as a graph for other tools."""
+
+    TEXT = "text"
+    JSON = "json"
+    DOT = "dot"
+    """For Graphviz."""
+    GRAPHML = "graphml"
+    """For Gephi, yEd and networkx."""
+
+
 Form: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="How to write it.")]
+TreeForm: TypeAlias = Annotated[
+    TreeOutput,
+    typer.Option(
+        "--output", "-o", help="How to write it; dot is for Graphviz, graphml for Gephi and yEd."
+    ),
+]
 Kubeconfig: TypeAlias = Annotated[
     str, typer.Option(help="Where the cluster is.", show_default="as kubectl does")
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from koord.cli.options import Context, Form, Kubeconfig, Output
+from koord.cli.options import Context, Form, Kubeconfig, Output, TreeForm, TreeOutput
 
 app = typer.Typer(no_args_is_help=True, help="Show quotas, explain them, and ask what would be if.")
 
@@ -19,16 +19,20 @@ Name: TypeAlias = Annotated[
 
 
 @app.command()
-def tree(output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+def tree(
+    output: TreeForm = TreeOutput.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+) -> None:
     """Show all quotas: what is guaranteed, entitled, used and asked, and who is over.
 
     For example:
 
       koord quota tree
+
+      koord quota tree --output dot | dot -Tsvg > quotas.svg
     """
     from koord.cli.quota_commands import show_tree  # noqa: PLC0415 - numpy and aiohttp are not for --help
 
-    show_tree(kubeconfig, context, as_json=output is Output.JSON)
+    show_tree(kubeconfig, context, output)
 
 
 @app.command()

@@ -15,11 +15,14 @@ from koord.api.quantity import InvalidQuantityError
 from koord.cli.cluster import Kind, Reading, Target, open_client, read_cluster
 from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.missing_rights import warn_of_gaps
+from koord.cli.options import TreeOutput
 from koord.cli.quota_bars import choose_glyphs
 from koord.cli.quota_text import (
     count_of,
     list_amounts,
+    list_tree_columns,
     make_edit_lines,
+    make_label_lines,
     make_quota_lines,
     make_tree_lines,
 )
@@ -33,6 +36,7 @@ from koord.core.quota.terms import Terms
 from koord.core.quota_texts import write_fault
 from koord.core.quota_view import (
     EditAnswer,
+    QuotaOverview,
     QuotaView,
     ask_edit,
     ask_what_if,
@@ -64,21 +68,46 @@ class EditRequest:
         )
 
 
-def show_tree(kubeconfig: str, context: str, *, as_json: bool) -> None:
+def show_tree(kubeconfig: str, context: str, output: TreeOutput) -> None:
     """Print all quotas."""
     overview = view_quotas(_read(kubeconfig, context).state)
-    if as_json:
-        _print_json(
-            {
-                "quotas": [_make_document(view) for view in overview.quotas],
-                "invalid": [_make_problem(problem) for problem in overview.invalid],
-                "total": {id_: _write_all(total) for id_, total in overview.total.items()},
-                "loans": [_make_loan(loan) for loan in overview.loans],
-            }
-        )
-        return
     console = make_console()
-    _print(console, make_tree_lines(overview, choose_glyphs(console.encoding)))
+    match output:
+        case TreeOutput.TEXT:
+            _print(console, make_tree_lines(overview, choose_glyphs(console.encoding)))
+        case TreeOutput.JSON:
+            _print_json(
+                {
+                    "quotas": [_make_document(view) for view in overview.quotas],
+                    "invalid": [_make_problem(problem) for problem in overview.invalid],
+                    "total": {id_: _write_all(total) for id_, total in overview.total.items()},
+                    "loans": [_make_loan(loan) for loan in overview.loans],
+                }
+            )
+        case TreeOutput.DOT | TreeOutput.GRAPHML:
+            console.file.write(f"{write_quota_graph(overview, output)}\n")
+
+
+def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
+    """Return the tree of quotas as a graph; ids are the names of quotas."""
+    from koord.cli.graph import GraphNode, write_graph  # noqa: PLC0415 - networkx is slow to import
+
+    def make_node(view: QuotaView) -> GraphNode:
+        summary = view.summary
+        amounts = {
+            f"{name} {key}": format_amount(key, amount)
+            for name, amounts in list_tree_columns(summary)
+            for key, amount in sorted(amounts.items())
+            if key in summary.max
+        }
+        return GraphNode(
+            id=summary.name,
+            parent=summary.parent if view.depth else None,
+            lines=(summary.name, *make_label_lines(view, overview.loans)),
+            attributes={"namespace": view.namespace, "tree": summary.tree, **amounts},
+        )
+
+    return write_graph("quotas", map(make_node, overview.quotas), output)
 
 
 def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 from koord.cli.quota_bars import Glyphs, make_bar, make_legend
 from koord.core.quota.loans import Loan
 from koord.core.quota.scale import felt_min
+from koord.core.quota.status import Summary
 from koord.core.quota.terms import Terms
 from koord.core.quota_texts import write_fault
 from koord.core.quota_view import EditAnswer, QuotaOverview, QuotaView
@@ -52,6 +53,21 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
             yield f"{view.summary.name}: as written it is not in force: {write_fault(view.problem)}"
     for problem in overview.invalid:
         yield f"{problem.quota} is not in force: {write_fault(problem)}"
+
+
+def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
+    """Return the columns of the tree: ``("min", amounts)`` and so on."""
+    return [(heading.lower(), getattr(summary, field)) for heading, field in _COLUMNS]
+
+
+def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
+    """Return the columns of the tree as lines, one for each resource."""
+    for key in sorted(view.summary.max):
+        columns = [
+            f"{name} {write_amount(key, of)}" for name, of in list_tree_columns(view.summary)
+        ]
+        note = _note(view, key, loans)
+        yield f"{key}: {', '.join([*columns, note] if note else columns)}"
 
 
 def make_quota_lines(

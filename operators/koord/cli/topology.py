@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from koord.cli.options import Context, Form, Kubeconfig, Output
+from koord.cli.options import Context, Kubeconfig, TreeForm, TreeOutput
 
 
 def topology(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Which ClusterNetworkTopology.")
     ] = "default",
-    output: Form = Output.TEXT,
+    output: TreeForm = TreeOutput.TEXT,
     all_domains: Annotated[
         bool, typer.Option("--all", help="Show every domain and every node that is left out.")
     ] = False,
@@ -31,7 +31,9 @@ def topology(
       koord topology
 
       koord topology --output json
+
+      koord topology --output dot | dot -Tsvg > topology.svg
     """
     from koord.cli.topology_view import show  # noqa: PLC0415 - numpy and aiohttp are not for --help
 
-    show(name, kubeconfig, context, as_json=output is Output.JSON, show_all=all_domains)
+    show(name, kubeconfig, context, output=output, show_all=all_domains)

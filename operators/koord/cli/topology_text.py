@@ -57,7 +57,7 @@ def draw(
     shown = set(_choose(domains, most))
     branches: dict[tuple[str, ...], Tree] = {}
     for domain in domains:
-        label = Text.assemble((_name(domain), "bold"), "  ", describe(domain))
+        label = Text.assemble((name_domain(domain), "bold"), "  ", describe(domain))
         if not domain.path:
             branches[()] = Tree(label)
         elif domain.path in shown and domain.path[:-1] in branches:
@@ -75,7 +75,7 @@ def _choose(domains: Sequence[DomainCapacity], most: int | None) -> Iterable[tup
     return [domain.path for domain in ranked[:most]]
 
 
-def _name(domain: DomainCapacity) -> str:
+def name_domain(domain: DomainCapacity) -> str:
     return f"{domain.layer} {domain.path[-1]}" if domain.path else domain.layer
 
 

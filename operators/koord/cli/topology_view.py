@@ -12,17 +12,25 @@ from koord.cli.cluster import NODES, TOPOLOGIES, Extent, Kind, Reading, Target, 
 from koord.cli.cluster import read_cluster as read
 from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.json_output import make_domain
+from koord.cli.options import TreeOutput
 from koord.cli.text import make_console
-from koord.cli.topology_text import MOST_DOMAINS, describe_free, draw, make_left_out
+from koord.cli.topology_text import (
+    MOST_DOMAINS,
+    describe_free,
+    draw,
+    make_left_out,
+    name_domain,
+)
 from koord.core.messages import render_topology
 from koord.core.state import ClusterState
 from koord.core.topology.status import observe_topology
-from koord.core.topology.strategy.domain_capacity import survey
+from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
 from koord.core.topology.tree import TopologyTree
+from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 
 
-def show(name: str, kubeconfig: str, context: str, *, as_json: bool, show_all: bool) -> None:
+def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
     """Print a topology."""
     try:
         reading = asyncio.run(_read(kubeconfig, context))
@@ -39,11 +47,14 @@ def show(name: str, kubeconfig: str, context: str, *, as_json: bool, show_all: b
         warn(text)
     if tree is None:
         fail("there is no tree to show", ExitCode.USAGE)
-    if as_json:
-        document = make_document(state, name, tree)
-        print(msgspec.json.format(msgspec.json.encode(document)).decode())  # noqa: T201 - output
-    else:
-        _print(state, name, tree, text, show_all=show_all)
+    match output:
+        case TreeOutput.TEXT:
+            _print(state, name, tree, text, show_all=show_all)
+        case TreeOutput.JSON:
+            document = make_document(state, name, tree)
+            print(msgspec.json.format(msgspec.json.encode(document)).decode())  # noqa: T201 - output
+        case TreeOutput.DOT | TreeOutput.GRAPHML:
+            print(write_topology_graph(state, name, tree, output))  # noqa: T201 - output
 
 
 async def _read(kubeconfig: str, context: str) -> Reading:
@@ -81,6 +92,29 @@ def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[st
             {"node": node, "missingLayer": layer} for node, layer in sorted(tree.left_out.items())
         ],
     }
+
+
+def write_topology_graph(
+    state: ClusterState, name: str, tree: TopologyTree, output: TreeOutput
+) -> str:
+    """Return the domains of a topology as a graph; ids are the paths of domains."""
+    from koord.cli.graph import GraphNode, write_graph  # noqa: PLC0415 - networkx is slow to import
+
+    def make_node(domain: DomainCapacity) -> GraphNode:
+        path = "/" + "/".join(domain.path)
+        amounts = {
+            f"{what} {one.resource}": format_amount(one.resource, amount)
+            for one in domain.amounts
+            for what, amount in (("free", one.free), ("allocatable", one.allocatable))
+        }
+        return GraphNode(
+            id=path,
+            parent=path.rpartition("/")[0] or "/" if domain.path else None,
+            lines=(name_domain(domain), *describe_free(domain).plain.split("; ")),
+            attributes={"layer": domain.layer, "nodes": domain.nodes, **amounts},
+        )
+
+    return write_graph(name, map(make_node, survey(state.snapshot(), tree)), output)
 
 
 def _print(
