@@ -73,7 +73,7 @@ class NodeSelector(Model):
 
 
 class ElasticQuotaProfileSpec(Model):
-    """Which nodes are a tree of quotas of their operators, and what its root is called."""
+    """Which nodes are a tree of quotas of their own, and what its root is called."""
 
     quota_name: Annotated[
         str,
@@ -144,7 +144,7 @@ class ElasticQuotaProfile(Resource):
     )
 
     spec: ElasticQuotaProfileSpec
-    """Which nodes are a tree of quotas of their operators, and what its root is called."""
+    """Which nodes are a tree of quotas of their own, and what its root is called."""
     status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
     """The quota that was made, and what it has to share out."""
 

@@ -1,4 +1,4 @@
-"""Runs the Kopf operator in a thread and an event loop of its operators, again and again.
+"""Runs the Kopf operator in a thread and an event loop of its own, again and again.
 
 Kopf cancels every younger task of its loop when it ends, and it ends as a whole on some answers of
 the API server (HTTP 410 among them). In a loop of its own that costs nothing else: it is started
