@@ -14,8 +14,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from typing_extensions import override
 
+from koord.kube.client import accept_of
 from koord.kube.config import Access
-from koord.kube.request import Request
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -43,7 +43,7 @@ class Caller:
 
     def make_request(self, method: str, path: str, body: Any = None, media: str = _JSON) -> bytes:
         """Return a request as it goes over the wire."""
-        head = f"{method} {path}{self._tail}Accept: {Request(method, path).accept}\r\n"
+        head = f"{method} {path}{self._tail}Accept: {accept_of(method)}\r\n"
         if body is None:
             return f"{head}\r\n".encode()
         content = msgspec.json.encode(body)

@@ -7,14 +7,14 @@ import msgspec
 
 from benchmarks.parity.cases import SCHEDULER, Object
 from koord.core.state import ClusterState
-from koord.kube.translate.namespaces import translate_namespace
-from koord.kube.translate.nodes import translate_node
-from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.volumes import (
+from koord.kube.translate.cluster_objects import (
     translate_claim,
+    translate_namespace,
+    translate_node,
     translate_storage_class,
     translate_volume,
 )
+from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import (
     WireClaim,
     WireNamespace,

@@ -23,10 +23,8 @@ from benchmarks.wire import Chunks, body_of, is_complete
 from koord.core.gang.model import GangClaim, GangSource
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, PodShape
-from koord.kube.plan_annotation import encode_annotations
-from koord.kube.release_patch import make_release_patch
+from koord.kube.release import PodForm, encode_annotations, make_release_patch
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.translate.pods import PodForm
 
 
 @pytest.mark.parametrize(

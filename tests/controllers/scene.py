@@ -16,8 +16,8 @@ from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.kube.binder import Done, Outcome
 from koord.kube.evictor import Eviction
-from koord.kube.outcomes import Done, Outcome
 
 
 class Writer:

@@ -16,7 +16,7 @@ from koord.core.reasons import (
     Reason,
     SubmissionExceeded,
 )
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 
 
 class Sink:

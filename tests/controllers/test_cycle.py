@@ -8,7 +8,7 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import placement
 from koord.core.pods import Handling, RecordedPlan
-from koord.kube.outcomes import Done, PodGone, Refused
+from koord.kube.binder import Done, PodGone, Refused
 
 
 def make_scene(gpus: int = 8) -> Scene:

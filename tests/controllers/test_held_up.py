@@ -11,7 +11,7 @@ from koord.core.plan import Assignment, Placement
 from koord.core.pods import Pod
 from koord.core.queue import unit_of
 from koord.core.reasons import BindFailed
-from koord.kube.outcomes import Done, PodGone, Unknown
+from koord.kube.binder import Done, PodGone, Unknown
 
 G = "default/g"
 FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')

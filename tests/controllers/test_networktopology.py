@@ -15,7 +15,7 @@ from koord.core.topology_constraint import NODE_LAYER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from koord.kube.status_patch import ConditionPatch
+    from koord.kube.status import ConditionPatch
 
 LAYERS = (
     Layer("Spine", "", ("spine",)),

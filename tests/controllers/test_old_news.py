@@ -11,7 +11,7 @@ from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Assignment, Placement
 from koord.core.state import ClusterState
-from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone
+from koord.kube.binder import BoundElsewhere, Done, Outcome, PodGone
 
 
 @dataclass

@@ -10,7 +10,7 @@ from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
 from koord.core.state import ClusterState
-from koord.kube.outcomes import Done
+from koord.kube.binder import Done
 
 
 class SlowBinder:

@@ -22,7 +22,7 @@ from koord.core.topology_constraint import (
     LayerConstraint,
     TopologyConstraint,
 )
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 
 if TYPE_CHECKING:
     from koord.core.changes import Feed

@@ -18,7 +18,7 @@ from koord.kube.errors import Forbidden, KubeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from koord.kube.status_patch import ConditionPatch
+    from koord.kube.status import ConditionPatch
 
 
 class Sink:

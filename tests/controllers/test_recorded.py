@@ -14,7 +14,7 @@ from koord.kube.wire import WireElasticQuota
 
 if TYPE_CHECKING:
     from koord.kube.objects import ObjectRef
-    from koord.kube.status_patch import Statement
+    from koord.kube.status import Statement
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 

@@ -12,7 +12,7 @@ from koord.controllers import restart
 from koord.core.gang.group import make_group_id
 from koord.core.gang.model import OnBindFailure, OnMemberFailure
 from koord.core.pods import RecordedPlan
-from koord.kube.outcomes import Refused
+from koord.kube.binder import Refused
 
 if TYPE_CHECKING:
     import pytest

@@ -11,17 +11,9 @@ from tests.kube.conftest import Pods, place
 from koord.api.keys import gang, operators
 from koord.core.plan import Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
-from koord.kube.binder import Binder
+from koord.kube.binder import Binder, BoundElsewhere, Done, PodGone, Refused, StillGated, Unknown
 from koord.kube.client import Client
 from koord.kube.errors import ConnectionLost, Forbidden, ServerUnavailable, TooManyRequests
-from koord.kube.outcomes import (
-    BoundElsewhere,
-    Done,
-    PodGone,
-    Refused,
-    StillGated,
-    Unknown,
-)
 
 NODE = "node-a"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -8,9 +8,8 @@ import pytest
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
 from koord.kube import pool
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.config import Access, Credentials, find_credentials
-from koord.kube.discovery import served_resources
 from koord.kube.errors import (
     ApiError,
     Conflict,
@@ -26,7 +25,6 @@ from koord.kube.errors import (
     Unauthorized,
     error_of_answer,
 )
-from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient, retry
 from koord.sandbox import Sandbox
 
@@ -158,8 +156,8 @@ async def test_writes(client: Client, namespace: str) -> None:
 
 
 async def test_what_is_served(client: Client) -> None:
-    assert {"pods", "pods/binding", "pods/status"} <= await served_resources(client, "v1")
-    assert await served_resources(client, "nobody.example/v1") == frozenset()
+    assert {"pods", "pods/binding", "pods/status"} <= await client.served_resources("v1")
+    assert await client.served_resources("nobody.example/v1") == frozenset()
 
 
 def test_delays_are_jittered_and_bounded() -> None:

@@ -7,9 +7,8 @@ import pytest
 from tests.kube.conftest import Pods
 
 from koord.core.pods import Pod
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.evictor import Evictor
-from koord.kube.request import Media
 
 NODE = "node-a"
 LABELS = {"job": "a"}

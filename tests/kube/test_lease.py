@@ -11,13 +11,18 @@ import pytest
 from tests.kube.conftest import until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
-from koord.kube.election import DEADLINE_SECONDS, LEASE_SECONDS
+from koord.kube.election import (
+    DEADLINE_SECONDS,
+    LEASE_SECONDS,
+    Fence,
+    FenceClosed,
+    LeadershipLost,
+    read_clock,
+)
 from koord.kube.errors import NotFound
-from koord.kube.fence import Fence, FenceClosed, LeadershipLost, read_clock
 from koord.kube.lease import Elector, NoNamespace
-from koord.kube.request import Media
 from koord.sandbox import Sandbox
 
 POD = "/api/v1/namespaces/default/pods/none"
@@ -302,7 +307,7 @@ async def test_an_answer_that_comes_too_late_elects_nobody_yet(
 
 
 def fenced(proxy: FaultProxy, fence: Fence) -> AbstractAsyncContextManager[Client]:
-    return Client(proxy.credentials, fence=fence)
+    return Client(proxy.credentials, permit=fence.check)
 
 
 WRITES = {

@@ -123,7 +123,7 @@ async def rude(
 async def all_refused(connections: pool.Pool, count: int) -> list[ConnectionLost]:
     """Ask in vain, several times at once."""
     async with asyncio.timeout(5):
-        asked = (connections.ask(b"", lambda: None, is_safe=True) for _ in range(count))
+        asked = (connections.send(b"", lambda: None, is_safe=True) for _ in range(count))
         answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ConnectionLost] * count
     return [answer for answer in answers if isinstance(answer, ConnectionLost)]
@@ -239,7 +239,7 @@ async def test_a_read_that_is_not_answered_in_time_is_not_repeated(
     access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with Client(Credentials(lambda: access)) as client:
         await asyncio.gather(*(client.list("/a") for _ in range(5)))
-        with pytest.raises(ConnectionLost, match="no answer"):
+        with pytest.raises(ConnectionLost, match="no response"):
             await client.list("/b")
     server.close()
     assert asked.count("/b") == 1
@@ -321,7 +321,7 @@ async def test_who_asks_again_at_once_is_answered_again() -> None:
     for _ in range(3):
         async with asyncio.timeout(10):
             with pytest.raises(ConnectionLost):
-                await connections.ask(b"", lambda: None, is_safe=True)
+                await connections.send(b"", lambda: None, is_safe=True)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from koord.core.nodes import Node
 from koord.core.quota.profile import QuotaProfile, make_root_quota
+from koord.kube.client import Media
 from koord.kube.errors import Conflict
-from koord.kube.request import Media
 from koord.kube.root_quota import RootQuotaWriter, make_body
 from koord.kube.translate.last_valid_profile import encode_kept_profile
 from koord.kube.translate.profiles import ProfileTranslator, translate_profile

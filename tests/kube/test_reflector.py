@@ -12,11 +12,10 @@ from tests.kube.test_pool import scripted
 from tests.support.fault_proxy import Do, FaultProxy, is_page, is_watch
 
 from koord.kube import reflector as module
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError, NotFound
 from koord.kube.reflector import Reflector, Source
-from koord.kube.request import Media
 from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode

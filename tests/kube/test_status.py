@@ -12,12 +12,17 @@ import pytest
 from tests.kube.conftest import Pods, until
 
 from koord.api.keys import operators
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, KubeError, ServerUnavailable
 from koord.kube.objects import ObjectRef, ref_of_pod
-from koord.kube.request import Media
-from koord.kube.status import MERGED, StatusWriter, annotated_by, applied_by
-from koord.kube.status_patch import ConditionPatch, Statement
+from koord.kube.status import (
+    MERGED,
+    ConditionPatch,
+    Statement,
+    StatusWriter,
+    annotated_by,
+    applied_by,
+)
 from koord.sandbox import Sandbox
 
 GROUPS = "scheduling.sigs.k8s.io/v1alpha1"

@@ -15,8 +15,8 @@ from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Tolerati
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.core.units import AMOUNT_LIMIT
 from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
-from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireNativePodGroup, WireNode, WirePod, WirePodGroup
 

@@ -17,12 +17,12 @@ from koord.core.constraints import (
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.volumes import (
+from koord.kube.translate.cluster_objects import (
     translate_claim,
     translate_storage_class,
     translate_volume,
 )
+from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WireClaim, WirePod, WireStorageClass, WireVolume
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -30,7 +30,7 @@ from tests.model.server import Answer, Request, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Event, Obj, decode
 
 from koord.api.keys import gang, operators
-from koord.kube.request import Media
+from koord.kube.client import Media
 
 _ANNOTATIONS = {
     operators.PLAN,

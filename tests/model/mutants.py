@@ -15,10 +15,10 @@ import koord.core.gang.permit as permit_module
 import koord.core.pod_charge as charges_module
 import koord.core.state as state_module
 import koord.kube.binder as binder_module
-import koord.kube.release_patch as release_module
+import koord.kube.release as release_module
 import koord.kube.store as store_module
 import koord.runtime.wiring as wiring_module
-from koord.kube.outcomes import Done, PodGone
+from koord.kube.binder import Done, PodGone
 
 _release = binder_module.Binder.release
 _make_patch = release_module.make_release_patch

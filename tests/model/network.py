@@ -17,9 +17,8 @@ from tests.model.server import Answer, Request, Server, parse_path
 from tests.model.store import Event, decode, encode
 from typing_extensions import override
 
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import ConnectionLost, error_of_answer
-from koord.kube.request import Media
 
 
 class Fault(StrEnum):

@@ -16,7 +16,7 @@ from tests.model.applied import Applied
 from tests.model.jsonpatch import PatchFailed, apply_json_patch, merge, merge_conditions
 from tests.model.store import API_VERSIONS, NODES, POD_GROUPS, PODS, Key, Obj, Store, decode, encode
 
-from koord.kube.request import Media
+from koord.kube.client import Media
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REASONS = {400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid"}

@@ -28,10 +28,9 @@ from tests.model.server import REQUIRED, Request, Server, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Obj, decode
 
 from koord.api.keys import operators
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import ApiError
-from koord.kube.request import Media
 from koord.kube.sources import NODES_PATH, POD_GROUPS_PATH
 from koord.sandbox import Sandbox
 

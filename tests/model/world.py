@@ -34,7 +34,7 @@ from tests.model.server import Answer, Request, Server
 from tests.model.store import NODES, PODS, Obj, decode
 
 from koord.api.keys import gang, operators
-from koord.kube.request import Media
+from koord.kube.client import Media
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import PLACEMENT, POD_GROUP, Parts
 

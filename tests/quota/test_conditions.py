@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from koord.core.units import Amounts
-    from koord.kube.status_patch import ConditionPatch
+    from koord.kube.status import ConditionPatch
 
 
 def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:

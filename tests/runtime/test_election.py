@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from koord.api.keys import operators
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.config import Access, find_credentials
-from koord.kube.fence import Fence
-from koord.kube.request import Media
+from koord.kube.election import Fence
 from koord.runtime import election
 from koord.runtime.election import NameTaken, lease_name, make_elector, refuse_taken_name
 from koord.runtime.wiring import OPERATORS

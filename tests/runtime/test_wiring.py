@@ -7,7 +7,7 @@ from tests.builders import make_pod
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.objects import ref_of_pod
-from koord.kube.status_patch import ConditionPatch, Statement
+from koord.kube.status import ConditionPatch, Statement
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import PLACEMENT, Parts
 

@@ -44,7 +44,7 @@ from koord.kube.sources import (
     topology_source,
     volume_source,
 )
-from koord.kube.status_patch import conditions_of
+from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta, Store
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator

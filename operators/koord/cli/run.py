@@ -10,8 +10,8 @@ import typer
 
 from koord.api.compat import Compat
 from koord.kube.config import find_credentials
+from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
-from koord.kube.fence import LeadershipLost
 from koord.kube.lease import NoNamespace
 from koord.runtime.app import NotInstalled, Options, run_operators
 from koord.runtime.election import NameTaken

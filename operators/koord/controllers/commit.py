@@ -16,8 +16,16 @@ from typing import Protocol
 
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Handling
-from koord.kube.binder import Binder
-from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone, Refused, StillGated, Unknown
+from koord.kube.binder import (
+    Binder,
+    BoundElsewhere,
+    Done,
+    Outcome,
+    PodGone,
+    Refused,
+    StillGated,
+    Unknown,
+)
 
 UNKNOWN_PAUSE_SECONDS = 5.0
 """A write whose outcome is not known is repeated after this long …"""

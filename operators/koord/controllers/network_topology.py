@@ -19,7 +19,7 @@ from koord.core.topology.layers import InvalidLayers, Layer
 from koord.core.topology.status import Readiness, TopologyStatus, observe_topology
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"
 _PAUSE: Final = Pause(0.5, 1.5)

@@ -33,7 +33,7 @@ from koord.core.reasons import (
 from koord.core.state import ClusterState
 from koord.core.topology.strategy.observed_topology import locate_gang
 from koord.core.topology_constraint import TopologyConstraint
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 
 if TYPE_CHECKING:
     import kopf

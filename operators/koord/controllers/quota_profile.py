@@ -24,7 +24,7 @@ from koord.core.state import ClusterState
 from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 from koord.kube.translate.last_valid_profile import encode_kept_profile
 
 READY: Final = "Ready"

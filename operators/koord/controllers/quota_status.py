@@ -20,7 +20,7 @@ from koord.core.quota.status import Summary, are_same, recorded, summarise
 from koord.core.quota_texts import write_failed_hooks, write_finding, write_revoke
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
-from koord.kube.status_patch import ConditionPatch
+from koord.kube.status import ConditionPatch
 from koord.kube.translate.last_valid_quota import encode_kept
 
 HOOK_FAILED: Final = "HookFailed"

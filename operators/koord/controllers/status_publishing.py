@@ -44,8 +44,7 @@ from koord.kube.objects import (
     ref_of_topology,
 )
 from koord.kube.root_quota import RootQuotaWriter
-from koord.kube.status import StatusWriter
-from koord.kube.status_patch import ConditionPatch, Statement, format_time
+from koord.kube.status import ConditionPatch, Statement, StatusWriter, format_time
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 

@@ -10,15 +10,16 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from koord.api.keys import operators
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import (
     ApiError,
     Conflict,
@@ -27,13 +28,10 @@ from koord.kube.errors import (
     NotFound,
     ServerUnavailable,
 )
-from koord.kube.outcomes import BoundElsewhere, Done, Outcome, PodGone, Refused, StillGated, Unknown
-from koord.kube.plan_annotation import encode_annotations
-from koord.kube.release_patch import make_release_patch
-from koord.kube.request import Media
+from koord.kube.release import PodForm, encode_annotations, make_release_patch
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.translate.node_affinity import parse_affinity
-from koord.kube.translate.pods import PodForm, make_form
+from koord.kube.translate.pods import make_form
 from koord.kube.wire import WirePod
 
 MAX_IN_FLIGHT: Final = 32
@@ -42,6 +40,54 @@ PATIENCE_SECONDS: Final = 60.0
 PATIENCE_WITH_FAILURES_SECONDS: Final = 5.0
 """With one that answers that it failed, as when an admission webhook does: others are served."""
 _UNAVAILABLE: Final = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The write is in force, whether by this request or by one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """The pod is not ours to place any more.
+
+    It was deleted, is being deleted, is another one of the same name, or somebody else took our
+    gate off and left it to its own scheduler.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class BoundElsewhere:
+    """The pod is bound to ``node``, or was released for that node only."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StillGated:
+    """A scheduling gate stands on the pod, so it cannot be bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server does not accept the write: RBAC, an admission policy, or a defect of ours."""
+
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer that tells could be had in time; the write may still come into force.
+
+    ``status`` is that of the last error answered, 0 if there was no answer.
+    """
+
+    status: int
+    message: str
+
+
+Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Unknown
 
 
 class Binder:

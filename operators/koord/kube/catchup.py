@@ -18,9 +18,8 @@ import msgspec
 from koord.api.keys import operators
 from koord.core.pods import Pod
 from koord.core.state import ClusterState
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError
-from koord.kube.request import Media
 from koord.kube.retry import Backoff
 from koord.kube.wire import ObjectMeta
 

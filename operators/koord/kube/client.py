@@ -1,10 +1,9 @@
 """The one HTTP client: bytes in, bytes out, typed errors.
 
-It is thin because it carries every pod that is placed: no generated models, no environment lookups
-per request, no compression. Requests go over connections of our own (``pool``); aiohttp carries
-watches, and everything where a proxy stands between. Paths and media types of the API are known, no
-resource. Callers choose what to retry; what is repeated here is a request refused with 401, once,
-after the credentials were renewed.
+Every placed pod goes through it, so it is thin: no generated models, no environment lookups per
+request, no compression. Requests use the connection ``pool``; aiohttp carries watches, and all
+requests when there is a proxy. It knows the API's paths and media types, but no resources. Callers
+decide what to retry; only a 401 is retried here, once, with renewed credentials.
 """
 
 import asyncio
@@ -12,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlencode
@@ -23,9 +23,8 @@ from typing_extensions import override
 from yarl import URL
 
 from koord.kube.config import Access, Credentials
-from koord.kube.errors import ConnectionLost, Garbled, Unauthorized, error_of_answer
-from koord.kube.fence import Fence
-from koord.kube.http1 import set_user_timeout
+from koord.kube.errors import ConnectionLost, Garbled, NotFound, Unauthorized, error_of_answer
+from koord.kube.http1 import Request, RequestWriter, set_user_timeout
 from koord.kube.pool import (
     CONNECT_SECONDS,
     KEEP_ALIVE_SECONDS,
@@ -33,9 +32,8 @@ from koord.kube.pool import (
     REQUEST_SECONDS,
     Origin,
     Pool,
-    let_pass,
+    permit_always,
 )
-from koord.kube.request import Media, Request, RequestWriter
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ClientRequest
@@ -46,44 +44,67 @@ T = TypeVar("T")
 
 READ_BUFFER: Final = 1 << 20
 """Bytes read ahead from a watch: many events arrive as one chunk when we are behind."""
-
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+
+class Media(StrEnum):
+    """Content types of request bodies."""
+
+    JSON = "application/json"
+    JSON_PATCH = "application/json-patch+json"
+    MERGE_PATCH = "application/merge-patch+json"
+    STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+    APPLY_PATCH = "application/apply-patch+yaml"
+
+
+def accept_of(method: str) -> str:
+    """Return the ``Accept`` header: of a patched object only the metadata is wanted back."""
+    return f"{_METADATA}, {Media.JSON}" if method == "PATCH" else Media.JSON
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource] | None = None
 
 
 class Client:
     """Talks to one API server. Use it as an async context manager.
 
-    Bodies are given as objects that msgspec can encode, or as bytes that are sent as they are.
-    All methods raise the errors of ``koord.kube.errors``; with a ``fence``, whatever is not a read
-    also raises ``FenceClosed``.
+    Bodies are objects that msgspec can encode, or bytes. ``permit`` is called just before a write
+    is sent and may raise. All methods raise the errors of ``koord.kube.errors``.
     """
 
     def __init__(
         self,
         credentials: Credentials,
         *,
-        fence: Fence | None = None,
+        permit: Callable[[], None] | None = None,
         user_agent: str = "koord-operators",
     ) -> None:
         self._credentials = credentials
-        self._fence = fence
+        self._permit = permit or permit_always
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._is_proxied = any(os.environ.get(name) for name in _PROXY_VARIABLES)
-        self._writer = RequestWriter(Access(""), {})
+        self._access = Access("")
+        self._writer = RequestWriter("", {})
         self._pool = Pool(Origin("", None, ""))
-        self._standing = 0
-        """So many connections are kept open."""
+        self._kept_open = 0
+        """Number of connections that are kept open."""
         self._retired: WeakSet[Pool] = WeakSet()
-        """Those that were replaced, for as long as something is under way over them."""
+        """Replaced pools that still carry requests."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=_Connector(self._fence),
+            connector=_Connector(self._permit),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
-            # Looking at the environment for every request doubles its cost.
+            # Reading the environment for every request doubles its cost.
             trust_env=self._is_proxied,
         )
         return self
@@ -94,7 +115,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # At once: nothing that is asked from here on may open a connection again.
+        # First, so that no later request opens a connection again.
         session, self._session = self._session, None
         await asyncio.gather(*(pool.close() for pool in {self._pool, *self._retired}))
         if session is not None:
@@ -102,27 +123,26 @@ class Client:
 
     @property
     def credentials(self) -> Credentials:
-        """What requests are signed with; also knows the namespace of the context."""
         return self._credentials
 
     async def keep_open(self, count: int) -> None:
-        """Have so many connections open from now on, so that a burst need not wait for them.
+        """Keep ``count`` connections open, so that a burst of writes does not wait for handshakes.
 
-        Where a proxy stands between, they are opened as they are needed.
+        Has no effect with a proxy.
         """
-        self._standing = count
+        self._kept_open = count
         access = await self._credentials.current()
-        if self._session is not None and not self._goes_by_proxy(access):
-            self._follow(access)
+        if self._session is not None and not self._uses_proxy(access):
+            self._use(access)
             self._pool.keep_open(count, self._make_probe)
 
     async def _make_probe(self) -> bytes:
-        """Return a request that anybody may make, and that costs the server next to nothing."""
+        """Return a request that needs no rights and costs the server almost nothing."""
         access = await self._credentials.current()
-        if self._session is None or self._goes_by_proxy(access):
-            raise ConnectionLost("nothing is kept open any more", sent=False)
-        self._follow(access)
-        return self._writer.write(Request("GET", "/version"))
+        if self._session is None or self._uses_proxy(access):
+            raise ConnectionLost("no connections are kept open any more", sent=False)
+        self._use(access)
+        return self._writer.write(Request("GET", "/version", accept_of("GET")))
 
     async def get(
         self,
@@ -138,7 +158,7 @@ class Client:
             raise Garbled(f"cannot decode {path}: {error}") from error
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """Read one page of a list, undecoded."""
+        """Return one page of a list, not decoded."""
         return await self.request("GET", path, params=params)
 
     async def patch(
@@ -148,15 +168,13 @@ class Client:
         return await self.request("PATCH", path, body=body, media=media, params=params)
 
     async def post(self, path: str, body: Any) -> bytes:
-        """Create an object; returns what the server answers."""
         return await self.request("POST", path, body=body)
 
     async def put(self, path: str, body: Any) -> bytes:
-        """Replace an object; returns it."""
         return await self.request("PUT", path, body=body)
 
     async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> bytes:
-        """Delete an object, if ``uid`` is given only the one of that uid."""
+        """Delete an object; with ``uid`` only if it still has that uid."""
         options: dict[str, Any] = {}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -173,10 +191,21 @@ class Client:
         media: Media = Media.JSON,
         params: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send one request and return the body of the answer."""
         content = None if body is None else body if isinstance(body, bytes) else _encode(body)
-        request = Request(method, _target(path, params), content, media)
-        return await self._signed(lambda access: self._ask(access, request))
+        request = Request(method, _target(path, params), accept_of(method), content, media)
+        return await self._with_access(lambda access: self._send(access, request))
+
+    async def served_resources(self, group_version: str) -> frozenset[str]:
+        """Return the plurals of a group version, with subresources such as ``podgroups/status``.
+
+        Empty for a group that is not installed.
+        """
+        root = "/apis" if "/" in group_version else "/api"
+        try:
+            found = await self.get(f"{root}/{group_version}", _ResourceList)
+        except NotFound:
+            return frozenset()
+        return frozenset(resource.name for resource in found.resources or ())
 
     @asynccontextmanager
     async def watch(
@@ -184,12 +213,15 @@ class Client:
     ) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
         """Open a watch; yields a function that waits for the next bytes, empty at the end.
 
-        The bytes may end anywhere, also in the middle of a line. ``ConnectionLost`` is raised when
-        nothing arrives for ``silence`` seconds or the connection breaks.
+        The bytes may end in the middle of a line. Raises ``ConnectionLost`` when nothing arrives
+        for ``silence`` seconds or the connection breaks.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
-        request = Request("GET", _target(path, {**params, "watch": "true"}))
-        answer = await self._signed(lambda access: self._open(access, request, timeout=timeout))
+        target = _target(path, {**params, "watch": "true"})
+        request = Request("GET", target, accept_of("GET"))
+        answer = await self._with_access(
+            lambda access: self._open(access, request, timeout=timeout)
+        )
 
         async def read() -> bytes:
             with _connection_errors():
@@ -198,54 +230,54 @@ class Client:
         try:
             yield read
         finally:
-            # The stream is endless: it cannot be drained, so its connection is given up.
+            # The stream is endless and cannot be drained, so its connection is closed.
             answer.close()
 
-    async def _signed(self, send: "Callable[[Access], Awaitable[T]]") -> T:
-        """Do something with our credentials, twice if they turn out to be stale."""
+    async def _with_access(self, send: "Callable[[Access], Awaitable[T]]") -> T:
+        """Call with the current credentials, and again with renewed ones after a 401."""
         access = await self._credentials.current()
         try:
             return await send(access)
         except Unauthorized:
             return await send(await self._credentials.renew(access))
 
-    async def _ask(self, access: Access, request: Request) -> bytes:
-        """Return the body of a good answer, raise the error of another."""
+    async def _send(self, access: Access, request: Request) -> bytes:
         if self._session is None:
             raise ConnectionLost("the client is not open", sent=False)
-        if self._goes_by_proxy(access):
+        if self._uses_proxy(access):
             answer = await self._open(access, request)
             with _connection_errors():
                 return await answer.read()
-        self._follow(access)
+        self._use(access)
         is_read = request.method == "GET"
-        permit = let_pass if is_read or self._fence is None else self._fence.check
+        permit = permit_always if is_read else self._permit
         written = self._writer.write(request)
-        got = await self._pool.ask(written, permit, is_safe=is_read)
-        if got.status < 300:
-            return got.body
-        raise error_of_answer(got.status, got.body, got.retry_after)
+        response = await self._pool.send(written, permit, is_safe=is_read)
+        if response.status < 300:
+            return response.body
+        raise error_of_answer(response.status, response.body, response.retry_after)
 
-    def _goes_by_proxy(self, access: Access) -> bool:
+    def _uses_proxy(self, access: Access) -> bool:
         return self._is_proxied or bool(access.proxy)
 
-    def _follow(self, access: Access) -> None:
-        """Write requests for this access from now on, to another server if need be."""
-        if access is self._writer.access:
+    def _use(self, access: Access) -> None:
+        """Write later requests for this access; a new server gets a new pool."""
+        if access is self._access:
             return
-        self._writer = RequestWriter(access, self._headers)
+        signed = {"Authorization": access.authorization} if access.authorization else {}
+        self._access, self._writer = access, RequestWriter(access.server, self._headers | signed)
         origin = Origin(access.server, access.tls, access.server_name)
         if origin != self._pool.origin:
             self._pool.retire()
             self._retired.add(self._pool)
             self._pool = Pool(origin)
-            if self._standing:
-                self._pool.keep_open(self._standing, self._make_probe)
+            if self._kept_open:
+                self._pool.keep_open(self._kept_open, self._make_probe)
 
     async def _open(
         self, access: Access, request: Request, **options: Any
     ) -> aiohttp.ClientResponse:
-        """Return the answer as it begins, if it is a good one; raise its error otherwise."""
+        """Return a response with its body still to come, or raise the error of its status."""
         if self._session is None:
             raise ConnectionLost("the client is not open", sent=False)
         headers = {"Accept": request.accept}
@@ -273,24 +305,24 @@ class Client:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Asks the fence once a write has its connection: nothing can hold it up after that."""
+    """Asks for permission once a write has its connection, when nothing can delay it any more."""
 
-    def __init__(self, fence: Fence | None) -> None:
+    def __init__(self, permit: Callable[[], None]) -> None:
         super().__init__(
             limit=MAX_CONNECTIONS,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             socket_factory=_make_socket,
         )
-        self._fence = fence
+        self._permit = permit
 
     @override
     async def connect(
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
     ) -> "Connection":
         connection = await super().connect(req, traces, timeout)
-        if self._fence is not None and req.method != "GET":
+        if req.method != "GET":
             try:
-                self._fence.check()
+                self._permit()
             except BaseException:
                 connection.release()
                 raise
@@ -308,8 +340,8 @@ def _encode(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError as error:
-        # A text quoted from an object may be none; it must not end more than this request.
-        raise Garbled(f"cannot write the request: {error}") from error
+        # Text quoted from an object may hold lone surrogates; only this request may fail.
+        raise Garbled(f"cannot encode the request: {error}") from error
 
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:
@@ -318,7 +350,7 @@ def _target(path: str, params: Mapping[str, str] | None) -> str:
 
 @contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Turn what aiohttp raises into ``ConnectionLost``."""
+    """Turn aiohttp's errors into ``ConnectionLost``."""
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

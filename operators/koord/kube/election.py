@@ -14,7 +14,9 @@ tells how old a renewal is at least. Only the last ones count: clocks drift apar
 machine that was paused stays behind.
 """
 
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,6 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from koord.api.keys import operators
+from koord.kube.errors import ConnectionLost
 
 LEASE_SECONDS: Final = 15
 """A Lease that has not changed for so long is free."""
@@ -36,6 +39,51 @@ RETRY_SECONDS: Final = 2.0
 """How often a leader renews, and the others look."""
 REMEMBERED_RENEWALS: Final = 30
 """From so many of them, about a minute, it is known how far clocks are apart."""
+
+
+class LeadershipLost(Exception):  # noqa: N818 - what it says is what is wrong
+    """Another process leads, or may: this one ends.
+
+    Not one of the errors of the API: nothing that handles those may catch it and go on.
+    """
+
+
+class FenceClosed(ConnectionLost):
+    """A write did not leave this process, because another one may lead."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing is written before the lease is renewed", sent=False)
+
+
+def read_clock() -> float:
+    """Return seconds that never go back, and go on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True)
+class Fence:
+    """Closed at first. What is written through it passes only while it is open."""
+
+    clock: Callable[[], float] = read_clock
+    _until: float = float("-inf")
+
+    def open_until(self, until: float) -> None:
+        """Let writes pass until a moment of ``clock``."""
+        self._until = until
+
+    def close(self) -> None:
+        """Let nothing pass any more."""
+        self._until = float("-inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a write may leave now."""
+        return self.clock() < self._until
+
+    def check(self) -> None:
+        """Raise ``FenceClosed`` if a write must not leave now."""
+        if not self.is_open:
+            raise FenceClosed
 
 
 class LeaseSpec(Struct, rename="camel", frozen=True, omit_defaults=True):

@@ -16,11 +16,10 @@ from koord.api.keys import operators
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod, PodPhase
 from koord.core.selectors import Operator, Requirement
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
-from koord.kube.request import Media
 from koord.kube.retry import is_transient
-from koord.kube.status_patch import ConditionPatch, Statement, render
+from koord.kube.status import ConditionPatch, Statement, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.wire import ObjectMeta
 

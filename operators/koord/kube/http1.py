@@ -1,32 +1,69 @@
-"""One connection that carries one HTTP/1.1 request at a time: whole requests in, whole answers out.
+"""HTTP/1.1: requests as bytes, and a connection that carries one request at a time.
 
-A placed pod is two requests, and a general HTTP client needs three times the processor time for
-each. httptools parses; here is only what a request and its answer need. Nothing is known of what
-they mean, of credentials or of when to try again.
+Placing a pod takes two requests, and a general HTTP client spends three times the CPU time on each.
+httptools parses the responses. This module knows nothing of Kubernetes, credentials or retries.
 """
 
 import asyncio
+import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 import httptools
 from typing_extensions import override
 
+from koord.kube.errors import Garbled
+
 UNACKNOWLEDGED_SECONDS: Final = 4.0
-"""What the other side's kernel has not acknowledged for so long is given up, also when this process
-has ended meanwhile: a write must not arrive when another process leads already."""
+"""The kernel drops a connection whose data stays unacknowledged this long, even after this process
+has ended: a write must not arrive when another process already leads."""
+_TARGET: Final = re.compile(r"/[!-~]*")
+
+
+class Request(NamedTuple):
+    """``target`` is the path with its query; ``content`` is None for a request without a body."""
+
+    method: str
+    target: str
+    accept: str
+    content: bytes | None = None
+    media: str = ""
+
+
+class RequestWriter:
+    """Writes requests to one server; the headers that all of them share are formatted once."""
+
+    def __init__(self, server: str, headers: Mapping[str, str]) -> None:
+        address = urlsplit(server)
+        self._base = address.path.rstrip("/")
+        shared = {"Host": address.netloc, **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in shared.items())
+        self._tail = f" HTTP/1.1\r\n{lines}"
+
+    def write(self, request: Request) -> bytes:
+        """Return the bytes to send. Raises Garbled if the target is not valid in a request line."""
+        target = f"{self._base}{request.target}"
+        if not _TARGET.fullmatch(target):
+            raise Garbled(f"not the path of an object: {request.target!r}")
+        head = f"{request.method} {target}{self._tail}Accept: {request.accept}\r\n"
+        if request.content is None:
+            return f"{head}\r\n".encode()
+        length = len(request.content)
+        entity = f"Content-Type: {request.media}\r\nContent-Length: {length}\r\n\r\n"
+        return f"{head}{entity}".encode() + request.content
 
 
 def set_user_timeout(connection: socket.socket) -> None:
-    """Have the kernel give up on a connection after ``UNACKNOWLEDGED_SECONDS``."""
     milliseconds = int(UNACKNOWLEDGED_SECONDS * 1000)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A whole answer; ``retry_after`` as the header of that name has it."""
+    """A complete response; ``retry_after`` is the raw header."""
 
     status: int
     body: bytes
@@ -34,7 +71,7 @@ class HttpResponse:
 
 
 class Broken(Exception):  # noqa: N818 - what it says is what happened
-    """The connection ended before the answer did; ``began``: a part of the answer had come."""
+    """The connection ended before the response was complete; ``began``: part of it had arrived."""
 
     def __init__(self, why: str, *, began: bool) -> None:
         super().__init__(why)
@@ -42,7 +79,7 @@ class Broken(Exception):  # noqa: N818 - what it says is what happened
 
 
 class Connection(asyncio.Protocol):
-    """Use it with ``create_connection``; while :attr:`is_idle`, it takes a request."""
+    """For ``create_connection``; it accepts a request while :attr:`is_idle`."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -52,17 +89,16 @@ class Connection(asyncio.Protocol):
         self._chunks: list[bytes] = []
         self._retry_after: str | None = None
         self.is_used = False
-        """Whether it has carried an answer: the server may have hung up since."""
+        """Whether it has carried a response: the server may have closed it since."""
         self.deadline = 0.0
-        """When the request that is on the way is given up, by the event loop's clock."""
+        """When the current request times out, on the event loop's clock."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and has nothing on the way."""
         return self._transport is not None and self._waiting is None
 
-    def ask(self, request: bytes, deadline: float) -> "asyncio.Future[HttpResponse]":
-        """Send a request, at once; the future has the answer, or ``Broken``."""
+    def send(self, request: bytes, deadline: float) -> "asyncio.Future[HttpResponse]":
+        """Send a request immediately; the future gets the response, or ``Broken``."""
         if self._transport is None or self._waiting is not None:
             raise RuntimeError("the connection is not idle")
         self.deadline = deadline
@@ -72,7 +108,6 @@ class Connection(asyncio.Protocol):
         return self._waiting
 
     def abort(self, why: str) -> None:
-        """Hang up, at once."""
         if self._transport is not None:
             transport, self._transport = self._transport, None
             transport.abort()
@@ -91,29 +126,27 @@ class Connection(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         if self._waiting is None:
-            self.abort("the server spoke without being asked")
+            self.abort("the server sent data without a request")
             return
         self._began = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self.abort(f"not an HTTP answer: {error}")
+            self.abort(f"not an HTTP response: {error}")
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.abort(str(exc or "closed by the server"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header of the answer (called by the parser)."""
+        # Called by the parser, like the other on_ methods.
         if name.lower() == b"retry-after":
             self._retry_after = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body (called by the parser)."""
         self._chunks.append(body)
 
     def on_message_complete(self) -> None:
-        """Give the answer to who waits for it (called by the parser)."""
         self.is_used = True
         answer = HttpResponse(
             self._parser.get_status_code(), b"".join(self._chunks), self._retry_after
@@ -121,6 +154,6 @@ class Connection(asyncio.Protocol):
         self._chunks, self._retry_after = [], None
         waiting, self._waiting = self._waiting, None
         if waiting is None or not self._parser.should_keep_alive():
-            self.abort("nothing more is to come")
+            self.abort("closed after the response")
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)

@@ -14,9 +14,16 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from koord.kube.client import Client
-from koord.kube.election import RETRY_SECONDS, Election, Lease, LeaseSpec, Move
+from koord.kube.election import (
+    RETRY_SECONDS,
+    Election,
+    Fence,
+    LeadershipLost,
+    Lease,
+    LeaseSpec,
+    Move,
+)
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound
-from koord.kube.fence import Fence, LeadershipLost
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.objects import ObjectRef, ref_of_profile, ref_of_quota
-from koord.kube.request import Media
 from koord.kube.translate.amounts import encode_amounts, write_amounts
 from koord.kube.translate.node_selectors import encode_selector
 from koord.kube.wire import ObjectMeta

@@ -14,18 +14,18 @@ from koord.core.quota.profile import QuotaProfile
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.reflector import Source
+from koord.kube.translate.cluster_objects import (
+    translate_claim,
+    translate_namespace,
+    translate_node,
+    translate_storage_class,
+    translate_volume,
+)
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
-from koord.kube.translate.namespaces import translate_namespace
-from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
-from koord.kube.translate.volumes import (
-    translate_claim,
-    translate_storage_class,
-    translate_volume,
-)
 from koord.kube.wire import (
     WireClaim,
     WireElasticQuota,

@@ -12,16 +12,15 @@ at all may be older than what was written last, as of a new object, and is left.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from koord.kube.client import Client
+from koord.kube.client import Client, Media
 from koord.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from koord.kube.objects import ObjectRef
-from koord.kube.request import Media
 from koord.kube.retry import Backoff, is_transient
-from koord.kube.status_patch import Statement, is_said, render
 
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
@@ -40,6 +39,32 @@ MAX_INVALID: Final = 10
 MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
+_TRANSITION: Final = "lastTransitionTime"
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionPatch:
+    """One condition as it should be; when it last changed its status is kept by the writer."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+    observed_generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Everything that one writer says about one object: other fields, and its conditions.
+
+    ``fields`` stand beside ``conditions`` in the status, as JSON; what is left out is not said.
+    """
+
+    conditions: tuple[ConditionPatch, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    is_urgent: bool = False
+    """Whether somebody has to do something about it: then it makes room for nothing."""
+
 
 Present: TypeAlias = Callable[[ObjectRef], Mapping[str, Any] | None]
 """Returns the status (or the annotations) that an object was last seen with; None if it is gone.
@@ -244,3 +269,51 @@ class StatusWriter:
         if isinstance(error, Invalid):
             return self._form.media is Media.APPLY_PATCH and attempt < MAX_INVALID
         return is_transient(error) or isinstance(error, Forbidden)
+
+
+def render(statement: Statement, present: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Return the status to write; transition times are kept where the status of a condition is."""
+    known = conditions_of(present)
+    conditions = [_render_condition(c, known.get(c.type), now) for c in statement.conditions]
+    return {**statement.fields, **({"conditions": conditions} if conditions else {})}
+
+
+def is_said(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    """Whether all of a rendered status already stands in ``present``."""
+    known = conditions_of(present)
+    return all(
+        _holds(known.get(condition["type"]), condition)
+        for condition in status.get("conditions", ())
+    ) and all(present.get(name) == value for name, value in status.items() if name != "conditions")
+
+
+def _holds(present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+    return present is not None and all(present.get(key) == wanted[key] for key in wanted)
+
+
+def conditions_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the conditions of a status, by type."""
+    conditions: Iterable[Any] = status.get("conditions") or ()
+    return {c["type"]: c for c in conditions if isinstance(c, Mapping) and "type" in c}
+
+
+def _render_condition(
+    condition: ConditionPatch, present: Mapping[str, Any] | None, now: float
+) -> dict[str, Any]:
+    status = "True" if condition.status else "False"
+    since = present.get(_TRANSITION) if present and present.get("status") == status else None
+    rendered = {
+        "type": condition.type,
+        "status": status,
+        "reason": condition.reason,
+        "message": condition.message,
+        _TRANSITION: since or format_time(now),
+    }
+    if condition.observed_generation is not None:
+        rendered["observedGeneration"] = condition.observed_generation
+    return rendered
+
+
+def format_time(seconds: float) -> str:
+    """Write a time as the API does, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,8 +17,7 @@ from koord.api.podgroup import PodGroup
 from koord.controllers.placement import PlacementController
 from koord.kube.client import Client
 from koord.kube.config import Credentials
-from koord.kube.discovery import served_resources
-from koord.kube.fence import Fence, LeadershipLost
+from koord.kube.election import Fence, LeadershipLost
 from koord.kube.lease import Elector, NoNamespace
 from koord.runtime.election import make_elector, refuse_taken_name
 from koord.runtime.gc_tuning import leave_alone_what_is_there, look_seldom
@@ -82,13 +81,13 @@ async def run_operators(options: Options) -> None:
     fence = Fence()
     async with (
         Client(options.credentials) as own_client,
-        Client(options.credentials, fence=fence) as client,
+        Client(options.credentials, permit=fence.check) as client,
     ):
         served = await _check_installed(client, options.operators)
         if PLACEMENT in options.operators:
             await refuse_taken_name(client, options.settings.scheduler_name)
         without = [name for name in served if "/" not in name and f"{name}/status" not in served]
-        native = await served_resources(client, NATIVE_VERSION)
+        native = await client.served_resources(NATIVE_VERSION)
         parts = Parts(
             client,
             options.settings,
@@ -107,7 +106,7 @@ async def _check_installed(client: Client, operators: Collection[str]) -> frozen
     served: frozenset[str] = frozenset()
     missing = []
     for names in resources_of(operators):
-        resources = await served_resources(client, names.api_version)
+        resources = await client.served_resources(names.api_version)
         served |= resources
         if names.plural not in resources:
             missing.append(names.crd_name)

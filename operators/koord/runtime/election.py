@@ -15,9 +15,8 @@ from uuid import uuid4
 from koord.api.keys import operators
 from koord.kube.client import Client
 from koord.kube.config import Access
-from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Lease
+from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Fence, Lease
 from koord.kube.errors import Forbidden, NotFound
-from koord.kube.fence import Fence
 from koord.kube.lease import Elector
 from koord.runtime.wiring import OPERATORS
 

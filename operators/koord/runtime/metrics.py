@@ -21,8 +21,8 @@ from prometheus_client import (
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
+from koord.kube.binder import Outcome
 from koord.kube.evictor import Eviction
-from koord.kube.outcomes import Outcome
 from koord.runtime.collectors import (
     AuditCollector,
     Auditing,

@@ -25,8 +25,8 @@ from koord.core.topology.goal import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
+from koord.kube.translate.cluster_objects import translate_node
 from koord.kube.translate.gangs import PodGroupTranslator
-from koord.kube.translate.nodes import translate_node
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.translate.topology_constraints import translate_wish

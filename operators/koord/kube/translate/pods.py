@@ -6,7 +6,6 @@ uid, for as long as the pod waits for us.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +17,11 @@ from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.core.constraints import PodLabels
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
-from koord.kube.plan_annotation import decode_plan
+from koord.kube.release import PodForm, decode_plan
 from koord.kube.translate.gangs import GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.shapes import ShapeCache, claims_of
-from koord.kube.wire import Condition, ObjectMeta, PodSpec, PodStatus, WirePod
+from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -49,15 +48,6 @@ _ADMISSION_FAILURES: Final = frozenset(
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 _WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
-
-
-@dataclass(frozen=True, slots=True)
-class PodForm:
-    """How a waiting pod of ours is written on the server."""
-
-    has_annotations: bool
-    affinity: AffinityForm
-    conditions: tuple[Condition, ...] = ()
 
 
 class PodTranslator:

@@ -1,17 +1,25 @@
-"""The one patch that releases a pod: gate off, plan recorded, pinned if somebody else may bind it.
+"""What the release of a pod writes: one patch, and the plan annotation that it leaves.
 
-It is a JSON patch because it must fail as a whole when the pod is not what the plan was made for:
-``test`` on the uid and on the gate keeps a stale leader from touching a pod that was recreated or
-released, and ``test … null`` keeps what somebody has added meanwhile from being overwritten.
+The release is a JSON patch because it must fail as a whole when the pod differs from what was
+planned: ``test`` on the uid and the gate stops a stale leader from changing a pod that was
+recreated or released already, and ``test … null`` protects what others added meanwhile. The
+annotation is encoded and decoded here only, with the values of the core.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from koord.api.gang import encode_bind_record
 from koord.api.keys import operators
-from koord.core.pods import Handling, Pod
+from koord.core.gang.record import make_bind_record
+from koord.core.plan import Assignment, Placement
+from koord.core.pods import Handling, Pod, RecordedPlan
 from koord.kube.translate.node_affinity import NODE_NAME_FIELD, AffinityForm, Depth, TermForm
-from koord.kube.translate.pods import PodForm
+from koord.kube.wire import Condition
 
 Operation: TypeAlias = dict[str, Any]
 
@@ -20,6 +28,17 @@ _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = f"{_NODE_AFFINITY}/{_REQUIRED}/nodeSelectorTerms"
+MAX_TEXT: Final = 64 * 1024
+"""Longer annotations are not ours; a group id is some dozens of names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodForm:
+    """How a waiting pod of ours is written on the server."""
+
+    has_annotations: bool
+    affinity: AffinityForm
+    conditions: tuple[Condition, ...] = ()
 
 
 def make_release_patch(
@@ -83,3 +102,54 @@ def _add_absent(path: str, value: Any) -> list[Operation]:
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+class _Note(msgspec.Struct, omit_defaults=True, gc=False):
+    node: str
+    plan: str
+    group: str = ""
+    members: int = 1
+    strength: int = 0
+    gap: str | msgspec.UnsetType = msgspec.UNSET
+    youngest: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Note)
+
+
+def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str, str]:
+    """Return all annotations that go on a pod with its release and again with its binding."""
+    record = make_bind_record(assignment.pod, placement.group, placement.uids)
+    members = record.member_count if record is not None else 1
+    gang = assignment.pod.gang
+    strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
+    note = _Note(assignment.node, placement.plan_id, placement.group, members, strength)
+    note.gap = placement.gap or msgspec.UNSET
+    if record is not None:
+        note.youngest = int(placement.youngest)
+    annotations = {operators.PLAN: msgspec.json.encode(note).decode()}
+    if record is not None:
+        annotations |= encode_bind_record(record.group, record.member_count)
+    return annotations
+
+
+@lru_cache(maxsize=4096)
+def decode_plan(text: str) -> RecordedPlan | None:
+    """Read a plan annotation; None for what we cannot have written."""
+    if len(text) > MAX_TEXT:
+        return None
+    try:
+        note = _decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not note.node or not note.plan or note.members < 1 or note.strength < 0:
+        return None
+    return RecordedPlan(
+        note.node,
+        note.plan,
+        note.group,
+        note.members,
+        note.strength,
+        note.gap or "",
+        float(note.youngest),
+    )

@@ -1,12 +1,23 @@
-"""Claims, volumes and storage classes: as much of them as decides where a pod may run."""
+"""Nodes, namespaces, volumes, claims and storage classes: the fields that decide placement."""
 
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
+from koord.core.nodes import Namespace, Node, Taint
 from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
 from koord.core.selectors import SelectorTerm
+from koord.kube.translate.amounts import parse_amounts
 from koord.kube.translate.node_affinity import parse_node_selector
-from koord.kube.wire import ObjectMeta, WireClaim, WireStorageClass, WireVolume
+from koord.kube.wire import (
+    ObjectMeta,
+    WireClaim,
+    WireNamespace,
+    WireNode,
+    WireStorageClass,
+    WireVolume,
+)
 
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -15,8 +26,41 @@ _DELAYED: Final = "WaitForFirstConsumer"
 _BETWEEN_ZONES: Final = "__"
 
 
+class _WireTaint(msgspec.Struct, gc=False):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+_taints_decoder = msgspec.json.Decoder(list[_WireTaint] | None)
+
+
+def translate_node(wire: WireNode) -> Node:
+    meta, spec = wire.metadata, wire.spec
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or {},
+        taints=_parse_taints(bytes(spec.taints)),
+        is_unschedulable=bool(spec.unschedulable),
+        is_terminating=meta.deletion_timestamp is not None,
+        allocatable=parse_amounts(bytes(wire.status.allocatable)),
+        resource_version=meta.resource_version,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _parse_taints(raw: bytes) -> tuple[Taint, ...]:
+    """Sorted, without the times at which they were added."""
+    wire = (_taints_decoder.decode(raw) if raw else None) or ()
+    return tuple(Taint(*fields) for fields in sorted((t.key, t.value, t.effect) for t in wire))
+
+
+def translate_namespace(wire: WireNamespace) -> Namespace:
+    return Namespace(wire.metadata.name, wire.metadata.labels or {})
+
+
 def translate_claim(wire: WireClaim) -> VolumeClaim:
-    """Return the core's view of a PersistentVolumeClaim."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
     return VolumeClaim(
@@ -26,14 +70,13 @@ def translate_claim(wire: WireClaim) -> VolumeClaim:
         is_lost=wire.status.phase == "Lost",
         is_terminating=meta.deletion_timestamp is not None,
         is_exclusive=_ONE_POD in (spec.access_modes or ()),
-        # The annotation is older than the field, and still wins over it.
+        # The legacy annotation still takes precedence over the field.
         storage_class=annotations.get(_CLASS, spec.storage_class_name or ""),
         owner=_owner_of(meta),
     )
 
 
 def translate_volume(wire: WireVolume) -> Volume:
-    """Return the core's view of a PersistentVolume."""
     spec = wire.spec
     disks = (
         spec.gce_persistent_disk,
@@ -52,7 +95,6 @@ def translate_volume(wire: WireVolume) -> Volume:
 
 
 def translate_storage_class(wire: WireStorageClass) -> StorageClass:
-    """Return the core's view of a StorageClass."""
     return StorageClass(wire.metadata.name, wire.volume_binding_mode == _DELAYED)
 
 
@@ -67,7 +109,7 @@ def _owner_of(meta: ObjectMeta) -> str:
 
 
 def _is_zone(value: str | None) -> bool:
-    """Whether a label can be read; kube-scheduler ignores one with an empty zone in it."""
+    """Whether a label is valid; kube-scheduler ignores one with an empty zone in it."""
     return value is not None and all(one.strip() for one in value.split(_BETWEEN_ZONES))
 
 
