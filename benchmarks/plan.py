@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
+from tests.cluster import make_cluster, plan_once
+
 from koord.core.nodes import Node
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Handling, Pod, PodShape
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=20)
     options = parser.parse_args()
-    state = make_cluster(options.nodes)
+    state = make_state(options.nodes)
     print(f"{options.nodes} nodes, {options.runs} runs; milliseconds")
     print(f"{'':38}{'median':>8}{'min':>8}{'max':>8}  outcome")
     for name, units in questions(options.nodes):
@@ -55,7 +55,7 @@ def questions(nodes: int) -> list[tuple[str, list[Unit]]]:
 
 def ask(state: ClusterState, units: list[Unit]) -> Plan:
     """Plan on a fresh snapshot."""
-    return plan(state.snapshot(), units, Scoring())
+    return plan_once(state, units)
 
 
 def measure(call: Callable[[], Plan], runs: int) -> tuple[list[float], Plan]:
@@ -69,9 +69,9 @@ def measure(call: Callable[[], Plan], runs: int) -> tuple[list[float], Plan]:
     return times, outcome
 
 
-def make_cluster(nodes: int) -> ClusterState:
+def make_state(nodes: int) -> ClusterState:
     """Make nodes of 64 CPU, 512 GiB and 8 GPUs; every third runs something."""
-    state = ClusterState()
+    state = make_cluster().state
     allocatable = {"cpu": 64_000, "memory": 512 * GIB, "pods": 110, GPU: 8}
     for at in range(nodes):
         name = f"node-{at:05}"

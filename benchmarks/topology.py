@@ -13,9 +13,9 @@ import statistics
 import time
 from functools import partial
 
+from tests.cluster import make_cluster, plan_once
+
 from benchmarks.plan import ask, measure
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangClaim, GangSource, GangSpec, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Demand, Unit
@@ -72,7 +72,7 @@ def main() -> None:
         for name, wish in QUESTIONS:
             state = make_halls(options.nodes, kinds)
             unit = make_gang(state, "job", MEMBERS, make_wish(wish), gpus=1)
-            times, outcome = measure(partial(ask, state, unit), options.runs)
+            times, outcome = measure(partial(ask, state, [unit]), options.runs)
             verdict = "placed" if outcome.placements else "refused"
             row = f"{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}"
             print(f"{kind:20}{name:38}{row}  {verdict}")
@@ -84,7 +84,7 @@ def measure_rate(nodes: int, gangs: int) -> float:
     wish = make_wish((("Rack", MUST, 1),))
     units = [make_gang(state, f"job-{at:05}", GANG_SIZE, wish, gpus=4) for at in range(gangs)]
     began = time.perf_counter()
-    outcome = plan(state.snapshot(), units, Scoring())
+    outcome = plan_once(state, units)
     seconds = time.perf_counter() - began
     if len(outcome.placements) != gangs:
         raise RuntimeError(f"{len(outcome.placements)} of {gangs} gangs were placed")
@@ -93,7 +93,7 @@ def measure_rate(nodes: int, gangs: int) -> float:
 
 def make_racks(nodes: int) -> ClusterState:
     """Make nodes of 8 GPUs in racks."""
-    state = ClusterState()
+    state = make_cluster().state
     layers = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
     state.upsert_topology(Topology("default", layers))
     allocatable = {"cpu": 64_000, "memory": 512 * GIB, "pods": 110, GPU: 8}
@@ -105,7 +105,7 @@ def make_racks(nodes: int) -> ClusterState:
 
 def make_halls(nodes: int, kinds: int) -> ClusterState:
     """Make nodes in blocks, spines and halls, of so many kinds; 0: each has its own capacity."""
-    state = ClusterState()
+    state = make_cluster().state
     layers = (
         Layer("Hall", "", ("hall",)),
         Layer("Spine", "Hall", ("spine",)),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from tests.cluster import make_cluster, open_cycle
 
 from benchmarks.parity.cases import SCHEDULER, Object
 from koord.core.state import ClusterState
@@ -67,9 +68,9 @@ def find_feasible(sight: Sight) -> Feasible:
     found = {}
     for wire in sight.subjects:
         pod = translator.translate(wire)
-        snapshot = state.snapshot()
-        room = snapshot.room(snapshot.shape_of(pod))
-        if snapshot.volume_obstacle(pod) is not None:
+        cycle = open_cycle(state)
+        room = cycle.room(cycle.shape_of(pod))
+        if cycle.volume_obstacle(pod) is not None:
             room[:] = 0
         rows = state.table.live_rows()
         found[pod.name] = frozenset(name for name, row in rows if room[row])
@@ -77,7 +78,7 @@ def find_feasible(sight: Sight) -> Feasible:
 
 
 def _make_state(sight: Sight) -> ClusterState:
-    state, translator = ClusterState(), PodTranslator(SCHEDULER)
+    state, translator = make_cluster().state, PodTranslator(SCHEDULER)
     for space in map(translate_namespace, sight.namespaces):
         state.upsert_namespace(space.name, space.labels)
     for node in sight.nodes:

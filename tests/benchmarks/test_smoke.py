@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from benchmarks import plan, topology
 
 ROOT = Path(__file__).parents[2]
 OF_EVERY_ROW = {
@@ -47,3 +50,22 @@ def test_gangs_in_a_burst(tmp_path):
     assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert row["cpu_ms_per_pod"] > 0
     assert row["rss_mib"] > 0
+
+
+@pytest.mark.parametrize(
+    ("main", "options"),
+    [
+        (plan.main, ["--nodes", "40", "--runs", "1"]),
+        (topology.main, ["--nodes", "400", "--runs", "1", "--gangs", "10"]),
+    ],
+    ids=["plan", "topology"],
+)
+def test_benchmark_of_the_planner_prints_its_rows(
+    main: Callable[[], None],
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark", *options])
+    main()
+    assert capsys.readouterr().out.count("placed") >= 4

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from tests.cluster import make_cluster
+
 from koord.cli.answer import Explanation, make_answer
 from koord.cli.cluster import Extent, Gap, Kind, Reading, Sighting, Target
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
-from koord.core.state import ClusterState
 from koord.kube.wire import Condition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
@@ -29,7 +30,7 @@ def make_reading(
     gaps: Mapping[str, Extent] | None = None,
     rejected: Mapping[str, str] | None = None,
 ) -> Reading:
-    state = ClusterState()
+    state = make_cluster().state
     for one in objects:
         match one:
             case Node():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
 
 import networkx as nx
 from rich.console import Console
 from tests.builders import make_node, make_pod
-from tests.topology.test_gathering import GANG, ask, make_cluster, make_members, must, prefer
+from tests.cluster import FakeCluster, open_cycle
+from tests.topology.test_gathering import GANG, ask, make_members, make_network, must, prefer
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Kind, Reading, Target
@@ -21,9 +21,6 @@ from koord.cli.topology_view import make_document, write_topology_graph
 from koord.core.plan import Gathered
 from koord.core.topology.strategy.domain_capacity import survey
 
-if TYPE_CHECKING:
-    from koord.core.state import ClusterState
-
 SIZES = {"s0": {"a": [8, 8], "b": [8]}, "s1": {"c": [16]}}
 
 
@@ -34,23 +31,24 @@ def write(renderable: object) -> str:
     return console.file.getvalue()
 
 
-def explain(state: ClusterState) -> tuple[str, dict[str, object]]:
-    answer = make_answer(Reading(state), Target(Kind.POD_GROUP, "default", "job"), 0.0)
+def explain(cluster: FakeCluster) -> tuple[str, dict[str, object]]:
+    answer = make_answer(Reading(cluster.state), Target(Kind.POD_GROUP, "default", "job"), 0.0)
     console = Console(file=io.StringIO(), width=200, highlight=False)
     print_answer(answer, console, 0.0, all_nodes=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue(), make_answer_document(answer)
 
 
-def fill(count: int, *, running: int = 0) -> ClusterState:
-    state = make_cluster(SIZES)
-    ask(state, must("Block"), minimum=count + running)
-    for pod in make_members(count):
-        state.upsert_pod(pod)
-    for at in range(running):
-        pod = make_pod(f"old-{at}").gang(GANG).requests(cpu=8000).running("node-0")
-        state.upsert_pod(pod.build())
-    return state
+def fill(count: int, *, running: int = 0) -> FakeCluster:
+    cluster = make_network(SIZES)
+    ask(cluster, must("Block"), minimum=count + running)
+    return cluster.pods(
+        *make_members(count),
+        *(
+            make_pod(f"old-{at}").gang(GANG).requests(cpu=8000).running("node-0")
+            for at in range(running)
+        ),
+    )
 
 
 def test_a_gang_that_waits_sees_what_every_domain_offers() -> None:
@@ -81,11 +79,11 @@ def test_members_that_have_a_place_are_shown() -> None:
 
 
 def test_a_topology_shows_what_is_free() -> None:
-    state = fill(0, running=1)
+    state = fill(0, running=1).state
     state.upsert_node(make_node("bare").build())
     tree = state.topologies.tree("default")
     assert tree is not None
-    domains = tuple(survey(state.snapshot(), tree))
+    domains = tuple(survey(open_cycle(state), tree))
     text = write(draw(domains, describe_free, None, "--all"))
     assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
     few = write(draw(domains, describe_free, 3, "--all"))
@@ -96,7 +94,7 @@ def test_a_topology_shows_what_is_free() -> None:
 
 
 def test_a_topology_as_a_graph() -> None:
-    state = fill(0, running=1)
+    state = fill(0, running=1).state
     tree = state.topologies.tree("default")
     assert tree is not None
     dot = write_topology_graph(state, "default", tree, TreeOutput.DOT)
@@ -124,9 +122,9 @@ def test_a_gang_of_which_nobody_waits_sees_what_there_is_for_more_of_its_members
 
 
 def test_layers_that_the_topology_does_not_have_are_named() -> None:
-    state = fill(1)
-    ask(state, prefer("block"), must("Spine"))
-    text, document = explain(state)
+    cluster = fill(1)
+    ask(cluster, prefer("block"), must("Spine"))
+    text, document = explain(cluster)
     assert 'Topology default has no layer "block" (case counts)' in text
     network = document["network"]
     assert isinstance(network, dict)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
 from koord.cli import quota_commands
@@ -20,13 +21,13 @@ from koord.core.messages import render
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota_view import ask_what_if
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from click.testing import Result
 
+    from koord.core.state import ClusterState
     from koord.core.units import Amounts
 
 
@@ -36,7 +37,7 @@ def team(name: str, parent: str = "", minimum: int = 0, most: int = 16, **more: 
 
 
 def make_state(hooks: Hooks | None = None) -> ClusterState:
-    state = ClusterState(hooks=hooks)
+    state = make_cluster(hooks=hooks).state
     for at in range(2):
         state.upsert_node(make_node(f"n{at}").gpu(8).build())
     for spec in (
@@ -225,7 +226,7 @@ def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: s
 
 
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(ClusterState()))
+    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(make_cluster().state))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
 
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from tests.cluster import make_cluster
+
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
@@ -102,7 +104,7 @@ class Scene:
     """A cluster, and the operator that plans it."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.writer = Writer(self.state)
         self.announcer = Announcer()
         self.is_synced = True

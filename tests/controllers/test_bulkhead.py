@@ -1,7 +1,10 @@
 """A unit that the planner cannot digest is refused alone."""
 
+from functools import partial
+
 import pytest
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import SCORING, make_cluster, open_cycle
 
 from koord.controllers import error_isolation
 from koord.core.framework.cycle import Cycle
@@ -12,13 +15,12 @@ from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InternalError
-from koord.core.state import ClusterState
 
 
 def test_others_are_placed_and_nothing_of_the_failed_one_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("team", max={GPU: 8}))
     pods = [make_pod(name).gpu(4).quota("team").build() for name in ("a", "bad", "b")]
@@ -34,7 +36,7 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
         return plan(snapshot, asked, scoring)
 
     monkeypatch.setattr(error_isolation, "plan", fail_on_bad)
-    outcome = error_isolation.plan_safely(state.snapshot(), units, Scoring())
+    outcome = error_isolation.plan_safely(open_cycle(state), units, SCORING)
     placed = [one.assignments[0].pod.name for one in outcome.placements]
     assert placed == ["a", "b"]
     (refusal,) = outcome.refusals
@@ -50,10 +52,12 @@ class BrokenHolds(Holds):
 
 
 def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     units = [unit_of(make_pod("p").gpu(8).build())]
-    outcome = error_isolation.plan_keeping(BrokenHolds(), state.snapshot, units, Scoring(), 0.0)
+    outcome = error_isolation.plan_keeping(
+        BrokenHolds(), partial(open_cycle, state), units, SCORING, 0.0
+    )
     assert len(outcome.placements) == 1
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import make_node
+from tests.cluster import make_cluster
 
 from koord.controllers.network_topology import TopologyController
-from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import NODE_LAYER
@@ -40,7 +40,7 @@ class Scene:
     """A state, its controller, and a clock that is moved by hand."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.sink = Sink()
         self.now = 0.0
         self.controller = TopologyController(self.state, self.sink, lambda: self.now)

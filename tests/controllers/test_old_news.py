@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster
 
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Assignment, Placement
-from koord.core.state import ClusterState
 from koord.kube.binder import BoundElsewhere, Done, Outcome, PodGone
 
 
@@ -40,7 +40,7 @@ class Nobody:
 
 @pytest.mark.parametrize("answer", [PodGone(), BoundElsewhere("other")], ids=["gone", "elsewhere"])
 async def test_a_pod_that_is_lost_is_left_alone_until_there_is_news(answer: Outcome) -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n").build())
     pod = make_pod("p").build()
     state.upsert_pod(pod)

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster
 
 from koord.controllers import placement
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
-from koord.core.state import ClusterState
 from koord.kube.binder import Done
 
 
@@ -41,7 +41,7 @@ async def test_nothing_more_is_decided_while_enough_is_in_flight(
 ) -> None:
     monkeypatch.setattr(placement, "MOST_PODS_IN_FLIGHT", 2)
     monkeypatch.setattr(placement, "MOST_PODS_PER_CYCLE", 1)
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     for at in range(4):
         state.upsert_pod(make_pod(f"p{at}").gpu(1).created(at).build())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import kopf
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.api.parse import Problem
 from koord.controllers import pod_group
 from koord.controllers.pod_group import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
 from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
-from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -36,7 +36,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 0.0
         self.written: list[tuple[str, str]] = []
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.feed: Feed = self.state.feed()
         self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
         for gang in (A, B):
@@ -106,7 +106,7 @@ def test_members_on_nodes_that_are_not_well_are_told() -> None:
             assert fields
             said[:] = [one for one in conditions if one.type == "Degraded"]
 
-    state, now = ClusterState(), [0.0]
+    state, now = make_cluster().state, [0.0]
     feed = state.feed()
     controller = PodGroupController(state, Sink(), lambda: now[0], lambda: now[0])
     state.upsert_pod_group(make_pod_group(A, 1).build())
@@ -163,7 +163,7 @@ def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> ConditionPat
             assert fields
             said.extend(one for one in conditions if one.type == "SpecValid")
 
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_topology(Topology("default", (Layer(NODE_LAYER, ""),)))
     group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
     state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
@@ -190,7 +190,7 @@ class Alone:
         self.fields: dict[str, Any] = {}
         self.said: dict[str, ConditionPatch] = {}
         self.now = 0.0
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.feed: Feed = self.state.feed()
         self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
         group = make_pod_group(A, 1).topology(wish).build()

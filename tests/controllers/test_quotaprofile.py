@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import make_node
+from tests.cluster import make_cluster
 
 from koord.controllers.quota_profile import ProfileController
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.core.selectors import Operator, Requirement
-from koord.core.state import ClusterState
 from koord.kube.errors import Forbidden, KubeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from koord.core.state import ClusterState
     from koord.kube.status import ConditionPatch
 
 
@@ -58,7 +59,7 @@ class Scene:
     """A state, its controller, and a clock that is moved by hand."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.sink = Sink(self.state)
         self.now = 0.0
         self.controller = ProfileController(self.state, self.sink, lambda: True, lambda: self.now)

@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
+from tests.cluster import make_cluster
 
 from koord.controllers import quota_status
 from koord.controllers.quota_status import QuotaStatusController
-from koord.core.state import ClusterState
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ async def test_a_look_waits_for_the_end_of_a_burst_but_not_for_ever(
     )
     began = time.monotonic()
     controller = QuotaStatusController(
-        ClusterState(),
+        make_cluster().state,
         None,  # type: ignore[arg-type]
         lambda: True,
         is_busy=lambda: time.monotonic() - began < busy,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 from tests.model.clock import virtual_time
 
 from koord.controllers.attempts import Attempts
@@ -24,7 +25,6 @@ from koord.core.reasons import (
     MissingMembers,
     Reason,
 )
-from koord.core.state import ClusterState
 
 G = "default/g"
 
@@ -69,7 +69,7 @@ class Waiting:
         self.reason: Reason | None = None
         self.attempts = 0
         self.in_doubt: set[str] = set()
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.state.upsert_node(make_node("n0").build())
         self.state.upsert_pod_group(make_pod_group(G, 2)._set(**told).build())
         for pod in pods or (make_pod("g-0").gang(G).build(), make_pod("g-1").gang(G).build()):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import make_cluster
 
 from koord.core import reasons as r
 from koord.core.advice import MAX_SENTENCES, Closed, advise, find_closed
 from koord.core.gang.model import BadValue
 from koord.core.reasons import GangCount, NodeRefusal, RefusedNodes
 from koord.core.selectors import Requirement, SelectorTerm
-from koord.core.state import ClusterState
 
 A, B = "default/a", "default/b"
 
@@ -211,12 +211,8 @@ def test_advice_is_short() -> None:
 
 
 def find_for(pod, *nodes, others=()):
-    state = ClusterState()
-    for node in nodes:
-        state.upsert_node(node.build())
-    for other in others:
-        state.upsert_pod(other.build())
-    return find_closed(state.snapshot(), pod.build().shape)
+    cluster = make_cluster().nodes(*nodes).pods(*others)
+    return find_closed(cluster.open_cycle(), pod.build().shape)
 
 
 NEEDS_GPU = make_pod("w").gpu(8)
@@ -279,7 +275,7 @@ def test_nodes_are_grouped_and_the_largest_group_is_first() -> None:
 
 
 def test_nodes_that_are_gone_are_not_named() -> None:
-    state = ClusterState()
-    state.upsert_node(make_node("n").taint("team", "b").build())
-    state.remove_node("n")
-    assert find_closed(state.snapshot(), make_pod("w").build().shape) == ()
+    cluster = make_cluster()
+    cluster.nodes(make_node("n").taint("team", "b"))
+    cluster.state.remove_node("n")
+    assert find_closed(cluster.open_cycle(), make_pod("w").build().shape) == ()

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
+from tests.cluster import SCORING, make_cluster, placed_on, plan_in
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
 from koord.core.holds import Holds
 from koord.core.queue import unit_of
 from koord.core.reasons import InsufficientNodes, KeptForReplacements
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,22 +24,17 @@ A, B = "default/a", "default/b"
 
 
 class Scene:
-    """A state, what is kept, and a clock."""
+    """A cluster, the room that is held, and a clock."""
 
     def __init__(self, nodes: int, pods: Sequence[Pod] = (), groups: Sequence[PodGroup] = ()):
-        self.state = ClusterState()
-        self.feed = self.state.feed()
+        self.cluster = make_cluster(nodes).pod_groups(*groups)
+        self.state = self.cluster.state
         self.holds = Holds()
         self.now = 0.0
-        for index in range(nodes):
-            self.state.upsert_node(make_node(f"n{index}").gpu(8).build())
-        for group in groups:
-            self.state.upsert_pod_group(group)
         self.put(*pods)
 
     def put(self, *pods: Pod) -> None:
-        for pod in pods:
-            self.state.upsert_pod(pod)
+        self.cluster.pods(*pods)
         self.follow()
 
     def remove(self, *uids: str) -> set[str]:
@@ -50,14 +43,11 @@ class Scene:
         return self.follow()
 
     def follow(self) -> set[str]:
-        return self.holds.absorb(self.feed.drain().gangs, self.state, self.now)
+        return self.holds.absorb(self.cluster.feed.drain().gangs, self.state, self.now)
 
     def plan(self, *units: Unit) -> Plan:
-        scoring = Scoring()
-        snapshot = self.state.snapshot()
-        outcome = self.holds.plan(
-            snapshot, units, lambda some, them: plan(some, them, scoring), scoring, self.now
-        )
+        snapshot = self.cluster.open_cycle()
+        outcome = self.holds.plan(snapshot, units, plan_in, SCORING, self.now)
         used = snapshot.used.copy()
         assert (used >= 0).all()
         assert (used <= self.state.table.allocatable[: len(used)]).all()
@@ -78,12 +68,6 @@ def waiting(name: str, gang: str | None = None, gpus: int = 8) -> Pod:
     return (pod.gang(gang) if gang else pod).build()
 
 
-def placed(outcome: Plan) -> dict[str, str]:
-    return {
-        one.pod.name: one.node for placement in outcome.placements for one in placement.assignments
-    }
-
-
 def make_degraded(nodes: int = 2, wait: int = 60) -> Scene:
     group = make_pod_group(A, 2).wait(wait).build()
     scene = Scene(nodes, [started("a-0", "n0"), started("a-1", "n1")], [group])
@@ -99,7 +83,7 @@ def test_the_slot_of_a_lost_member_is_kept_for_its_replacement() -> None:
     assert [refusal.reason for refusal in refused] == [KeptForReplacements((A,), 1, 60)]
     scene.put(waiting("a-2", A))
     (repair,) = scene.units(A)
-    assert placed(scene.plan(unit_of(thief), repair)) == {"a-2": "n1"}, "whatever the order"
+    assert placed_on(scene.plan(unit_of(thief), repair)) == {"a-2": "n1"}, "whatever the order"
 
 
 def test_what_is_kept_is_kept_from_higher_priorities_and_left_to_smaller_pods() -> None:
@@ -107,7 +91,7 @@ def test_what_is_kept_is_kept_from_higher_priorities_and_left_to_smaller_pods() 
     vip = make_pod("vip").gpu(8).priority(10**6).build()
     small = make_pod("small").requests(cpu=100).build()
     outcome = scene.plan(unit_of(vip), unit_of(small))
-    assert placed(outcome).keys() == {"small"}
+    assert placed_on(outcome).keys() == {"small"}
 
 
 def test_the_wait_time_bounds_what_is_kept_and_does_not_begin_again() -> None:
@@ -120,7 +104,7 @@ def test_the_wait_time_bounds_what_is_kept_and_does_not_begin_again() -> None:
     scene.state.upsert_pod_group(make_pod_group(A, 2).wait(61).build())
     scene.follow()
     assert scene.holds.next_expiry() is None
-    assert placed(scene.plan(thief)) == {"thief": "n1"}
+    assert placed_on(scene.plan(thief)) == {"thief": "n1"}
 
 
 def test_nothing_is_kept_once_the_gang_is_at_strength_or_gone() -> None:
@@ -151,7 +135,7 @@ def test_a_slot_whose_node_is_gone_is_kept_where_there_is_room() -> None:
     scene.state.upsert_node(make_node("new").gpu(8).build())
     assert isinstance(scene.plan(thief).refusals[0].reason, KeptForReplacements)
     scene.put(waiting("a-2", A))
-    assert placed(scene.plan(thief, *scene.units(A))) == {"a-2": "new"}
+    assert placed_on(scene.plan(thief, *scene.units(A))) == {"a-2": "new"}
 
 
 def test_after_a_restart_room_like_that_of_a_living_member_is_kept() -> None:
@@ -167,7 +151,7 @@ def test_slots_are_kept_for_replacements_that_wait_for_each_other() -> None:
     scene.remove("uid-default-a-1", "uid-default-a-2")
     scene.put(waiting("a-3", A, 8))
     thief = unit_of(waiting("thief"))
-    assert placed(scene.plan(thief, *scene.units(A))) == {"a-3": "n1"}
+    assert placed_on(scene.plan(thief, *scene.units(A))) == {"a-3": "n1"}
 
 
 def test_compat_keeps_nothing() -> None:
@@ -190,7 +174,7 @@ def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
     scene = Scene(2, [*gang_pods("a", 3, A), *gang_pods("b", 2, B)], groups)
     outcome = scene.plan(*scene.units(A), *scene.units(B))
     assert scene.holds.kept_for() == {A: 1}, "B needs one node, and has it; its surplus has none"
-    assert len(placed(outcome)) == 1
+    assert len(placed_on(outcome)) == 1
     assert {refusal.unit for refusal in outcome.refusals} == {A}
 
 
@@ -202,7 +186,7 @@ def test_who_lost_its_node_does_not_take_the_room_that_was_planned_for_another()
     late = make_pod("b-1").gang(B).gpu(8).released("n2", "p", B, 2, 2).build()
     scene.put(started("b-0", "n1", B), late)
     assert scene.holds.kept_for_lost() == {A: 1, B: 1}
-    assert placed(scene.plan(*scene.units(B))) == {"b-1": "n2"}
+    assert placed_on(scene.plan(*scene.units(B))) == {"b-1": "n2"}
 
 
 def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> None:
@@ -213,7 +197,7 @@ def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> 
     for name in ("n1", "n2"):
         scene.state.upsert_node(make_node(name).gpu(8).build())
     outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
-    assert placed(outcome).keys() == {"a-0", "a-1", "single"}
+    assert placed_on(outcome).keys() == {"a-0", "a-1", "single"}
 
 
 def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps_it_too() -> None:
@@ -226,7 +210,7 @@ def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps
     scene.put(*gang_pods("b", 2, A), waiting("single"))
     for _ in range(2):
         outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
-        assert placed(outcome) == {}
+        assert placed_on(outcome) == {}
         assert scene.holds.kept_for_lost() == {A: 1}
 
 
@@ -236,7 +220,7 @@ def test_what_is_kept_for_a_non_strict_gang_gives_way_to_what_fits_whole() -> No
     assert scene.holds.kept_for() == {A: 2}
     singles = [waiting("s-0"), waiting("s-1")]
     scene.put(*singles)
-    assert len(placed(scene.plan(*map(unit_of, singles)))) == 2
+    assert len(placed_on(scene.plan(*map(unit_of, singles)))) == 2
     assert scene.holds.kept_for() == {}
 
 
@@ -244,7 +228,7 @@ def test_two_non_strict_gangs_do_not_block_each_other() -> None:
     groups = [make_non_strict(A, 4), make_non_strict(B, 2)]
     scene = Scene(3, [*gang_pods("a", 4, A), *gang_pods("b", 2, B)], groups)
     outcome = scene.plan(*scene.units(A), *scene.units(B))
-    assert placed(outcome).keys() == {"b-0", "b-1"}
+    assert placed_on(outcome).keys() == {"b-0", "b-1"}
     assert scene.holds.kept_for() == {A: 1}
 
 
@@ -252,7 +236,7 @@ def test_a_non_strict_gang_starts_whole_when_the_rest_fits() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     assert not scene.plan(*scene.units(A)).placements
     scene.state.upsert_node(make_node("n2").gpu(8).build())
-    assert len(placed(scene.plan(*scene.units(A)))) == 3
+    assert len(placed_on(scene.plan(*scene.units(A)))) == 3
     assert scene.holds.kept_for() == {}
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
-from tests.core.test_holds import A, Scene, placed, started, waiting
+from tests.cluster import placed_on
+from tests.core.test_holds import A, Scene, started, waiting
 
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.queue import unit_of
-from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -27,13 +27,13 @@ def wish(strategy: GatherStrategy = GatherStrategy.MUST, layer: str = "Rack") ->
 
 
 def add_node(scene: Scene, name: str, rack: str) -> None:
-    scene.state.upsert_node(make_node(name).gpu(8).label("rack", rack).build())
+    scene.cluster.nodes(make_node(name).gpu(8).label("rack", rack))
 
 
 def lose_a_node(asked: TopologyConstraint) -> Scene:
     """A gang of two in rack r0 that has lost a member, with its node."""
     scene = Scene(0, groups=[make_pod_group(A, 2).topology(asked).wait(60).build()])
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    scene.cluster.topology(*LAYERS)
     add_node(scene, "n0", "r0")
     add_node(scene, "n1", "r0")
     scene.put(started("a-0", "n0"), started("a-1", "n1"))
@@ -59,15 +59,15 @@ def test_room_is_kept_where_the_replacement_may_go_and_nowhere_else(
 ) -> None:
     scene = lose_a_node(asked)
     thief = waiting("thief")
-    assert not placed(scene.plan(unit_of(thief)))
+    assert not placed_on(scene.plan(unit_of(thief)))
     add_node(scene, "spare", rack)
-    assert placed(scene.plan(unit_of(thief))) == ({} if is_kept else {"thief": "spare"})
+    assert placed_on(scene.plan(unit_of(thief))) == ({} if is_kept else {"thief": "spare"})
 
 
 def test_room_is_not_kept_on_a_node_that_has_left_the_domain() -> None:
     scene = lose_a_node(wish())
     add_node(scene, "n1", "r1")
-    assert placed(scene.plan(unit_of(waiting("thief")))) == {"thief": "n1"}
+    assert placed_on(scene.plan(unit_of(waiting("thief")))) == {"thief": "n1"}
 
 
 def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
@@ -77,7 +77,7 @@ def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
     scene.put(waiting("a-2", A))
     (repair,) = scene.units(A)
     thief = unit_of(waiting("thief"))
-    assert placed(scene.plan(thief, repair)) == {"thief": "far", "a-2": "near"}
+    assert placed_on(scene.plan(thief, repair)) == {"thief": "far", "a-2": "near"}
 
 
 def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
@@ -85,7 +85,7 @@ def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
     group = make_pod_group(A, 4).topology(TopologyConstraint(())).wait(60).build()
     spec = replace(group.spec, nest=nest)
     scene = Scene(0, groups=[replace(group, spec=spec)])
-    scene.state.upsert_topology(Topology("default", LAYERS))
+    scene.cluster.topology(*LAYERS)
     for rack, nodes in (("r0", 3), ("r1", 2), ("r2", 2)):
         for at in range(nodes):
             add_node(scene, f"{rack}-{at}", rack)
@@ -97,4 +97,4 @@ def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
         scene.remove(f"uid-default-{name}")
         scene.put(make_pod(f"thief-of-{name}").gpu(8).running(members[name]).build())
     others = [unit_of(waiting(f"other-{at}")) for at in range(2)]
-    assert placed(scene.plan(*others)) == {"other-0": "r2-1"}
+    assert placed_on(scene.plan(*others)) == {"other-0": "r2-1"}

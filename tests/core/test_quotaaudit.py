@@ -7,31 +7,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota_audit import Drift, find_drift
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     import pytest
 
+    from koord.core.state import ClusterState
+
 
 def make_state() -> ClusterState:
-    state = ClusterState()
-    state.upsert_node(make_node("n").gpu(16).build())
-    state.upsert_quota(QuotaSpec("org", is_parent=True, min={GPU: 16}, max={GPU: 16}))
-    state.upsert_quota(QuotaSpec("team", parent="org", min={GPU: 8}, max={GPU: 16}))
-    state.upsert_pod_group(make_pod_group("default/g", 2).build())
-    for pod in (
+    cluster = make_cluster().nodes(make_node("n").gpu(16))
+    cluster.quotas(
+        QuotaSpec("org", is_parent=True, min={GPU: 16}, max={GPU: 16}),
+        QuotaSpec("team", parent="org", min={GPU: 8}, max={GPU: 16}),
+    )
+    cluster.pod_groups(make_pod_group("default/g", 2))
+    cluster.pods(
         make_pod("a").gpu(4).quota("team").running("n"),
         make_pod("b").gpu(2).quota("team"),
         make_pod("g-0").gpu(1).quota("team").gang("default/g"),
         make_pod("outside").gpu(1).running("n"),
-    ):
-        state.upsert_pod(pod.build())
-    state.open_ledger()
-    return state
+    )
+    cluster.state.open_ledger()
+    return cluster.state
 
 
 def make_audit(state: ClusterState) -> QuotaAudit:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.core.queue import Blocked, unit_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InsufficientNodes
 from koord.core.reclaim import Exempt, can_stay, plan_revocations
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -24,11 +24,10 @@ class Scene:
     """16 GPUs; team ``a`` has borrowed what team ``b`` is guaranteed."""
 
     def __init__(self, a: int = 8, b: int = 8, **more: object) -> None:
-        self.state = ClusterState()
-        for name in ("n1", "n2"):
-            self.state.upsert_node(make_node(name).gpu(8).build())
+        cluster = make_cluster().nodes(make_node("n1").gpu(8), make_node("n2").gpu(8))
         for name, least in (("a", a), ("b", b)):
-            self.state.upsert_quota(QuotaSpec(name, min={GPU: least}, max={GPU: 16}, **more))
+            cluster.quotas(QuotaSpec(name, min={GPU: least}, max={GPU: 16}, **more))
+        self.state = cluster.state
         self.blocked: list[Blocked] = []
 
     def single(self, name: str, gpus: int = 4, priority: int = 0, **more: bool) -> None:
@@ -214,7 +213,7 @@ def test_leftovers_that_were_put_together_are_not_taken_apart() -> None:
 
 def test_a_loss_by_rounding_is_no_reason() -> None:
     """Weights 6, 6 and 2 share 10 as 4, 4, 2, and 11 as 5, 5, 1."""
-    state = ClusterState()
+    state = make_cluster().state
     for name, weight in (("a", 6), ("b", 6), ("c", 2)):
         state.upsert_quota(QuotaSpec(name, max={GPU: 16}, weight={GPU: weight}))
     state.upsert_node(make_node("n").gpu(11).build())

@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.core import reclaim
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.pods import RecordedPlan
-from koord.core.queue import Queue
 from koord.core.quota.model import QuotaSpec
 from koord.core.reclaim import plan_revocations
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -32,12 +29,10 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"revoke {seed}")  # noqa: S311 - to be repeated
-        self.state, self.queue = ClusterState(), Queue()
-        self.feed = self.state.feed()
+        self.cluster = make_cluster(NODES, gpus=PER_NODE)
+        self.state, self.queue = self.cluster.state, self.cluster.queue
         self.minimum: dict[str, int] = {}
         self.lives = 0
-        for at in range(NODES):
-            self.state.upsert_node(make_node(f"n{at}").gpu(PER_NODE).build())
         self.state.upsert_quota(QuotaSpec("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
         for name in NAMES:
             least = rng.choice((0, 4, 8))
@@ -64,17 +59,8 @@ class World:
 
     def place(self) -> None:
         """Plan until nothing more finds a place; what is placed runs."""
-        while True:
-            self.queue.absorb(self.feed.drain(), self.state)
-            units = {unit.key: unit for unit in self.queue.take(0.0, 100)}
-            if not units:
-                return
-            snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))  # noqa: B023
-            outcome = plan(snapshot, units.values(), Scoring())
-            self.state.note_served(snapshot, outcome)
-            for refusal in outcome.refusals:
-                self.queue.refuse(units[refusal.unit], refusal)
-            for placement in outcome.placements:
+        while units := self.cluster.take():
+            for placement in self.cluster.decide(units).placements:
                 for one in placement.assignments:
                     record = RecordedPlan(one.node, placement.plan_id, placement.group, 1, 1)
                     self.state.upsert_pod(
@@ -100,7 +86,7 @@ class World:
             for pod in pods:
                 self.recreate(pod)
             gone += len(pods)
-            self.queue.absorb(self.feed.drain(), self.state)
+            self.cluster.absorb()
         return gone
 
     def recreate(self, pod: Pod) -> None:

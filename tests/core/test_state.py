@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
+from tests.cluster import make_cluster, open_cycle
 
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.state import ClusterState
@@ -50,7 +51,7 @@ class StateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.feed = self.state.feed()
         self.observed: dict[str, Pod] = {}
         self.assumed: dict[str, str] = {}
@@ -128,7 +129,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @invariant()
     def used_is_the_sum_of_what_is_there(self) -> None:
-        fresh = ClusterState()
+        fresh = make_cluster().state
         for name in self.state.table.row_of:
             node = self.state.table.node_at(self.state.table.row_of[name])
             fresh.upsert_node(node)
@@ -144,8 +145,8 @@ class StateMachine(RuleBasedStateMachine):
             for probe in (80, 81):
                 shape = make_pod("probe").host_port(probe).build().shape
                 assert np.array_equal(
-                    self.state.snapshot().room(shape)[other],
-                    fresh.snapshot().room(shape)[row],
+                    open_cycle(self.state).room(shape)[other],
+                    open_cycle(fresh).room(shape)[row],
                 )
         assert self.state.assumed == self.assumed
         assert self.state.pods == fresh.pods
@@ -161,7 +162,7 @@ TestState = StateMachine.TestCase
 
 
 def test_every_reader_sees_every_change_once() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     early = state.feed()
     state.upsert_pod(make_pod("a").build())
     late = state.feed()
@@ -173,7 +174,7 @@ def test_every_reader_sees_every_change_once() -> None:
 
 
 def test_what_is_said_of_a_pod_when_it_waits_no_longer_is_heard() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     single, member = make_pod("a"), make_pod("b").gang("default/g")
     for pod in (single, member):
         state.upsert_pod(pod.running("n").build())
@@ -188,18 +189,18 @@ def test_what_is_said_of_a_pod_when_it_waits_no_longer_is_heard() -> None:
 
 
 def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_pod(make_pod("a").uid("1").gpu(8).running("n").build())
     state.upsert_pod(make_pod("a").uid("2").gpu(8).build())
     assert set(state.pods) == {"2"}
-    assert state.snapshot().room(state.pods["2"].shape)[state.table.row_of["n"]] == 1
+    assert open_cycle(state).room(state.pods["2"].shape)[state.table.row_of["n"]] == 1
     state.remove_pod("1")
     assert set(state.pods) == {"2"}
 
 
 def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     for at in range(5):
         pod = make_pod(f"p{at}").build()
         state.upsert_pod(pod)
@@ -212,31 +213,31 @@ def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
 
 def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
     """Anybody may name a node in a pod's spec, and ask for all the memory in the world."""
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_node(make_node("n0").build())
     for at in range(2000):
         state.upsert_pod(make_pod(f"p{at}").requests(memory=AMOUNT_LIMIT).running("n0").build())
     assert state.table.used[state.table.column("memory"), state.table.row_of["n0"]] > 0
-    assert not state.snapshot().room(make_pod("q").requests(memory=1).build().shape).any()
+    assert not open_cycle(state).room(make_pod("q").requests(memory=1).build().shape).any()
 
 
 def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_pod(make_pod("daemon").requests(cpu=2000).kept_on("n").build())
     state.upsert_pod(make_pod("giant").requests(cpu=9000).kept_on("n").build())
     state.upsert_node(make_node("n").cpu(8000).build())
     shape = make_pod("p").requests(cpu=2000).build().shape
     row = state.table.row_of["n"]
-    assert state.snapshot().room(shape)[row] == 3
+    assert open_cycle(state).room(shape)[row] == 3
     feed = state.feed()
     feed.drain()
     state.upsert_pod(make_pod("daemon").requests(cpu=2000).not_ours().running("n").build())
-    assert state.snapshot().room(shape)[row] == 3
+    assert open_cycle(state).room(shape)[row] == 3
     assert not feed.drain().freed
     state.upsert_node(make_node("n").cpu(12000).build())
-    assert state.snapshot().room(shape)[row] == 0
+    assert open_cycle(state).room(shape)[row] == 0
     state.remove_pod("uid-default-giant")
-    assert state.snapshot().room(shape)[row] == 5
+    assert open_cycle(state).room(shape)[row] == 5
     assert feed.drain().freed == {"n"}
 
 
@@ -244,7 +245,7 @@ def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
     web = select_pods(app="web")
     near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
     daemon = make_pod("daemon").labels(app="web").kept_on("n")
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_pod(daemon.build())
     state.upsert_node(make_node("n").label("kubernetes.io/hostname", "n").build())
     assert not room_for(state, near)
@@ -253,5 +254,5 @@ def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
 
 
 def room_for(state: ClusterState, pod: Pod) -> bool:
-    snapshot = state.snapshot()
+    snapshot = open_cycle(state)
     return bool(snapshot.room(snapshot.shape_of(pod)).any())

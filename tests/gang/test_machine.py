@@ -16,25 +16,23 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
 from tests.support.machines import run_long
 
 from koord.core.changes import Changes
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
 from koord.core.holds import Holds
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
 from koord.core.reasons import ReasonCode
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
     from koord.core.plan import Placement, Plan, Unit
+    from koord.core.state import ClusterState
 
 GANGS = ("default/a", "default/b", "default/c")
 GPUS = 4
-SCORING = Scoring()
 STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
 
@@ -54,7 +52,7 @@ class Gangs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = ClusterState()
+        self.state = make_cluster().state
         self.furnish(self.state)
         self.feed = self.state.feed()
         self.queue, self.holds = Queue(), Holds()
@@ -211,8 +209,7 @@ class Gangs(RuleBasedStateMachine):
         return bool(outcome.placements)
 
     def plan_with(self, holds: Holds, state: ClusterState, units: list[Unit]) -> Plan:
-        run = lambda snapshot, some: plan(snapshot, some, SCORING)  # noqa: E731
-        return holds.plan(state.snapshot(), units, run, SCORING, self.now)
+        return holds.plan(open_cycle(state), units, plan_in, SCORING, self.now)
 
     def bind(self, placement: Placement) -> None:
         count = len(placement.assignments)
@@ -268,7 +265,7 @@ class Gangs(RuleBasedStateMachine):
         """The plan depends on what there is, and not on the order in which it came."""
         if any(unit.lease_seconds for unit in units) or len(self.holds):
             return
-        rebuilt = ClusterState()
+        rebuilt = make_cluster().state
         self.furnish(rebuilt)
         for pod in reversed(list(self.state.pods.values())):
             rebuilt.upsert_pod(pod)
@@ -276,8 +273,8 @@ class Gangs(RuleBasedStateMachine):
             rebuilt.upsert_node(self.state.table.node_at(row))
         for group in reversed(list(self.groups.values())):
             rebuilt.upsert_pod_group(group)
-        first = plan(self.state.snapshot(), units, SCORING)
-        assert first == plan(rebuilt.snapshot(), units, SCORING)
+        first = plan_once(self.state, units)
+        assert first == plan_once(rebuilt, units)
         feed, queue = rebuilt.feed(), Queue()
         queue.absorb(feed.drain(), rebuilt)
         again = {unit.key: unit for unit in queue.take(0.0, 1 << 20)}
@@ -288,10 +285,10 @@ class Gangs(RuleBasedStateMachine):
         for unit in units[:2]:
             if len({pod.shape for pod in unit.pods}) > 1:
                 continue
-            if not plan(self.state.snapshot(), [unit], SCORING).placements:
+            if not plan_once(self.state, [unit]).placements:
                 continue
             self.state.upsert_node(self.build_node("one-more", GPUS))
-            assert plan(self.state.snapshot(), [unit], SCORING).placements
+            assert plan_once(self.state, [unit]).placements
             self.state.remove_node("one-more")
 
     def check_reasons(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import make_pod
+from tests.cluster import make_cluster
 from tests.kube.conftest import Pods, until
 from tests.support.fault_proxy import Do, FaultProxy, is_method
 
@@ -19,7 +20,7 @@ from koord.sandbox import Sandbox
 
 
 def state_of(*pods: Pod) -> ClusterState:
-    state = ClusterState()
+    state = make_cluster().state
     for pod in pods:
         state.upsert_pod(pod)
     return state

@@ -2,14 +2,12 @@
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
+from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import InsufficientNodes, NodeRefusal
 from koord.core.selectors import Operator, Requirement
-from koord.core.state import ClusterState
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")
@@ -17,23 +15,17 @@ DB = select_pods(app="db")
 HOST = "kubernetes.io/hostname"
 
 
-def make_cluster(*pods: Pod) -> ClusterState:
+def make_zones(*pods: Pod) -> FakeCluster:
     """Three zones; ``out`` is a node without a zone."""
-    state = ClusterState()
+    cluster = make_cluster()
     for name, zone in ZONES.items():
-        state.upsert_node(make_node(name).label("zone", zone).pods(8).build())
-    state.upsert_node(make_node("out").pods(8).build())
+        cluster.nodes(make_node(name).label("zone", zone).pods(8))
+    cluster.nodes(make_node("out").pods(8))
     for namespace, team in (("default", "x"), ("other", "x"), ("far", "y")):
-        state.upsert_namespace(namespace, {"team": team})
+        cluster.state.upsert_namespace(namespace, {"team": team})
     for pod in pods:
-        state.upsert_pod(pod)
-    return state
-
-
-def admitted(state: ClusterState, pod: PodBuilder) -> str:
-    snapshot = state.snapshot()
-    room = snapshot.room(snapshot.shape_of(pod.build()))
-    return " ".join(name for name, row in state.table.live_rows() if room[row])
+        cluster.pods(pod)
+    return cluster
 
 
 def web(node: str, name: str = "w") -> PodBuilder:
@@ -63,105 +55,103 @@ def web(node: str, name: str = "w") -> PodBuilder:
 def test_where_pods_may_go_beside_web_in_zone_a_and_db_in_zone_b(
     pod: PodBuilder, expected: str
 ) -> None:
-    state = make_cluster(
+    cluster = make_zones(
         web("a1").build(),
         make_pod("d").labels(app="db").running("b1").build(),
         make_pod("far/w").labels(app="web").running("c1").build(),
     )
-    assert admitted(state, pod) == expected
+    assert cluster.feasible(pod) == expected
 
 
 def test_one_pod_must_satisfy_all_terms_together() -> None:
     both = make_pod("p").near(WEB).near(select_pods(tier="front"), HOST)
-    state = make_cluster(
+    cluster = make_zones(
         web("a1").build(), make_pod("f").labels(tier="front").running("a1").build()
     )
-    assert admitted(state, both) == ""
-    state.upsert_pod(web("b1", "w2").labels(tier="front").build())
-    assert admitted(state, both) == "b1"
+    assert cluster.feasible(both) == ""
+    cluster.pods(web("b1", "w2").labels(tier="front"))
+    assert cluster.feasible(both) == "b1"
 
 
 def test_the_first_of_a_group_does_not_wait_for_itself() -> None:
-    state = make_cluster()
-    assert admitted(state, make_pod("p").labels(app="web").near(WEB)) == "a1 a2 b1 b2 c1"
-    assert admitted(state, make_pod("p").labels(app="db").near(WEB)) == ""
+    cluster = make_zones()
+    assert cluster.feasible(make_pod("p").labels(app="web").near(WEB)) == "a1 a2 b1 b2 c1"
+    assert cluster.feasible(make_pod("p").labels(app="db").near(WEB)) == ""
     both = make_pod("p").labels(app="web").near(WEB).near(DB)
-    assert admitted(state, both) == ""
-    assert admitted(state, both.labels(tier="x").near(select_pods(tier="x"))) == ""
+    assert cluster.feasible(both) == ""
+    assert cluster.feasible(both.labels(tier="x").near(select_pods(tier="x"))) == ""
 
 
 def test_a_pod_without_the_topology_key_on_its_node_does_not_end_the_beginning() -> None:
-    state = make_cluster(web("out").build())
+    cluster = make_zones(web("out").build())
     first = make_pod("p").labels(app="web").near(WEB)
-    assert admitted(state, first) == "a1 a2 b1 b2 c1"
-    state.upsert_pod(web("b1", "w2").build())
-    assert admitted(state, first) == "b1 b2"
+    assert cluster.feasible(first) == "a1 a2 b1 b2 c1"
+    cluster.pods(web("b1", "w2"))
+    assert cluster.feasible(first) == "b1 b2"
 
 
 def test_existing_pods_keep_others_away() -> None:
-    state = make_cluster(
+    cluster = make_zones(
         make_pod("shy").apart(WEB).running("a1").build(),
         make_pod("shyer")
         .apart(select_pods(by_labels=select_labels(team="y")))
         .running("b1")
         .build(),
     )
-    assert admitted(state, make_pod("p").labels(app="web")) == "b1 b2 c1 out"
-    assert admitted(state, make_pod("p").labels(app="db")) == "a1 a2 b1 b2 c1 out"
-    assert admitted(state, make_pod("far/p").labels(app="web")) == "a1 a2 c1 out"
-    state.remove_pod("uid-default-shy")
-    assert admitted(state, make_pod("p").labels(app="web")) == "a1 a2 b1 b2 c1 out"
+    assert cluster.feasible(make_pod("p").labels(app="web")) == "b1 b2 c1 out"
+    assert cluster.feasible(make_pod("p").labels(app="db")) == "a1 a2 b1 b2 c1 out"
+    assert cluster.feasible(make_pod("far/p").labels(app="web")) == "a1 a2 c1 out"
+    cluster.state.remove_pod("uid-default-shy")
+    assert cluster.feasible(make_pod("p").labels(app="web")) == "a1 a2 b1 b2 c1 out"
 
 
 def test_what_existing_pods_ask_is_found_without_a_label_to_file_it_under() -> None:
     no_role = select_pods()
     odd = Requirement("role", Operator.DOES_NOT_EXIST)
     shy = make_pod("shy").apart(type(no_role)((odd,), ("default",))).running("a1").build()
-    state = make_cluster(shy)
-    assert admitted(state, make_pod("p").labels(app="web")) == "b1 b2 c1 out"
-    assert admitted(state, make_pod("p").labels(role="web")) == "a1 a2 b1 b2 c1 out"
+    cluster = make_zones(shy)
+    assert cluster.feasible(make_pod("p").labels(app="web")) == "b1 b2 c1 out"
+    assert cluster.feasible(make_pod("p").labels(role="web")) == "a1 a2 b1 b2 c1 out"
 
 
 def test_pods_count_until_they_are_gone_and_not_once_they_have_ended() -> None:
-    state = make_cluster(web("a1").terminating().build())
+    cluster = make_zones(web("a1").terminating().build())
     pod = make_pod("p").apart(WEB)
-    assert admitted(state, pod) == "b1 b2 c1 out"
-    state.remove_pod("uid-default-w")
-    assert admitted(state, pod) == "a1 a2 b1 b2 c1 out"
+    assert cluster.feasible(pod) == "b1 b2 c1 out"
+    cluster.state.remove_pod("uid-default-w")
+    assert cluster.feasible(pod) == "a1 a2 b1 b2 c1 out"
 
 
 def test_labels_of_pods_nodes_and_namespaces_may_change() -> None:
-    state = make_cluster(web("a1").build())
+    cluster = make_zones(web("a1").build())
     by_team = make_pod("p").apart(select_pods(by_labels=select_labels(team="x"), app="web"))
-    assert admitted(state, by_team) == "b1 b2 c1 out"
-    state.upsert_namespace("default", {"team": "z"})
-    assert admitted(state, by_team) == "a1 a2 b1 b2 c1 out"
-    state.remove_namespace("default")
-    assert admitted(state, by_team) == "a1 a2 b1 b2 c1 out"
+    assert cluster.feasible(by_team) == "b1 b2 c1 out"
+    cluster.state.upsert_namespace("default", {"team": "z"})
+    assert cluster.feasible(by_team) == "a1 a2 b1 b2 c1 out"
+    cluster.state.remove_namespace("default")
+    assert cluster.feasible(by_team) == "a1 a2 b1 b2 c1 out"
     pod = make_pod("p").apart(WEB)
-    state.upsert_pod(make_pod("w").labels(app="db").running("a1").build())
-    assert admitted(state, pod) == "a1 a2 b1 b2 c1 out"
-    state.upsert_pod(web("a1").build())
-    state.upsert_node(make_node("a1").label("zone", "c").pods(8).build())
-    assert admitted(state, pod) == "a2 b1 b2 out"
+    cluster.pods(make_pod("w").labels(app="db").running("a1"))
+    assert cluster.feasible(pod) == "a1 a2 b1 b2 c1 out"
+    cluster.pods(web("a1"))
+    cluster.nodes(make_node("a1").label("zone", "c").pods(8))
+    assert cluster.feasible(pod) == "a2 b1 b2 out"
 
 
 def test_nodes_may_go_and_come_back_under_their_pods() -> None:
     shy = make_pod("shy").labels(app="web").apart(WEB).running("a1").build()
-    state = make_cluster(shy)
-    state.remove_node("a1")
-    assert admitted(state, make_pod("p").apart(WEB)) == "a2 b1 b2 c1 out"
-    assert admitted(state, make_pod("p").labels(app="web")) == "a2 b1 b2 c1 out"
-    state.upsert_node(make_node("new").label("zone", "a").build())
-    state.upsert_node(make_node("a1").label("zone", "a").build())
-    assert admitted(state, make_pod("p").apart(WEB)) == "b1 b2 c1 out"
-    assert admitted(state, make_pod("p").labels(app="web")) == "b1 b2 c1 out"
+    cluster = make_zones(shy)
+    cluster.state.remove_node("a1")
+    assert cluster.feasible(make_pod("p").apart(WEB)) == "a2 b1 b2 c1 out"
+    assert cluster.feasible(make_pod("p").labels(app="web")) == "a2 b1 b2 c1 out"
+    cluster.nodes(make_node("new").label("zone", "a"))
+    cluster.nodes(make_node("a1").label("zone", "a"))
+    assert cluster.feasible(make_pod("p").apart(WEB)) == "b1 b2 c1 out"
+    assert cluster.feasible(make_pod("p").labels(app="web")) == "b1 b2 c1 out"
 
 
-def run(state: ClusterState, *pods: PodBuilder, required: int | None = None) -> Plan:
-    built = tuple(pod.build() for pod in pods)
-    demand = Demand("g", built, len(built) if required is None else required)
-    return plan(state.snapshot(), [Unit("g", (demand,), "g")], Scoring())
+def run(cluster: FakeCluster, *pods: PodBuilder, required: int | None = None) -> Plan:
+    return cluster.plan(make_unit("g", pods, required))
 
 
 def zones_of(outcome: Plan) -> list[str]:
@@ -171,10 +161,10 @@ def zones_of(outcome: Plan) -> list[str]:
 
 def test_members_that_repel_each_other_get_a_domain_each() -> None:
     gang = [make_pod(f"g-{i}").labels(app="web").apart(WEB) for i in range(5)]
-    assert zones_of(run(make_cluster(), *gang[:4])) == ["a", "b", "c", "out"]
+    assert zones_of(run(make_zones(), *gang[:4])) == ["a", "b", "c", "out"]
     per_host = [make_pod(f"g-{i}").labels(app="web").apart(WEB, HOST) for i in range(7)]
-    assert len(zones_of(run(make_cluster(), *per_host[:6]))) == 6
-    refused = run(make_cluster(), *per_host).refusals[0].reason
+    assert len(zones_of(run(make_zones(), *per_host[:6]))) == 6
+    refused = run(make_zones(), *per_host).refusals[0].reason
     assert isinstance(refused, InsufficientNodes)
     assert (refused.want, refused.fit, refused.more_nodes) == (7, 6, 1)
     causes = [(one.refusal, one.nodes) for one in refused.refused]
@@ -183,7 +173,7 @@ def test_members_that_repel_each_other_get_a_domain_each() -> None:
 
 def test_nodes_without_the_key_take_any_number_that_repel_each_other() -> None:
     gang = [make_pod(f"g-{i}").labels(app="web").apart(WEB) for i in range(9)]
-    assert zones_of(run(make_cluster(), *gang)) == ["a", "b", "c", *["out"] * 6]
+    assert zones_of(run(make_zones(), *gang)) == ["a", "b", "c", *["out"] * 6]
 
 
 def busy(*nodes: str) -> list[Pod]:
@@ -193,72 +183,72 @@ def busy(*nodes: str) -> list[Pod]:
 
 def test_members_that_attract_each_other_go_where_all_of_them_fit() -> None:
     crowd = busy("a1", "a2", "b1", "b2", "out")
-    state = make_cluster(*crowd, make_pod("s").requests(cpu=100).running("b1").build())
+    cluster = make_zones(*crowd, make_pod("s").requests(cpu=100).running("b1").build())
     gang = [make_pod(f"g-{i}").labels(app="web").near(WEB) for i in range(20)]
-    assert zones_of(run(state, *gang[:8])) == ["c"] * 8, "greed chooses as long as that goes well"
-    assert zones_of(run(state, *gang[:13])) == ["b"] * 13, "the tightest domain that will do"
-    assert zones_of(run(state, *gang[:14])) == ["a"] * 14
-    refused = run(make_cluster(), *gang).refusals[0].reason
+    assert zones_of(run(cluster, *gang[:8])) == ["c"] * 8, "greed chooses as long as that goes well"
+    assert zones_of(run(cluster, *gang[:13])) == ["b"] * 13, "the tightest domain that will do"
+    assert zones_of(run(cluster, *gang[:14])) == ["a"] * 14
+    refused = run(make_zones(), *gang).refusals[0].reason
     assert isinstance(refused, InsufficientNodes)
     assert (refused.want, refused.fit, refused.more_nodes) == (20, 16, None)
 
 
 def test_members_of_different_kinds_gather_too() -> None:
-    state = make_cluster(*busy("a1", "a2", "b1", "b2", "out"))
+    cluster = make_zones(*busy("a1", "a2", "b1", "b2", "out"))
     head = make_pod("head").labels(app="db").requests(cpu=1000)
-    greedy = run(state, head, make_pod("tail").near(DB).requests(cpu=1000))
+    greedy = run(cluster, head, make_pod("tail").near(DB).requests(cpu=1000))
     assert zones_of(greedy) == ["c", "c"]
     tails = [make_pod(f"tail-{i}").near(DB).requests(cpu=60_000) for i in range(2)]
-    assert zones_of(run(state, head, *tails)) == ["a", "a", "a"]
-    assert zones_of(run(state, head, tails[0], required=2)) == ["c", "c"]
+    assert zones_of(run(cluster, head, *tails)) == ["a", "a", "a"]
+    assert zones_of(run(cluster, head, tails[0], required=2)) == ["c", "c"]
 
 
 def test_a_unit_sees_the_units_before_it() -> None:
-    state = make_cluster()
+    cluster = make_zones()
     first = make_pod("w").labels(app="web").select("zone", "b").build()
     near, away = (make_pod("n").near(WEB).build(), make_pod("f").apart(WEB).build())
     units = [Unit(pod.name, (Demand("", (pod,), 1),)) for pod in (first, near, away)]
-    outcome = plan(state.snapshot(), units, Scoring())
+    outcome = cluster.plan(*units)
     zones = [ZONES[placed.assignments[0].node] for placed in outcome.placements]
     assert zones[:2] == ["b", "b"]
     assert zones[2] != "b"
 
 
 def test_a_refused_unit_leaves_no_trace() -> None:
-    state = make_cluster()
+    cluster = make_zones()
     gang = tuple(make_pod(f"g-{i}").labels(app="web").apart(WEB, HOST).build() for i in range(9))
     other = make_pod("p").labels(app="web").apart(WEB).build()
     units = [Unit("g", (Demand("g", gang, 9),)), Unit("p", (Demand("", (other,), 1),))]
-    outcome = plan(state.snapshot(), units, Scoring())
+    outcome = cluster.plan(*units)
     assert [placed.unit for placed in outcome.placements] == ["p"]
 
 
 def test_released_pods_keep_their_promise_only_where_the_rules_allow_it() -> None:
-    state = make_cluster(web("a1").build())
+    cluster = make_zones(web("a1").build())
     promised = make_pod("p").apart(WEB).released("a2", "plan")
-    assert zones_of(run(state, promised)) != ["a"]
-    state.remove_pod("uid-default-w")
-    assert zones_of(run(state, promised)) == ["a"]
+    assert zones_of(run(cluster, promised)) != ["a"]
+    cluster.state.remove_pod("uid-default-w")
+    assert zones_of(run(cluster, promised)) == ["a"]
 
 
 def test_each_node_says_why_it_refuses() -> None:
-    state = make_cluster(
+    cluster = make_zones(
         web("a1").build(),
         make_pod("shy").apart(select_pods(app="p")).running("b1").build(),
         make_pod("large").requests(cpu=64_000).running("c1").build(),
     )
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).near(DB, HOST)
-    reason = run(state, pod).refusals[0].reason
+    reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     counted = {one.refusal.value: one.nodes for one in reason.refused}
     assert counted == {"PodAffinity": 5, "Insufficient": 1}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).select("zone", "a")
-    reason = run(state, pod).refusals[0].reason
+    reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     counted = {one.refusal.value: one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "PodAntiAffinity": 2}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).select("zone", "b")
-    reason = run(state, pod).refusals[0].reason
+    reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     counted = {one.refusal.value: one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "ExistingPodAntiAffinity": 2}

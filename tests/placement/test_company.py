@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import intern_shape, make_node
+from tests.cluster import SCORING, FakeCluster, make_cluster
 
 from koord.core.constraints import (
     AffinityTerm,
@@ -21,10 +22,8 @@ from koord.core.constraints import (
     WeightedTerm,
 )
 from koord.core.framework.allocator import Allocator
-from koord.core.framework.scoring import Scoring
 from koord.core.pods import Handling, Pod, PodPhase, PodShape
 from koord.core.selectors import Operator, Requirement, SelectorTerm, is_selected
-from koord.core.state import ClusterState
 
 NAMESPACES = {"one": {"team": "x"}, "two": {"team": "y"}}
 KEYS = ("zone", "rack")
@@ -99,18 +98,18 @@ node_choices = st.none() | values.map(
 )
 
 
-def make_state(nodes: list[dict[str, str]], pods: list[Resident]) -> ClusterState:
-    state = ClusterState()
+def make_state(nodes: list[dict[str, str]], pods: list[Resident]) -> FakeCluster:
+    cluster = make_cluster()
     for namespace, found in NAMESPACES.items():
-        state.upsert_namespace(namespace, found)
+        cluster.state.upsert_namespace(namespace, found)
     for at, one in enumerate(pods):
-        state.upsert_pod(make_resident(at, one))
+        cluster.pods(make_resident(at, one))
     for at, found in enumerate(nodes):
         builder = make_node(f"n{at}").pods(3)
         for key, value in found.items():
             builder.label(key, value)
-        state.upsert_node(builder.build())
-    return state
+        cluster.nodes(builder)
+    return cluster
 
 
 def make_resident(at: int, one: Resident) -> Pod:
@@ -242,11 +241,11 @@ def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
     drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
 ) -> None:
     subject = make_subject(*drawn)
-    state = make_state(nodes, pods)
-    snapshot = state.snapshot()
+    cluster = make_state(nodes, pods)
+    snapshot = cluster.open_cycle()
     room = snapshot.room(snapshot.shape_of(subject))
     reference = Reference(nodes, pods, subject)
-    found = {at: bool(room[state.table.row_of[f"n{at}"]]) for at in range(NODES)}
+    found = {at: bool(room[cluster.state.table.row_of[f"n{at}"]]) for at in range(NODES)}
     assert found == {at: reference.admits(at) for at in range(NODES)}
 
 
@@ -259,8 +258,8 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     second: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
     count: int,
 ) -> None:
-    state = make_state(nodes, pods)
-    snapshot = state.snapshot()
+    cluster = make_state(nodes, pods)
+    snapshot = cluster.open_cycle()
     both = [make_subject(*first), make_subject(*second)]
     for subject in both:
         if subject.shape.constraints is not None:
@@ -271,17 +270,17 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     now = list(pods)
     for step in range(count):
         subject, shape = both[step % 2], shapes[step % 2]
-        for share in Allocator(snapshot, Scoring()).fill(shape, 1):
-            node = int(state.table.node_at(share.row).name[1:])
+        for share in Allocator(snapshot, SCORING).fill(shape, 1):
+            node = int(cluster.state.table.node_at(share.row).name[1:])
             labels_of = dict(subject.profile.labels)
             now.append(Resident(node, "one", labels_of, subject.shape.constraints))  # type: ignore[arg-type]
         fresh = make_state(nodes, now)
-        other = fresh.snapshot()
+        other = fresh.open_cycle()
         for one, here in zip(both, shapes, strict=True):
             rooms = (snapshot.room(here), other.room(other.shape_of(one)))
-            assert [bool(rooms[0][state.table.row_of[f"n{at}"]]) for at in range(NODES)] == [
-                bool(rooms[1][fresh.table.row_of[f"n{at}"]]) for at in range(NODES)
-            ]
+            assert [
+                bool(rooms[0][cluster.state.table.row_of[f"n{at}"]]) for at in range(NODES)
+            ] == [bool(rooms[1][fresh.state.table.row_of[f"n{at}"]]) for at in range(NODES)]
     snapshot.rollback(mark)
     assert [snapshot.room(shape).tolist() for shape in shapes] == before
 
@@ -295,12 +294,12 @@ def test_filling_at_once_is_filling_one_by_one(
     count: int,
 ) -> None:
     subject = make_subject(*drawn)
-    state = make_state(nodes, pods)
-    at_once, one_by_one = state.snapshot(), state.snapshot()
-    shares = Allocator(at_once, Scoring()).fill(at_once.shape_of(subject), count)
+    cluster = make_state(nodes, pods)
+    at_once, one_by_one = cluster.open_cycle(), cluster.open_cycle()
+    shares = Allocator(at_once, SCORING).fill(at_once.shape_of(subject), count)
     singles: dict[int, int] = {}
     for _ in range(count):
-        for share in Allocator(one_by_one, Scoring()).fill(one_by_one.shape_of(subject), 1):
+        for share in Allocator(one_by_one, SCORING).fill(one_by_one.shape_of(subject), 1):
             singles[share.row] = singles.get(share.row, 0) + 1
     assert sum(share.count for share in shares) == sum(singles.values())
 
@@ -316,29 +315,29 @@ def test_a_state_that_has_seen_changes_equals_one_that_has_not(
     gone: list[int],
     drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
 ) -> None:
-    state = make_state(nodes, [])
+    cluster = make_state(nodes, [])
     left: dict[int, Resident] = {}
     subject = make_subject(*drawn)
     for step, (at, resident) in enumerate(changes):
         if resident is None:
-            state.remove_pod(f"r{at}")
+            cluster.state.remove_pod(f"r{at}")
             left.pop(at, None)
         else:
-            state.upsert_pod(make_resident(at, resident))
+            cluster.pods(make_resident(at, resident))
             left[at] = resident
         if step < len(gone):
-            state.remove_node(f"n{gone[step]}")
-            snapshot = state.snapshot()
+            cluster.state.remove_node(f"n{gone[step]}")
+            snapshot = cluster.open_cycle()
             snapshot.room(snapshot.shape_of(subject))
     for at in set(gone[: len(changes)]):
         builder = make_node(f"n{at}").pods(3)
         for key, value in nodes[at].items():
             builder.label(key, value)
-        state.upsert_node(builder.build())
+        cluster.nodes(builder)
     fresh = make_state(nodes, list(left.values()))
     rooms = []
-    for one in (state, fresh):
-        snapshot = one.snapshot()
+    for one in (cluster, fresh):
+        snapshot = one.open_cycle()
         room = snapshot.room(snapshot.shape_of(subject))
-        rooms.append([int(room[one.table.row_of[f"n{at}"]]) for at in range(NODES)])
+        rooms.append([int(room[one.state.table.row_of[f"n{at}"]]) for at in range(NODES)])
     assert rooms[0] == rooms[1]

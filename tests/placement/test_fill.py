@@ -4,14 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import SCORING, FakeCluster, make_cluster
 
 from koord.core.framework.allocator import Allocator, score_terms
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring, score_of
 from koord.core.pods import PodShape
-from koord.core.state import ClusterState
-
-SCORING = Scoring()
 
 nodes_drawn = st.lists(
     st.tuples(
@@ -24,14 +22,19 @@ nodes_drawn = st.lists(
 )
 
 
-def make_state(drawn: list[tuple[int, int, int]]) -> ClusterState:
-    state = ClusterState()
+def make_nodes(drawn: list[tuple[int, int, int]]) -> FakeCluster:
+    cluster = make_cluster()
     for at, (cpu, gpu, residents) in enumerate(drawn):
         name = f"n{at}"
-        state.upsert_node(make_node(name).cpu(cpu * 1000).pods(10).gpu(gpu).build())
+        cluster.nodes(make_node(name).cpu(cpu * 1000).pods(10).gpu(gpu))
         for one in range(min(residents, 2 * cpu)):
-            state.upsert_pod(make_pod(f"r-{at}-{one}").requests(cpu=500).running(name).build())
-    return state
+            cluster.pods(make_pod(f"r-{at}-{one}").requests(cpu=500).running(name))
+    return cluster
+
+
+def fill(cluster: FakeCluster, shape: PodShape, count: int) -> list[int]:
+    """Return how many copies each node gets."""
+    return [share.count for share in Allocator(cluster.open_cycle(), SCORING).fill(shape, count)]
 
 
 def place_one_by_one(snapshot: Cycle, shape: PodShape, count: int) -> dict[int, int]:
@@ -64,11 +67,11 @@ def test_fill_equals_placing_pod_by_pod(
     gpu: int,
     count: int,
 ) -> None:
-    state = make_state(drawn)
+    cluster = make_nodes(drawn)
     shape = make_pod("p").requests(cpu=cpu * 500).gpu(gpu).build().shape
-    expected_on = state.snapshot()
+    expected_on = cluster.open_cycle()
     expected = place_one_by_one(expected_on, shape, count)
-    snapshot = state.snapshot()
+    snapshot = cluster.open_cycle()
     shares = Allocator(snapshot, SCORING).fill(shape, count)
     assert sum(share.count for share in shares) == sum(expected.values())
     assert (snapshot.used <= snapshot.table.allocatable).all()
@@ -76,25 +79,22 @@ def test_fill_equals_placing_pod_by_pod(
 
 
 def test_gpus_are_packed_and_cpus_spread() -> None:
-    state = make_state([(16, 8, 0), (16, 8, 0)])
+    cluster = make_nodes([(16, 8, 0), (16, 8, 0)])
     gpu_shape = make_pod("g").gpu(2).build().shape
-    assert [share.count for share in Allocator(state.snapshot(), SCORING).fill(gpu_shape, 3)] == [3]
+    assert fill(cluster, gpu_shape, 3) == [3]
     cpu_shape = make_pod("c").requests(cpu=1000).build().shape
-    assert sorted(s.count for s in Allocator(state.snapshot(), SCORING).fill(cpu_shape, 4)) == [
-        2,
-        2,
-    ]
+    assert sorted(fill(cluster, cpu_shape, 4)) == [2, 2]
 
 
 def test_pods_without_requests_are_spread_by_count() -> None:
-    state = make_state([(4, 0, 0), (4, 0, 0), (4, 0, 0)])
+    cluster = make_nodes([(4, 0, 0), (4, 0, 0), (4, 0, 0)])
     shape = make_pod("empty").build().shape
-    assert sorted(s.count for s in Allocator(state.snapshot(), SCORING).fill(shape, 6)) == [2, 2, 2]
+    assert sorted(fill(cluster, shape, 6)) == [2, 2, 2]
 
 
 def test_rollback_restores_every_amount() -> None:
-    state = make_state([(4, 4, 1), (8, 0, 2)])
-    snapshot = state.snapshot()
+    cluster = make_nodes([(4, 4, 1), (8, 0, 2)])
+    snapshot = cluster.open_cycle()
     before = snapshot.used.copy()
     mark = snapshot.checkpoint()
     Allocator(snapshot, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
@@ -115,10 +115,10 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
     drawn: list[tuple[int, int, int]], steps: list[tuple[int, int, bool, int | None]]
 ) -> None:
     """Shapes in any order, some of them confined to every second node, some taken back again."""
-    state = make_state(drawn)
+    cluster = make_nodes(drawn)
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
-    snapshot, anew = state.snapshot(), state.snapshot()
+    snapshot, anew = cluster.open_cycle(), cluster.open_cycle()
     filler = Allocator(snapshot, SCORING)
     for which, count, is_taken_back, odd in steps:
         every_second = np.arange(len(snapshot.table.nodes)) % 2 == odd
@@ -137,11 +137,11 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
 
 def test_without_nodes_there_is_no_place() -> None:
     shape = make_pod("p").requests(cpu=500).build().shape
-    assert Allocator(ClusterState().snapshot(), SCORING).fill(shape, 1) == []
+    assert Allocator(make_cluster().open_cycle(), SCORING).fill(shape, 1) == []
 
 
 def test_resources_may_count_for_nothing() -> None:
-    state = make_state([(4, 0, 0), (4, 0, 0)])
+    cluster = make_nodes([(4, 0, 0), (4, 0, 0)])
     shape = make_pod("p").requests(cpu=500).build().shape
-    shares = Allocator(state.snapshot(), Scoring({})).fill(shape, 3)
+    shares = Allocator(cluster.open_cycle(), Scoring({})).fill(shape, 3)
     assert sorted(share.count for share in shares) == [1, 2]

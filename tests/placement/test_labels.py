@@ -2,23 +2,22 @@
 
 import pytest
 from tests.builders import make_node, make_pod
+from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.pods import Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.core.state import ClusterState
 
 
-def make_state() -> ClusterState:
-    state = ClusterState()
-    state.upsert_node(make_node("a").label("zone", "z1").label("gen", "7").build())
-    state.upsert_node(make_node("b").label("zone", "z2").label("gen", "12").build())
-    state.upsert_node(make_node("c").label("gen", "old").build())
-    return state
+def make_nodes() -> FakeCluster:
+    cluster = make_cluster()
+    cluster.nodes(make_node("a").label("zone", "z1").label("gen", "7"))
+    cluster.nodes(make_node("b").label("zone", "z2").label("gen", "12"))
+    cluster.nodes(make_node("c").label("gen", "old"))
+    return cluster
 
 
-def admitted(state: ClusterState, pod: Pod) -> str:
-    room = state.snapshot().room(pod.shape)
-    return "".join(name for name, row in state.table.live_rows() if room[row])
+def admitted(cluster: FakeCluster, pod: Pod) -> str:
+    return cluster.feasible(pod).replace(" ", "")
 
 
 @pytest.mark.parametrize(
@@ -36,29 +35,29 @@ def admitted(state: ClusterState, pod: Pod) -> str:
 )
 def test_operators(requirement: Requirement, expected: str) -> None:
     pod = make_pod("p").terms(SelectorTerm((requirement,))).build()
-    assert admitted(make_state(), pod) == expected
+    assert admitted(make_nodes(), pod) == expected
 
 
 def test_terms_are_ored_and_empty_ones_match_nothing() -> None:
-    state = make_state()
+    cluster = make_nodes()
     by_name = SelectorTerm(fields=(Requirement("metadata.name", Operator.IN, ("c",)),))
     by_zone = SelectorTerm((Requirement("zone", Operator.IN, ("z1",)),))
-    assert admitted(state, make_pod("p").terms(by_name, by_zone).build()) == "ac"
-    assert admitted(state, make_pod("p").terms(SelectorTerm()).build()) == ""
-    assert admitted(state, make_pod("p").terms().build()) == ""
+    assert admitted(cluster, make_pod("p").terms(by_name, by_zone).build()) == "ac"
+    assert admitted(cluster, make_pod("p").terms(SelectorTerm()).build()) == ""
+    assert admitted(cluster, make_pod("p").terms().build()) == ""
     not_c = SelectorTerm(fields=(Requirement("metadata.name", Operator.NOT_IN, ("c",)),))
-    assert admitted(state, make_pod("p").terms(not_c).build()) == "ab"
+    assert admitted(cluster, make_pod("p").terms(not_c).build()) == "ab"
 
 
 def test_labels_may_change() -> None:
-    state = make_state()
+    cluster = make_nodes()
     pod = make_pod("p").select("zone", "z1").build()
-    assert admitted(state, pod) == "a"
-    state.upsert_node(make_node("a").build())
-    state.upsert_node(make_node("c").label("zone", "z1").build())
-    assert admitted(state, pod) == "c"
-    state.remove_node("c")
-    assert admitted(state, pod) == ""
+    assert admitted(cluster, pod) == "a"
+    cluster.nodes(make_node("a"))
+    cluster.nodes(make_node("c").label("zone", "z1"))
+    assert admitted(cluster, pod) == "c"
+    cluster.state.remove_node("c")
+    assert admitted(cluster, pod) == ""
 
 
 @pytest.mark.parametrize(
@@ -73,26 +72,26 @@ def test_labels_may_change() -> None:
     ],
 )
 def test_taints_and_cordons(toleration: dict[str, str], expected: str) -> None:
-    state = ClusterState()
-    state.upsert_node(make_node("a").taint("team", "x").build())
-    state.upsert_node(make_node("b").unschedulable().build())
-    state.upsert_node(make_node("c").taint("soft", "", "PreferNoSchedule").build())
-    pod = make_pod("p")
-    assert admitted(state, (pod.tolerates(**toleration) if toleration else pod).build()) == expected
+    cluster = make_cluster()
+    cluster.nodes(make_node("a").taint("team", "x"))
+    cluster.nodes(make_node("b").unschedulable())
+    cluster.nodes(make_node("c").taint("soft", "", "PreferNoSchedule"))
+    pod = make_pod("p").tolerates(**toleration) if toleration else make_pod("p")
+    assert admitted(cluster, pod.build()) == expected
 
 
 def test_host_ports_conflict_per_node() -> None:
-    state = make_state()
-    state.upsert_pod(make_pod("web").host_port(80).running("a").build())
-    assert admitted(state, make_pod("p").host_port(80).build()) == "bc"
-    assert admitted(state, make_pod("p").host_port(80, "UDP").build()) == "abc"
-    state.remove_pod("uid-default-web")
-    assert admitted(state, make_pod("p").host_port(80).build()) == "abc"
+    cluster = make_nodes()
+    cluster.pods(make_pod("web").host_port(80).running("a"))
+    assert admitted(cluster, make_pod("p").host_port(80).build()) == "bc"
+    assert admitted(cluster, make_pod("p").host_port(80, "UDP").build()) == "abc"
+    cluster.state.remove_pod("uid-default-web")
+    assert admitted(cluster, make_pod("p").host_port(80).build()) == "abc"
 
 
 def test_table_grows_beyond_its_first_size() -> None:
-    state = ClusterState()
+    cluster = make_cluster()
     for at in range(200):
-        state.upsert_node(make_node(f"n{at:03}").label("odd", str(at % 2)).build())
+        cluster.nodes(make_node(f"n{at:03}").label("odd", str(at % 2)))
     pod = make_pod("p").select("odd", "1").build()
-    assert state.snapshot().room(pod.shape).astype(bool).sum() == 100
+    assert len(cluster.feasible(pod).split()) == 100

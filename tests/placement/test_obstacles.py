@@ -2,13 +2,12 @@
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
+from tests.cluster import SCORING, FakeCluster, make_cluster
 
 from koord.core.constraints import PodSelector
 from koord.core.explain import explain_pod
-from koord.core.framework.scoring import Scoring
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.core.state import ClusterState
 
 ZONE = "topology.kubernetes.io/zone"
 WEB, DB = select_pods(app="web"), select_pods(app="db")
@@ -23,24 +22,26 @@ TIERS = PodSelector(
 )
 
 
-def make_cluster() -> ClusterState:
+def make_zones() -> FakeCluster:
     """Zone a has two ``web`` pods, zone b one that keeps away from ``db``; ``out`` has no zone."""
-    state = ClusterState()
+    cluster = make_cluster()
     for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
-        state.upsert_node(make_node(name).label("zone", zone).label(ZONE, zone).build())
-    state.upsert_node(make_node("out").taint("team", "x").build())
+        cluster.nodes(make_node(name).label("zone", zone).label(ZONE, zone))
+    cluster.nodes(make_node("out").taint("team", "x"))
     for at, node in enumerate(("a1", "a2")):
-        state.upsert_pod(make_pod(f"w{at}").labels(app="web").running(node).build())
-    state.upsert_pod(make_pod("shy").apart(DB).claims("taken").running("b1").build())
+        cluster.pods(make_pod(f"w{at}").labels(app="web").running(node))
+    cluster.pods(make_pod("shy").apart(DB).claims("taken").running("b1"))
     for name, volume, exclusive in (
         ("bound", Volume("v", (SelectorTerm(select_labels(zone="a")),)), False),
         ("zonal", Volume("z", zones=((ZONE, ("a",)),)), False),
         ("taken", Volume("t"), True),
     ):
         key = f"default/{name}"
-        state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
-        state.upsert_volume(volume)
-    return state
+        cluster.state.upsert_claim(
+            VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive)
+        )
+        cluster.state.upsert_volume(volume)
+    return cluster
 
 
 def web() -> PodBuilder:
@@ -80,10 +81,10 @@ def web() -> PodBuilder:
     ],
 )
 def test_the_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> None:
-    state = make_cluster()
+    cluster = make_zones()
     subject = pod.build()
-    state.upsert_pod(subject)
-    (offers,) = explain_pod(state, subject, Scoring()).offers
+    cluster.pods(subject)
+    (offers,) = explain_pod(cluster.state, subject, SCORING).offers
     (offer,) = (one for one in offers.nodes if one.node == node)
     refusal = offer.refusal.value if offer.refusal else None
     assert f"{refusal}: {offer.detail}" == expected

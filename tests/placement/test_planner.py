@@ -1,47 +1,26 @@
 """The planner: a unit is placed as a whole or not at all, and says what is short."""
 
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import make_cluster, make_unit, nodes_of
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.plan import Demand, Plan, Unit
-from koord.core.pods import Handling, Pod
+from koord.core.plan import Demand, Unit
+from koord.core.pods import Handling
 from koord.core.reasons import InsufficientNodes, NeedsKubeScheduler, NodeRefusal, PinnedNodeUnfit
-from koord.core.state import ClusterState
-
-
-def make_cluster(nodes: int, gpus: int = 8) -> ClusterState:
-    state = ClusterState()
-    for at in range(nodes):
-        state.upsert_node(make_node(f"n{at}").gpu(gpus).build())
-    return state
 
 
 def make_gang(name: str, count: int, gpus: int, required: int | None = None) -> Unit:
     pods = tuple(make_pod(f"{name}-{at}").gpu(gpus).build() for at in range(count))
-    return unit_of(name, pods, required)
-
-
-def unit_of(name: str, pods: tuple[Pod, ...], required: int | None = None) -> Unit:
-    return Unit(name, (Demand(name, pods, len(pods) if required is None else required),), name)
-
-
-def run(state: ClusterState, *units: Unit) -> Plan:
-    return plan(state.snapshot(), units, Scoring())
-
-
-def nodes_of(outcome: Plan, at: int = 0) -> dict[str, str]:
-    return {one.pod.name: one.node for one in outcome.placements[at].assignments}
+    return make_unit(name, pods, required)
 
 
 def test_gang_that_fits_is_placed_whole() -> None:
-    outcome = run(make_cluster(4), make_gang("a", 4, 8))
+    outcome = make_cluster(4).plan(make_gang("a", 4, 8))
     assert nodes_of(outcome) == {"a-0": "n0", "a-1": "n1", "a-2": "n2", "a-3": "n3"}
     assert not outcome.refusals
 
 
 def test_gang_that_does_not_fit_takes_nothing_and_says_what_is_short() -> None:
-    outcome = run(make_cluster(4), make_gang("a", 8, 8), make_gang("b", 4, 8))
+    outcome = make_cluster(4).plan(make_gang("a", 8, 8), make_gang("b", 4, 8))
     assert [placement.unit for placement in outcome.placements] == ["b"]
     reason = outcome.refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
@@ -51,7 +30,7 @@ def test_gang_that_does_not_fit_takes_nothing_and_says_what_is_short() -> None:
 
 
 def test_surplus_is_placed_when_there_is_room_and_refused_by_name_when_not() -> None:
-    outcome = run(make_cluster(3), make_gang("a", 4, 8, required=2))
+    outcome = make_cluster(3).plan(make_gang("a", 4, 8, required=2))
     assert sorted(nodes_of(outcome)) == ["a-0", "a-1", "a-2"]
     assert [pod.name for pod in outcome.refusals[0].pods] == ["a-3"]
 
@@ -59,16 +38,16 @@ def test_surplus_is_placed_when_there_is_room_and_refused_by_name_when_not() -> 
 def test_quorum_of_the_smaller_members_counts_too() -> None:
     large = tuple(make_pod(f"large-{at}").gpu(8).build() for at in range(2))
     small = tuple(make_pod(f"small-{at}").gpu(1).build() for at in range(2))
-    outcome = run(make_cluster(1, gpus=4), unit_of("mixed", large + small, required=2))
+    outcome = make_cluster(1, gpus=4).plan(make_unit("mixed", large + small, required=2))
     assert sorted(nodes_of(outcome)) == ["small-0", "small-1"]
 
 
 def test_picky_pods_are_not_left_out_by_easy_ones() -> None:
-    state = make_cluster(1)
-    state.upsert_node(make_node("ssd").gpu(8).label("disk", "ssd").build())
+    cluster = make_cluster(1)
+    cluster.nodes(make_node("ssd").gpu(8).label("disk", "ssd"))
     easy = make_pod("easy").gpu(8).build()
     picky = make_pod("picky").gpu(8).select("disk", "ssd").build()
-    assert nodes_of(run(state, unit_of("u", (easy, picky)))) == {"easy": "n0", "picky": "ssd"}
+    assert nodes_of(cluster.plan(make_unit("u", (easy, picky)))) == {"easy": "n0", "picky": "ssd"}
 
 
 def test_group_is_placed_with_all_its_gangs_or_not_at_all() -> None:
@@ -77,59 +56,59 @@ def test_group_is_placed_with_all_its_gangs_or_not_at_all() -> None:
         rest = tuple(make_pod(f"worker-{at}").gpu(8).build() for at in range(workers))
         return Unit("g", (Demand("head", head, 1), Demand("worker", rest, workers)), "g")
 
-    assert len(run(make_cluster(4), group_of(3)).placements[0].assignments) == 4
-    refused = run(make_cluster(3), group_of(3))
+    assert len(make_cluster(4).plan(group_of(3)).placements[0].assignments) == 4
+    refused = make_cluster(3).plan(group_of(3))
     assert not refused.placements
     assert len(refused.refusals[0].pods) == 4
 
 
 def test_what_only_kube_scheduler_can_do_is_refused_unless_it_will_bind() -> None:
     ours = make_pod("p").needs_kube_scheduler("spec.resourceClaims").build()
-    outcome = run(make_cluster(1), unit_of("u", (ours,)))
+    outcome = make_cluster(1).plan(make_unit("u", (ours,)))
     expected = NeedsKubeScheduler("default/p", ("spec.resourceClaims",))
     assert outcome.refusals[0].reason == expected
     theirs = make_pod("p").handling(Handling.RELEASE_PINNED).needs_kube_scheduler("x").build()
-    assert run(make_cluster(1), unit_of("u", (theirs,))).placements
+    assert make_cluster(1).plan(make_unit("u", (theirs,))).placements
 
 
 def test_released_pod_goes_where_it_was_promised_while_it_fits() -> None:
     promised = make_pod("p").gpu(8).released("n2", "plan").build()
-    state = make_cluster(3)
-    assert nodes_of(run(state, unit_of("u", (promised,)))) == {"p": "n2"}
-    state.upsert_pod(make_pod("other").gpu(1).running("n2").build())
-    assert nodes_of(run(state, unit_of("u", (promised,)))) == {"p": "n0"}
+    cluster = make_cluster(3)
+    assert nodes_of(cluster.plan(make_unit("u", (promised,)))) == {"p": "n2"}
+    cluster.pods(make_pod("other").gpu(1).running("n2"))
+    assert nodes_of(cluster.plan(make_unit("u", (promised,)))) == {"p": "n0"}
 
 
 def test_pinned_pod_keeps_its_node_and_the_room_on_it() -> None:
     pinned = make_pod("p").gpu(8).released("n0", "plan").pinned().build()
-    state = make_cluster(1)
-    state.upsert_pod(pinned)
-    assert nodes_of(run(state, unit_of("u", (pinned,)))) == {"p": "n0"}
-    assert not run(state, make_gang("other", 1, 1)).placements
+    cluster = make_cluster(1)
+    cluster.pods(pinned)
+    assert nodes_of(cluster.plan(make_unit("u", (pinned,)))) == {"p": "n0"}
+    assert not cluster.plan(make_gang("other", 1, 1)).placements
     unfit = PinnedNodeUnfit("default/p", "n0")
-    state.upsert_pod(make_pod("intruder").not_ours().gpu(1).running("n0").build())
-    assert run(state, unit_of("u", (pinned,))).refusals[0].reason == unfit
-    state.remove_node("n0")
-    assert run(state, unit_of("u", (pinned,))).refusals[0].reason == unfit
+    cluster.pods(make_pod("intruder").not_ours().gpu(1).running("n0"))
+    assert cluster.plan(make_unit("u", (pinned,))).refusals[0].reason == unfit
+    cluster.state.remove_node("n0")
+    assert cluster.plan(make_unit("u", (pinned,))).refusals[0].reason == unfit
 
 
 def test_equal_questions_get_equal_answers_until_something_is_placed() -> None:
-    state = make_cluster(1)
-    singles = [unit_of(f"s{at}", (make_pod(f"s{at}").gpu(9).build(),)) for at in range(3)]
-    outcome = run(state, singles[0], make_gang("fits", 1, 8), *singles[1:])
+    cluster = make_cluster(1)
+    singles = [make_unit(f"s{at}", (make_pod(f"s{at}").gpu(9).build(),)) for at in range(3)]
+    outcome = cluster.plan(singles[0], make_gang("fits", 1, 8), *singles[1:])
     firsts = [refusal.reason.first for refusal in outcome.refusals]  # type: ignore[union-attr]
     assert firsts == ["default/s0", "default/s1", "default/s2"]
 
 
 def test_nodes_are_counted_under_the_first_check_they_fail() -> None:
-    state = make_cluster(0)
-    state.upsert_node(make_node("cordoned").gpu(8).unschedulable().taint("a").build())
-    state.upsert_node(make_node("tainted").gpu(8).taint("team", "x").build())
-    state.upsert_node(make_node("other").gpu(8).build())
-    state.upsert_node(make_node("full").gpu(8).label("zone", "a").build())
-    state.upsert_pod(make_pod("r").gpu(4).requests(cpu=63_500).running("full").build())
+    cluster = make_cluster(0)
+    cluster.nodes(make_node("cordoned").gpu(8).unschedulable().taint("a"))
+    cluster.nodes(make_node("tainted").gpu(8).taint("team", "x"))
+    cluster.nodes(make_node("other").gpu(8))
+    cluster.nodes(make_node("full").gpu(8).label("zone", "a"))
+    cluster.pods(make_pod("r").gpu(4).requests(cpu=63_500).running("full"))
     pod = make_pod("p").gpu(5).requests(cpu=1000).select("zone", "a").build()
-    reason = run(state, unit_of("u", (pod,))).refusals[0].reason
+    reason = cluster.plan(make_unit("u", (pod,))).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     counted = [(one.refusal.value, one.resource or one.detail, one.nodes) for one in reason.refused]
     assert counted == [

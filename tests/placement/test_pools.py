@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import make_cluster, placed_on
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.queue import find_pending
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import confine
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
-from koord.core.state import ClusterState
 
 
 def requires(key: str, *values: str) -> Requirement:
@@ -45,9 +43,10 @@ class Scene:
     """Two pools of one node each; the tree is that of pool a."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.cluster = make_cluster()
+        self.state = self.cluster.state
         for pool in "ab":
-            self.state.upsert_node(make_node(f"node-{pool}").gpu(8).label("pool", pool).build())
+            self.cluster.nodes(make_node(f"node-{pool}").gpu(8).label("pool", pool))
         self.set_root(A)
         team = QuotaSpec("team", "q", parent="root", tree_id="t", max={GPU: 99})
         self.state.upsert_quota(team)
@@ -71,9 +70,7 @@ class Scene:
 
     def places(self) -> dict[str, str]:
         units = find_pending(self.state)
-        made = plan(self.state.snapshot(lambda: units), units, Scoring())
-        assignments = [one for placement in made.placements for one in placement.assignments]
-        return {one.pod.name: one.node for one in assignments}
+        return placed_on(self.cluster.plan(*units, pending=lambda: units))
 
 
 def test_pods_go_to_the_nodes_of_their_tree() -> None:

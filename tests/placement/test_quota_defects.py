@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import GPU
-from tests.placement.test_quotas import Cluster, team, worker
+from tests.placement.test_quotas import make_teams, team, worker
 
 from koord.controllers.quota_status import QuotaStatusController
 from koord.core.quota import cache, catalog
@@ -34,8 +34,8 @@ def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
 ) -> None:
     broken = fail_on("bad", catalog.check_create, lambda spec, *_: spec.name)
     monkeypatch.setattr(catalog, "check_create", broken)
-    cluster = Cluster(4, team("a"), team("bad"), team("z"))
-    cluster.add(*(worker(name, name).build() for name in ("a", "bad", "z")))
+    cluster = make_teams(4, team("a"), team("bad"), team("z"))
+    cluster.pods(*(worker(name, name).build() for name in ("a", "bad", "z")))
     assert sorted(cluster.step()) == ["a", "z"]
     reason = cluster.reason()
     assert isinstance(reason, QuotaNotInForce)
@@ -46,13 +46,13 @@ def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
 def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = Cluster(4, team("a", most=8))
+    cluster = make_teams(4, team("a", most=8))
     cluster.step()
     broken = fail_on("a", catalog.check_update, lambda spec, *_: spec.name)
     monkeypatch.setattr(catalog, "check_update", broken)
-    cluster.state.upsert_quota(team("a", most=16))
-    cluster.state.upsert_quota(team("b"))
-    cluster.add(worker("one", "a").build(), worker("two", "a").build(), worker("b", "b").build())
+    cluster.quotas(team("a", most=16))
+    cluster.quotas(team("b"))
+    cluster.pods(worker("one", "a").build(), worker("two", "a").build(), worker("b", "b").build())
     assert len(cluster.step()) == 2
     assert cluster.state.open_ledger().account("a").spec.max == {GPU: 8}
 
@@ -69,15 +69,15 @@ def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
 
     monkeypatch.setattr(catalog, "make_tree", fail)
     pool = team("pool", tree_id="t", is_tree_root=True, total={GPU: 8})
-    cluster = Cluster(4, pool, team("a"))
-    cluster.add(worker("in-pool", "pool").build(), worker("in-a", "a").build())
+    cluster = make_teams(4, pool, team("a"))
+    cluster.pods(worker("in-pool", "pool").build(), worker("in-a", "a").build())
     assert cluster.step() == ["in-a"]
     assert cluster.reason() == InternalError("ZeroDivisionError", "pool")
 
 
 def test_without_a_capacity_pods_under_no_quota_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(4, team("a"))
-    cluster.add(worker("in-a", "a").build(), worker("outside", "").build())
+    cluster = make_teams(4, team("a"))
+    cluster.pods(worker("in-a", "a").build(), worker("outside", "").build())
     add_up = cache.tree_totals
     monkeypatch.setattr(cache, "tree_totals", lambda *_: 1 // 0)
     assert cluster.step() == ["outside"]
@@ -92,8 +92,8 @@ def test_a_pod_that_cannot_be_counted_keeps_no_other_from_it(
     count = cache.QuotaCache._count
     broken = fail_on("bad", count, lambda _, pod: pod.name)
     monkeypatch.setattr(cache.QuotaCache, "_count", broken)
-    cluster = Cluster(4, team("a"))
-    cluster.add(worker("bad", "a").running("n0").build(), worker("good", "a").build())
+    cluster = make_teams(4, team("a"))
+    cluster.pods(worker("bad", "a").running("n0").build(), worker("good", "a").build())
     assert cluster.step() == ["good"]
     assert list(cluster.state.quotas.defects) == ["pod default/bad"]
 
@@ -111,7 +111,7 @@ class Sink:
 def test_a_status_that_cannot_be_told_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster, sink = Cluster(1, team("a"), team("bad"), team("z")), Sink()
+    cluster, sink = make_teams(1, team("a"), team("bad"), team("z")), Sink()
     controller = QuotaStatusController(cluster.state, sink, lambda: True)
     make = QuotaStatusController._make
     broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)

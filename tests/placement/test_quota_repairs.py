@@ -5,30 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.builders import make_pod_group
-from tests.placement.test_quotas import Cluster, gang, team, worker
+from tests.cluster import FakeCluster
+from tests.placement.test_quotas import gang, make_teams, team, worker
 
 from koord.core.reasons import InsufficientEntitlement, InsufficientMax
 
 if TYPE_CHECKING:
+    from tests.cluster import FakeCluster
+
     from koord.core.quota.model import QuotaSpec
     from koord.core.reasons import Reason
 
 
-def run_short(*quotas: QuotaSpec, lost: int = 1, others: int = 8) -> Cluster:
+def run_short(*quotas: QuotaSpec, lost: int = 1, others: int = 8) -> FakeCluster:
     """A gang of ``a`` has lost members, and another gang of ``b`` wants as much as there is."""
-    cluster, members = Cluster(7, *quotas), 4
-    cluster.state.upsert_pod_group(make_pod_group("default/g", members).build())
-    cluster.add(*gang("g", "a", members)[members - lost :])
+    cluster, members = make_teams(7, *quotas), 4
+    cluster.pod_groups(make_pod_group("default/g", members))
+    cluster.pods(*gang("g", "a", members)[members - lost :])
     for at in range(members - lost):
         pod = worker(f"g-{at}", "a").gang("default/g")
         pod.released(f"n{at}", "p", "default/g", members, members).running(f"n{at}")
-        cluster.add(pod.build())
-    cluster.state.upsert_pod_group(make_pod_group("default/h", others).build())
-    cluster.add(*gang("h", "b", others))
+        cluster.pods(pod.build())
+    cluster.pod_groups(make_pod_group("default/h", others))
+    cluster.pods(*gang("h", "b", others))
     return cluster
 
 
-def why(cluster: Cluster, name: str) -> Reason:
+def why(cluster: FakeCluster, name: str) -> Reason:
     return next(
         one.reason
         for one in cluster.queue.blocked.values()
@@ -60,6 +63,6 @@ def test_but_not_max() -> None:
 
 def test_surplus_is_no_repair() -> None:
     cluster = run_short(team("a", most=64), team("b"), lost=0, others=3)
-    cluster.add(worker("g-4", "a").gang("default/g").build())
+    cluster.pods(worker("g-4", "a").gang("default/g").build())
     assert cluster.step() == ["h-0", "h-1", "h-2"]
     assert isinstance(why(cluster, "g-4"), InsufficientEntitlement)

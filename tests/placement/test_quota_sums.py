@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
 from koord.core.pods import Handling, PodPhase
 from koord.core.quota.model import QuotaSpec
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
     from koord.core.pods import Pod
+    from koord.core.state import ClusterState
 
 QUOTAS = ["a", "b", "c", ""]
 GANGS = ["default/g", "default/h"]
@@ -70,7 +71,7 @@ class World:
         Which of two quotas that contradict each other was there first is nothing that objects tell:
         what is in force is taken over.
         """
-        state = ClusterState()
+        state = make_cluster().state
         for node in self.nodes.values():
             state.upsert_node(node)
         for pod in self.pods.values():
@@ -87,7 +88,7 @@ class World:
 
 @given(st.data())
 def test_sums_are_as_if_made_anew(data: st.DataObject) -> None:
-    state, world = ClusterState(), World()
+    state, world = make_cluster().state, World()
     for _ in range(data.draw(st.integers(1, 12))):
         change(data, state, world)
         if data.draw(st.booleans()):

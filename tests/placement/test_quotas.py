@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.cluster import SCORING, FakeCluster, make_cluster, plan_in
 
 from koord.core.explain import PlacementState, explain_pod
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.queue import Queue, unit_of
+from koord.core.queue import unit_of
 from koord.core.quota import cache, session
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.solve import solve
@@ -26,9 +25,7 @@ from koord.core.reasons import (
     QuotaIsParent,
     QuotaNotInForce,
     QuotaShortage,
-    Reason,
 )
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     import pytest
@@ -38,55 +35,19 @@ if TYPE_CHECKING:
     from koord.core.quota.solve import ShareInput, Solution
 
 
-class Cluster:
-    """Nodes of 8 GPUs, with quotas; steps by hand as the operators do."""
+def make_teams(nodes: int, *quotas: QuotaSpec) -> FakeCluster:
+    """Make nodes of 8 GPUs and quotas."""
+    return make_cluster(nodes).quotas(*quotas)
 
-    def __init__(self, nodes: int, *quotas: QuotaSpec) -> None:
-        self.state = ClusterState()
-        self.feed = self.state.feed()
-        self.queue = Queue()
-        for at in range(nodes):
-            self.state.upsert_node(make_node(f"n{at}").gpu(8).build())
-        for quota in quotas:
-            self.state.upsert_quota(quota)
 
-    def add(self, *pods: Pod) -> None:
-        for pod in pods:
-            self.state.upsert_pod(pod)
+def used(cluster: FakeCluster, quota: str) -> int:
+    ledger = cluster.state.open_ledger()
+    return ledger.account(quota).used.get(GPU, 0)
 
-    def step(self) -> list[str]:
-        """Run one cycle; return the names of pods placed."""
-        self.queue.absorb(self.feed.drain(), self.state)
-        units = {unit.key: unit for unit in self.queue.take(0.0, 100)}
-        snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))
-        outcome = plan(snapshot, units.values(), Scoring())
-        self.state.note_served(snapshot, outcome)
-        for refusal in outcome.refusals:
-            self.queue.refuse(units[refusal.unit], refusal)
-        placed = [one for placement in outcome.placements for one in placement.assignments]
-        for one in placed:
-            self.state.assume(one.pod.uid, one.node)
-        return [one.pod.name for one in placed]
 
-    def ready(self) -> int:
-        self.queue.absorb(self.feed.drain(), self.state)
-        return len(self.queue)
-
-    def reason(self) -> Reason:
-        (blocked,) = self.queue.blocked.values()
-        return blocked.reason
-
-    def used(self, quota: str) -> int:
-        self.state.snapshot()
-        (solution,) = self.state.quotas.solve(lambda _: {})
-        row = solution.snapshot.tree.layout.row_of[quota]
-        return solution.used_with_children[GPU][row]
-
-    def finish(self, *names: str) -> None:
-        for name in names:
-            pod = self.state.pod_by_key(f"default/{name}")
-            assert pod is not None
-            self.state.remove_pod(pod.uid)
+def ready(cluster: FakeCluster) -> int:
+    """Return how many units are due."""
+    return len(cluster.absorb())
 
 
 def team(
@@ -109,81 +70,81 @@ def gang(name: str, quota: str, count: int, since: float = 0.0) -> list[Pod]:
 
 
 def test_without_quotas_everything_is_let_through() -> None:
-    cluster = Cluster(1)
-    cluster.add(worker("a", "nobody").build())
-    assert cluster.state.snapshot().quotas is None
+    cluster = make_teams(1)
+    cluster.pods(worker("a", "nobody").build())
+    assert cluster.open_cycle().quotas is None
     assert cluster.step() == ["a"]
 
 
 def test_a_gang_is_charged_whole_or_not_at_all() -> None:
-    cluster = Cluster(4, team("t", most=16))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=3).build())
-    cluster.add(*gang("g", "t", 3))
+    cluster = make_teams(4, team("t", most=16))
+    cluster.pod_groups(make_pod_group("default/g", min_member=3))
+    cluster.pods(*gang("g", "t", 3))
     assert cluster.step() == []
     reason = cluster.reason()
     assert isinstance(reason, InsufficientMax)
     assert reason.shortages == (QuotaShortage(GPU, limit=16, used=0, asked=24),)
-    assert cluster.used("t") == 0
+    assert used(cluster, "t") == 0
 
 
 def test_what_is_placed_counts_at_once_and_above() -> None:
-    cluster = Cluster(4, team("org", is_parent=True), team("t", "org"))
-    cluster.add(worker("a", "t").build())
+    cluster = make_teams(4, team("org", is_parent=True), team("t", "org"))
+    cluster.pods(worker("a", "t").build())
     assert cluster.step() == ["a"]
-    assert (cluster.used("t"), cluster.used("org")) == (8, 8)
+    assert (used(cluster, "t"), used(cluster, "org")) == (8, 8)
 
 
 def test_a_placement_that_fails_for_want_of_nodes_charges_nothing() -> None:
-    cluster = Cluster(3, team("t", most=32))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=4).build())
+    cluster = make_teams(3, team("t", most=32))
+    cluster.pod_groups(make_pod_group("default/g", min_member=4))
     large = [worker(f"g-{at}", "t", 6).gang("default/g").build() for at in range(4)]
-    cluster.add(*large, worker("a", "t").priority(-1).build())
+    cluster.pods(*large, worker("a", "t").priority(-1).build())
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), InsufficientNodes)
-    assert cluster.used("t") == 8
+    assert used(cluster, "t") == 8
 
 
 def test_surplus_is_placed_as_far_as_the_quota_goes() -> None:
-    cluster = Cluster(4, team("t", most=24))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=2).build())
-    cluster.add(*gang("g", "t", 4))
+    cluster = make_teams(4, team("t", most=24))
+    cluster.pod_groups(make_pod_group("default/g", min_member=2))
+    cluster.pods(*gang("g", "t", 4))
     assert cluster.step() == ["g-0", "g-1", "g-2"]
     cluster.step()
     assert isinstance(cluster.reason(), InsufficientMax)
-    assert cluster.used("t") == 24
+    assert used(cluster, "t") == 24
 
 
 def test_an_incomplete_gang_takes_nothing_from_others() -> None:
-    cluster = Cluster(2, team("t"), team("u"))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=3).build())
-    cluster.add(*gang("g", "t", 2), worker("a", "u").build(), worker("b", "u").build())
+    cluster = make_teams(2, team("t"), team("u"))
+    cluster.pod_groups(make_pod_group("default/g", min_member=3))
+    cluster.pods(*gang("g", "t", 2), worker("a", "u").build(), worker("b", "u").build())
     assert cluster.step() == ["a", "b"]
     usage = cluster.state.quotas.usage.of("t")
     assert (usage.submitted[GPU], usage.demand.get(GPU, 0)) == (16, 0)
 
 
 def test_a_gang_that_becomes_complete_is_a_demand() -> None:
-    cluster = Cluster(2, team("t"), team("u"))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=2).build())
+    cluster = make_teams(2, team("t"), team("u"))
+    cluster.pod_groups(make_pod_group("default/g", min_member=2))
     members = gang("g", "t", 2)
-    cluster.add(members[0])
+    cluster.pods(members[0])
     cluster.step()
-    cluster.add(members[1])
+    cluster.pods(members[1])
     cluster.step()
     assert cluster.state.quotas.usage.of("t").demand[GPU] == 16
 
 
 def test_pods_that_others_placed_count_as_used() -> None:
-    cluster = Cluster(2, team("t", most=8))
-    cluster.add(worker("theirs", "t").not_ours().running("n0").build(), worker("a", "t").build())
+    cluster = make_teams(2, team("t", most=8))
+    cluster.pods(worker("theirs", "t").not_ours().running("n0").build(), worker("a", "t").build())
     assert cluster.step() == []
-    assert cluster.used("t") == 8
+    assert used(cluster, "t") == 8
 
 
 def test_pods_outside_of_quotas_leave_less_to_share_out() -> None:
-    cluster = Cluster(2, team("t"))
-    cluster.add(make_pod("free").gpu(4).not_ours().running("n0").build())
-    cluster.add(*(worker(name, "t").build() for name in ("a", "b")))
+    cluster = make_teams(2, team("t"))
+    cluster.pods(make_pod("free").gpu(4).not_ours().running("n0").build())
+    cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), InsufficientEntitlement)
     assert cluster.reason().shortages == (
@@ -192,91 +153,91 @@ def test_pods_outside_of_quotas_leave_less_to_share_out() -> None:
 
 
 def test_the_part_that_must_not_be_evicted_stays_within_min() -> None:
-    cluster = Cluster(2, team("t", minimum=8))
-    cluster.add(*(worker(name, "t", is_fixed=True).build() for name in ("a", "b")))
+    cluster = make_teams(2, team("t", minimum=8))
+    cluster.pods(*(worker(name, "t", is_fixed=True).build() for name in ("a", "b")))
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), NonPreemptibleOverMin)
 
 
 def test_a_quota_above_may_refuse() -> None:
-    cluster = Cluster(4, team("org", is_parent=True, most=8), team("t", "org", most=64))
-    cluster.add(worker("old", "t").running("n0").build(), worker("a", "t").build())
+    cluster = make_teams(4, team("org", is_parent=True, most=8), team("t", "org", most=64))
+    cluster.pods(worker("old", "t").running("n0").build(), worker("a", "t").build())
     cluster.step()
-    cluster.state.upsert_quota(team("t", "org", most=64, minimum=0, weight={GPU: 2}))
+    cluster.quotas(team("t", "org", most=64, minimum=0, weight={GPU: 2}))
     assert isinstance(cluster.reason(), InsufficientEntitlement | AncestorInsufficient)
 
 
 def test_pods_by_namespace_and_of_parents_and_of_invalid_quotas() -> None:
     broken = team("broken", "gone")
-    cluster = Cluster(2, team("org", is_parent=True), team("t", namespaces=("default",)), broken)
-    cluster.add(
+    cluster = make_teams(2, team("org", is_parent=True), team("t", namespaces=("default",)), broken)
+    cluster.pods(
         make_pod("by-namespace").gpu(8).build(),
         worker("in-parent", "org").build(),
         worker("in-broken", "broken").build(),
     )
     assert cluster.step() == ["by-namespace"]
-    assert cluster.used("t") == 8
+    assert used(cluster, "t") == 8
     reasons = {one.pods[0].name: one.reason for one in cluster.queue.blocked.values()}
     assert reasons["in-parent"] == QuotaIsParent("org")
     found = reasons["in-broken"]
     assert isinstance(found, QuotaNotInForce)
     assert found.problem.fault is QuotaFault.PARENT_NOT_FOUND
-    cluster.state.upsert_quota(team("gone", is_parent=True))
+    cluster.quotas(team("gone", is_parent=True))
     assert cluster.step() == ["in-broken"]
 
 
 def test_a_quota_that_appears_takes_over_its_pods() -> None:
-    cluster = Cluster(2, team("other"))
-    cluster.add(worker("a", "t").running("n0").build(), worker("b", "t").build())
+    cluster = make_teams(2, team("other"))
+    cluster.pods(worker("a", "t").running("n0").build(), worker("b", "t").build())
     assert cluster.step() == ["b"]
-    cluster.state.upsert_quota(team("t", most=8))
-    assert cluster.used("t") == 16
+    cluster.quotas(team("t", most=8))
+    assert used(cluster, "t") == 16
 
 
 class TestWakeUp:
     """What a quota has refused is tried again when, and only when, it has more room."""
 
-    def full(self) -> Cluster:
-        cluster = Cluster(4, team("t", most=8), team("u", most=8))
-        cluster.add(*(worker(name, "t").build() for name in ("a", "b")))
-        cluster.add(worker("other", "u").build())
+    def full(self) -> FakeCluster:
+        cluster = make_teams(4, team("t", most=8), team("u", most=8))
+        cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
+        cluster.pods(worker("other", "u").build())
         assert cluster.step() == ["a", "other"]
         return cluster
 
     def test_not_when_nodes_have_more_room(self) -> None:
         cluster = self.full()
-        cluster.state.upsert_node(make_node("new").gpu(8).build())
-        cluster.finish("other")
-        assert cluster.ready() == 0
+        cluster.nodes(make_node("new").gpu(8))
+        cluster.delete_pods("other")
+        assert ready(cluster) == 0
 
     def test_when_a_pod_of_the_quota_ends(self) -> None:
         cluster = self.full()
-        cluster.finish("a")
+        cluster.delete_pods("a")
         assert cluster.step() == ["b"]
 
     def test_when_max_is_raised(self) -> None:
         cluster = self.full()
-        cluster.state.upsert_quota(team("t", most=16))
+        cluster.quotas(team("t", most=16))
         assert cluster.step() == ["b"]
 
     def test_when_the_quota_moves_away_from_the_one_that_is_full(self) -> None:
         full = team("full", most=8, minimum=4, is_parent=True)
         rich = team("rich", minimum=4, is_parent=True)
-        cluster = Cluster(4, full, rich, team("t", "full", minimum=4), team("u", "full"))
-        cluster.add(worker("old", "u").running("n0").build(), worker("a", "t", 4).build())
+        cluster = make_teams(4, full, rich, team("t", "full", minimum=4), team("u", "full"))
+        cluster.pods(worker("old", "u").running("n0").build(), worker("a", "t", 4).build())
         assert cluster.step() == []
         assert isinstance(cluster.reason(), AncestorInsufficient)
-        cluster.state.upsert_quota(team("t", "rich", minimum=4))
+        cluster.quotas(team("t", "rich", minimum=4))
         assert cluster.step() == ["a"]
 
     def test_to_say_what_the_limit_is_now_when_it_is_lowered(self) -> None:
         cluster = self.full()
-        cluster.state.upsert_quota(team("t", most=4))
+        cluster.quotas(team("t", most=4))
         assert cluster.step() == []
         reason = cluster.reason()
         assert isinstance(reason, InsufficientMax)
         assert dict(reason.limit) == {GPU: 4}
-        assert cluster.ready() == 0
+        assert ready(cluster) == 0
 
     def test_when_all_quotas_are_gone(self) -> None:
         cluster = self.full()
@@ -285,13 +246,13 @@ class TestWakeUp:
         assert cluster.step() == ["b"]
 
     def test_when_a_sibling_wants_less_or_a_node_comes(self) -> None:
-        cluster = Cluster(2, team("t"), team("u"))
-        cluster.add(*(worker(f"{name}-{at}", name).build() for name in "tu" for at in (1, 2)))
+        cluster = make_teams(2, team("t"), team("u"))
+        cluster.pods(*(worker(f"{name}-{at}", name).build() for name in "tu" for at in (1, 2)))
         assert sorted(cluster.step()) == ["t-1", "u-1"]
-        assert cluster.ready() == 0
-        cluster.finish("u-2")
+        assert ready(cluster) == 0
+        cluster.delete_pods("u-2")
         assert cluster.step() == []  # entitled to both now, but there is no node
-        cluster.state.upsert_node(make_node("new").gpu(8).build())
+        cluster.nodes(make_node("new").gpu(8))
         assert cluster.step() == ["t-2"]
 
 
@@ -299,24 +260,24 @@ class TestLeftovers:
     """Two teams of equal weight and one gang of all nodes each: one runs after the other."""
 
     def test_one_after_the_other(self) -> None:
-        cluster = Cluster(2, team("t"), team("u"))
+        cluster = make_teams(2, team("t"), team("u"))
         for name in ("g", "h", "i"):
-            cluster.state.upsert_pod_group(make_pod_group(f"default/{name}", min_member=2).build())
-        cluster.add(*gang("g", "t", 2, since=1), *gang("h", "t", 2, since=2))
-        cluster.add(*gang("i", "u", 2, since=3))
+            cluster.pod_groups(make_pod_group(f"default/{name}", min_member=2))
+        cluster.pods(*gang("g", "t", 2, since=1), *gang("h", "t", 2, since=2))
+        cluster.pods(*gang("i", "u", 2, since=3))
         assert cluster.step() == ["g-0", "g-1"]
         assert cluster.step() == []
-        cluster.finish("g-0", "g-1")
+        cluster.delete_pods("g-0", "g-1")
         assert cluster.step() == ["i-0", "i-1"]
-        cluster.finish("i-0", "i-1")
+        cluster.delete_pods("i-0", "i-1")
         assert cluster.step() == ["h-0", "h-1"]
 
 
 def test_a_tree_of_its_own_has_its_own_capacity() -> None:
     root = team("pool", minimum=8, is_parent=True, tree_id="t", is_tree_root=True, total={GPU: 8})
-    cluster = Cluster(4, root, team("in-pool", "pool"), team("t"))
+    cluster = make_teams(4, root, team("in-pool", "pool"), team("t"))
     names = {f"in-pool-{at}": "in-pool" for at in range(2)} | {f"t-{at}": "t" for at in range(4)}
-    cluster.add(*(worker(name, quota).build() for name, quota in names.items()))
+    cluster.pods(*(worker(name, quota).build() for name, quota in names.items()))
     assert sorted(cluster.step()) == ["in-pool-0", "t-0", "t-1", "t-2"]
     short = {one.pods[0].name: one.reason.shortages[0] for one in cluster.queue.blocked.values()}
     assert (short["in-pool-1"].limit, short["t-3"].limit) == (8, 24)
@@ -332,12 +293,12 @@ def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
 
     monkeypatch.setattr(cache, "solve", fail_on_pool)
     root = team("pool", minimum=8, is_parent=True, tree_id="t", is_tree_root=True, total={GPU: 8})
-    cluster = Cluster(4, root, team("in-pool", "pool"), team("t"))
-    cluster.add(worker("in-pool", "in-pool").build(), worker("in-t", "t").build())
-    cluster.add(worker("in-none", "").build())
+    cluster = make_teams(4, root, team("in-pool", "pool"), team("t"))
+    cluster.pods(worker("in-pool", "in-pool").build(), worker("in-t", "t").build())
+    cluster.pods(worker("in-none", "").build())
     assert sorted(cluster.step()) == ["in-none", "in-t"]
     assert cluster.reason() == InternalError("ZeroDivisionError", "in-pool")
-    assert cluster.ready() == 0
+    assert ready(cluster) == 0
     assert [one.summary.name for one in view_quotas(cluster.state).quotas] == ["t"]
     monkeypatch.setattr(cache, "solve", solve)
     assert cluster.step() == ["in-pool"]
@@ -349,18 +310,18 @@ def test_what_fails_while_a_wake_up_is_looked_for_is_left_to_planning(
     def fail(*_: object) -> Leftovers:
         raise ZeroDivisionError
 
-    cluster = Cluster(1, team("a", minimum=8), team("b"))
-    cluster.add(worker("running", "a").running("n0").build(), worker("b", "b").build())
+    cluster = make_teams(1, team("a", minimum=8), team("b"))
+    cluster.pods(worker("running", "a").running("n0").build(), worker("b", "b").build())
     assert cluster.step() == []
     monkeypatch.setattr(session, "pack", fail)
-    cluster.state.upsert_quota(team("c"))
-    assert cluster.ready() == 1
+    cluster.quotas(team("c"))
+    assert ready(cluster) == 1
 
 
 def test_surplus_does_not_start_in_a_quota_that_is_not_in_force() -> None:
-    cluster = Cluster(4, team("t"), team("broken", "gone"))
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=1).build())
-    cluster.add(
+    cluster = make_teams(4, team("t"), team("broken", "gone"))
+    cluster.pod_groups(make_pod_group("default/g", min_member=1))
+    cluster.pods(
         worker("g-0", "t").gang("default/g").build(),
         worker("g-1", "broken").gang("default/g").build(),
     )
@@ -369,28 +330,27 @@ def test_surplus_does_not_start_in_a_quota_that_is_not_in_force() -> None:
 
 
 def test_explain_says_what_the_planner_says() -> None:
-    cluster = Cluster(4, team("t", most=8))
-    cluster.add(*(worker(name, "t").build() for name in ("a", "b")))
+    cluster = make_teams(4, team("t", most=8))
+    cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
     cluster.step()
-    pod = cluster.state.pod_by_key("default/b")
-    assert pod is not None
-    found = explain_pod(cluster.state, pod, Scoring())
+    pod = cluster.pod("b")
+    found = explain_pod(cluster.state, pod, SCORING)
     assert (found.standing, found.reason) == (PlacementState.WAITING, cluster.reason())
 
 
 def test_a_released_pod_is_not_charged_twice() -> None:
-    cluster = Cluster(2, team("t", most=8))
-    cluster.add(worker("a", "t").released("n0", "plan").build())
+    cluster = make_teams(2, team("t", most=8))
+    cluster.pods(worker("a", "t").released("n0", "plan").build())
     assert cluster.step() == ["a"]
-    assert cluster.used("t") == 8
+    assert used(cluster, "t") == 8
 
 
 def test_what_is_taken_back_of_a_snapshot_is_taken_back_of_quotas() -> None:
-    cluster = Cluster(1, team("t", most=8))
+    cluster = make_teams(1, team("t", most=8))
     pod = worker("a", "t").build()
-    cluster.add(pod)
-    snapshot = cluster.state.snapshot()
+    cluster.pods(pod)
+    snapshot = cluster.open_cycle()
     for _ in range(2):
         mark = snapshot.checkpoint()
-        assert plan(snapshot, [unit_of(pod)], Scoring()).placements
+        assert plan_in(snapshot, [unit_of(pod)]).placements
         snapshot.rollback(mark)

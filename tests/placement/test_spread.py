@@ -2,15 +2,13 @@
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_pods
+from tests.cluster import FakeCluster, make_cluster, make_unit
 
 from koord.core.constraints import PodSelector
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.plan import Demand, Plan, Unit
+from koord.core.plan import Plan
 from koord.core.pods import Pod
 from koord.core.reasons import InsufficientNodes
 from koord.core.selectors import Operator, Requirement, SelectorTerm
-from koord.core.state import ClusterState
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}
 WEB = select_pods(app="web")
@@ -18,25 +16,19 @@ HOST = "kubernetes.io/hostname"
 NOT_C = SelectorTerm((Requirement("zone", Operator.NOT_IN, ("c",)),))
 
 
-def make_cluster(*nodes: str) -> ClusterState:
+def make_zones(*nodes: str) -> FakeCluster:
     """Start ``app=web`` pods on the nodes named; ``out`` is a node without a zone."""
-    state = ClusterState()
+    cluster = make_cluster()
     for name, zone in ZONES.items():
-        state.upsert_node(make_node(name).label("zone", zone).pods(8).build())
-    state.upsert_node(make_node("out").pods(8).build())
+        cluster.nodes(make_node(name).label("zone", zone).pods(8))
+    cluster.nodes(make_node("out").pods(8))
     for at, node in enumerate(nodes):
-        state.upsert_pod(make_pod(f"w{at}").labels(app="web").running(node).build())
-    return state
+        cluster.pods(make_pod(f"w{at}").labels(app="web").running(node))
+    return cluster
 
 
 def web(name: str = "p") -> PodBuilder:
     return make_pod(name).labels(app="web")
-
-
-def admitted(state: ClusterState, pod: PodBuilder) -> str:
-    snapshot = state.snapshot()
-    room = snapshot.room(snapshot.shape_of(pod.build()))
-    return " ".join(name for name, row in state.table.live_rows() if room[row])
 
 
 @pytest.mark.parametrize(
@@ -64,31 +56,31 @@ def admitted(state: ClusterState, pod: PodBuilder) -> str:
     ],
 )
 def test_where_a_pod_may_go(there: str, pod: PodBuilder, expected: str) -> None:
-    assert admitted(make_cluster(*there.split()), pod) == expected
+    assert make_zones(*there.split()).feasible(pod) == expected
 
 
 def test_taints_count_only_if_they_are_honored() -> None:
-    state = make_cluster("a1", "b1")
-    state.upsert_node(make_node("c1").label("zone", "c").taint("team", "x").build())
-    assert admitted(state, web().spread(WEB)) == ""
-    assert admitted(state, web().spread(WEB, honors_taints=True)) == "a1 a2 b1 b2"
+    cluster = make_zones("a1", "b1")
+    cluster.nodes(make_node("c1").label("zone", "c").taint("team", "x"))
+    assert cluster.feasible(web().spread(WEB)) == ""
+    assert cluster.feasible(web().spread(WEB, honors_taints=True)) == "a1 a2 b1 b2"
     tolerant = web().spread(WEB, honors_taints=True).tolerates("team", "x")
-    assert admitted(state, tolerant) == "c1"
+    assert cluster.feasible(tolerant) == "c1"
 
 
 def test_cordoned_nodes_count_and_nodes_that_are_gone_do_not() -> None:
-    state = make_cluster("a1", "b1")
-    state.upsert_node(make_node("c1").label("zone", "c").unschedulable().build())
-    assert admitted(state, web().spread(WEB)) == ""
-    state.remove_node("c1")
-    assert admitted(state, web().spread(WEB)) == "a1 a2 b1 b2"
+    cluster = make_zones("a1", "b1")
+    cluster.nodes(make_node("c1").label("zone", "c").unschedulable())
+    assert cluster.feasible(web().spread(WEB)) == ""
+    cluster.state.remove_node("c1")
+    assert cluster.feasible(web().spread(WEB)) == "a1 a2 b1 b2"
 
 
 def test_pods_that_are_being_deleted_do_not_count() -> None:
-    state = make_cluster("a1", "a2")
-    assert admitted(state, web().spread(WEB, skew=2)) == "b1 b2 c1"
-    state.upsert_pod(make_pod("w0").labels(app="web").running("a1").terminating().build())
-    assert admitted(state, web().spread(WEB, skew=2)) == "a1 a2 b1 b2 c1"
+    cluster = make_zones("a1", "a2")
+    assert cluster.feasible(web().spread(WEB, skew=2)) == "b1 b2 c1"
+    cluster.pods(make_pod("w0").labels(app="web").running("a1").terminating())
+    assert cluster.feasible(web().spread(WEB, skew=2)) == "a1 a2 b1 b2 c1"
 
 
 @pytest.mark.parametrize(
@@ -103,22 +95,20 @@ def test_pods_that_are_being_deleted_do_not_count() -> None:
 def test_room_is_how_many_may_come_to_one_domain(
     there: str, skew: int, more: dict[str, object], expected: dict[str, int]
 ) -> None:
-    state = make_cluster(*there.split())
-    snapshot = state.snapshot()
-    room = snapshot.room(snapshot.shape_of(web().spread(WEB, skew=skew, **more).build()))
-    found = {zone: int(room[state.table.row_of[name]]) for name, zone in ZONES.items()}
+    cluster = make_zones(*there.split())
+    copies = cluster.copies(web().spread(WEB, skew=skew, **more))
+    found = {zone: copies[name] for name, zone in ZONES.items()}
     assert found == expected
 
 
 def test_a_single_domain_takes_what_it_can() -> None:
-    state = ClusterState()
-    state.upsert_node(make_node("n").label("zone", "a").pods(8).build())
-    snapshot = state.snapshot()
-    assert snapshot.room(snapshot.shape_of(web().spread(WEB).build())).sum() == 8
+    cluster = make_cluster()
+    cluster.nodes(make_node("n").label("zone", "a").pods(8))
+    assert cluster.copies(web().spread(WEB)) == {"n": 8}
 
 
-def run(state: ClusterState, *pods: Pod) -> Plan:
-    return plan(state.snapshot(), [Unit("g", (Demand("g", pods, len(pods)),), "g")], Scoring())
+def run(cluster: FakeCluster, *pods: Pod) -> Plan:
+    return cluster.plan(make_unit("g", pods))
 
 
 def spread_of(outcome: Plan) -> dict[str, int]:
@@ -128,17 +118,17 @@ def spread_of(outcome: Plan) -> dict[str, int]:
 
 def test_members_of_a_gang_are_spread_over_the_domains() -> None:
     gang = [web(f"g-{i}").spread(WEB).build() for i in range(24)]
-    assert spread_of(run(make_cluster(), *gang[:6])) == {"a": 2, "b": 2, "c": 2}
-    assert spread_of(run(make_cluster("a1", "a1"), *gang[:4])) == {"b": 2, "c": 2}
-    assert spread_of(run(make_cluster("a1", "a1"), *gang[:7])) == {"a": 1, "b": 3, "c": 3}
-    assert spread_of(run(make_cluster(), *gang)) == {"a": 8, "b": 8, "c": 8}
+    assert spread_of(run(make_zones(), *gang[:6])) == {"a": 2, "b": 2, "c": 2}
+    assert spread_of(run(make_zones("a1", "a1"), *gang[:4])) == {"b": 2, "c": 2}
+    assert spread_of(run(make_zones("a1", "a1"), *gang[:7])) == {"a": 1, "b": 3, "c": 3}
+    assert spread_of(run(make_zones(), *gang)) == {"a": 8, "b": 8, "c": 8}
 
 
 def test_a_full_domain_holds_back_the_others() -> None:
     gang = [web(f"g-{i}").spread(WEB).build() for i in range(12)]
-    state = make_cluster()
-    state.upsert_pod(make_pod("r").resource("pods", 6).running("c1").build())
-    reason = run(state, *gang).refusals[0].reason
+    cluster = make_zones()
+    cluster.pods(make_pod("r").resource("pods", 6).running("c1"))
+    reason = run(cluster, *gang).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     assert (reason.want, reason.fit, reason.more_nodes) == (12, 8, None)
     causes = {one.refusal.value: one.nodes for one in reason.refused}

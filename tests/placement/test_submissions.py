@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tests.builders import GPU, make_pod_group
-from tests.placement.test_quotas import Cluster, gang, team, worker
+from tests.cluster import FakeCluster
+from tests.placement.test_quotas import gang, make_teams, ready, team, used, worker
 
 from koord.core.reasons import QuotaShortage, SubmissionExceeded
+
+if TYPE_CHECKING:
+    from tests.cluster import FakeCluster
 
 LIMITED = team("t", most=64, admission={GPU: 16})
 
 
-def submit(cluster: Cluster, *names: str, quota: str = "t") -> None:
+def submit(cluster: FakeCluster, *names: str, quota: str = "t") -> None:
     for at, name in enumerate(names):
-        cluster.add(worker(name, quota).created(float(at)).build())
+        cluster.pods(worker(name, quota).created(float(at)).build())
 
 
 def test_what_came_first_is_within_the_limit() -> None:
-    cluster = Cluster(4, LIMITED)
+    cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b", "c", "d")
     assert sorted(cluster.step()) == ["a", "b"]
     reasons = {one.unit.key: one.reason for one in cluster.queue.blocked.values()}
@@ -28,34 +33,34 @@ def test_what_came_first_is_within_the_limit() -> None:
 
 
 def test_the_next_ones_are_let_in_when_pods_end_and_when_the_limit_is_raised() -> None:
-    cluster = Cluster(4, LIMITED)
+    cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b", "c", "d")
     cluster.step()
-    cluster.finish("a")
-    assert cluster.ready() == 1
+    cluster.delete_pods("a")
+    assert ready(cluster) == 1
     assert cluster.step() == ["c"]
-    cluster.state.upsert_quota(replace(LIMITED, admission={GPU: 24}))
+    cluster.quotas(replace(LIMITED, admission={GPU: 24}))
     assert cluster.step() == ["d"]
 
 
 def test_what_runs_is_within_the_limit_whatever_came_first() -> None:
-    cluster = Cluster(4, LIMITED)
+    cluster = make_teams(4, LIMITED)
     submit(cluster, "early")
-    cluster.add(*(worker(name, "t").created(9.0).running("n0").build() for name in ("x", "y")))
+    cluster.pods(*(worker(name, "t").created(9.0).running("n0").build() for name in ("x", "y")))
     assert cluster.step() == []
-    assert cluster.used("t") == 16
+    assert used(cluster, "t") == 16
 
 
 def test_a_gang_that_is_beyond_in_part_waits_whole() -> None:
-    cluster = Cluster(4, LIMITED)
-    cluster.state.upsert_pod_group(make_pod_group("default/g", min_member=3).build())
-    cluster.add(*gang("g", "t", 3))
+    cluster = make_teams(4, LIMITED)
+    cluster.pod_groups(make_pod_group("default/g", min_member=3))
+    cluster.pods(*gang("g", "t", 3))
     assert cluster.step() == []
     assert isinstance(cluster.reason(), SubmissionExceeded)
 
 
 def test_what_is_beyond_takes_no_share_from_others() -> None:
-    cluster = Cluster(4, replace(LIMITED, admission={GPU: 8}), team("other", most=64))
+    cluster = make_teams(4, replace(LIMITED, admission={GPU: 8}), team("other", most=64))
     submit(cluster, *"abcdefgh")
     submit(cluster, *"uvwx", quota="other")
     ledger = cluster.state.open_ledger()
@@ -64,10 +69,10 @@ def test_what_is_beyond_takes_no_share_from_others() -> None:
 
 def test_the_limit_holds_when_another_quota_has_come_or_gone() -> None:
     """Pods that have not changed since are counted all the same."""
-    cluster = Cluster(4, LIMITED)
+    cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b")
     assert sorted(cluster.step()) == ["a", "b"]
-    cluster.state.upsert_quota(team("other", most=64))
+    cluster.quotas(team("other", most=64))
     cluster.step()
     submit(cluster, "c")
     assert cluster.step() == []

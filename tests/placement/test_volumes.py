@@ -2,10 +2,9 @@
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
+from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
-from koord.core.plan import Demand, Plan, Unit
+from koord.core.plan import Plan
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling
 from koord.core.reasons import (
@@ -16,38 +15,30 @@ from koord.core.reasons import (
     VolumeProblem,
 )
 from koord.core.selectors import SelectorTerm
-from koord.core.state import ClusterState
 
 ZONE = "topology.kubernetes.io/zone"
 BETA = "failure-domain.beta.kubernetes.io/zone"
 IN_A = (SelectorTerm(select_labels(zone="a")),)
 
 
-def make_cluster() -> ClusterState:
+def make_zones() -> FakeCluster:
     """Two zones; ``out`` is a node without a zone, ``old`` one with the label of old."""
-    state = ClusterState()
+    cluster = make_cluster()
     for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
-        state.upsert_node(make_node(name).label("zone", zone).label(ZONE, zone).build())
-    state.upsert_node(make_node("old").label(BETA, "a").build())
-    state.upsert_node(make_node("out").build())
-    return state
+        cluster.nodes(make_node(name).label("zone", zone).label(ZONE, zone))
+    cluster.nodes(make_node("old").label(BETA, "a"))
+    cluster.nodes(make_node("out"))
+    return cluster
 
 
-def bind(state: ClusterState, claim: str, volume: Volume, *, exclusive: bool = False) -> None:
+def bind(cluster: FakeCluster, claim: str, volume: Volume, *, exclusive: bool = False) -> None:
     key = f"default/{claim}"
-    state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
-    state.upsert_volume(volume)
+    cluster.state.upsert_claim(VolumeClaim(key, volume.name, is_bound=True, is_exclusive=exclusive))
+    cluster.state.upsert_volume(volume)
 
 
-def admitted(state: ClusterState, pod: PodBuilder) -> str:
-    snapshot = state.snapshot()
-    room = snapshot.room(snapshot.shape_of(pod.build()))
-    return " ".join(name for name, row in state.table.live_rows() if room[row])
-
-
-def run(state: ClusterState, *pods: PodBuilder) -> Plan:
-    built = tuple(pod.build() for pod in pods)
-    return plan(state.snapshot(), [Unit("g", (Demand("g", built, len(built)),), "g")], Scoring())
+def run(cluster: FakeCluster, *pods: PodBuilder) -> Plan:
+    return cluster.plan(make_unit("g", pods))
 
 
 @pytest.mark.parametrize(
@@ -63,17 +54,17 @@ def run(state: ClusterState, *pods: PodBuilder) -> Plan:
     ],
 )
 def test_where_a_bound_volume_can_be_used(volume: Volume, expected: str) -> None:
-    state = make_cluster()
-    bind(state, "data", volume)
-    assert admitted(state, make_pod("p").claims("data")) == expected
+    cluster = make_zones()
+    bind(cluster, "data", volume)
+    assert cluster.feasible(make_pod("p").claims("data")) == expected
 
 
 def test_all_volumes_of_a_pod_must_be_usable() -> None:
-    state = make_cluster()
-    bind(state, "data", Volume("v1", IN_A))
-    bind(state, "logs", Volume("v2", (SelectorTerm(select_labels(zone="b")),)))
-    assert admitted(state, make_pod("p").claims("data", "logs")) == ""
-    reason = run(state, make_pod("p").claims("data", "logs")).refusals[0].reason
+    cluster = make_zones()
+    bind(cluster, "data", Volume("v1", IN_A))
+    bind(cluster, "logs", Volume("v2", (SelectorTerm(select_labels(zone="b")),)))
+    assert cluster.feasible(make_pod("p").claims("data", "logs")) == ""
+    reason = run(cluster, make_pod("p").claims("data", "logs")).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     assert [(one.refusal, one.nodes) for one in reason.refused] == [
         (NodeRefusal.VOLUME_AFFINITY, 5),
@@ -81,37 +72,37 @@ def test_all_volumes_of_a_pod_must_be_usable() -> None:
 
 
 def test_members_with_volumes_of_one_place_are_planned_together() -> None:
-    state = make_cluster()
+    cluster = make_zones()
     for at in range(3):
-        bind(state, f"data-{at}", Volume(f"v{at}", IN_A))
+        bind(cluster, f"data-{at}", Volume(f"v{at}", IN_A))
     pods = [make_pod(f"p-{at}").claims(f"data-{at}") for at in range(3)]
-    snapshot = state.snapshot()
+    snapshot = cluster.open_cycle()
     assert len({snapshot.shape_of(pod.build()) for pod in pods}) == 1
-    placed = run(state, *pods).placements[0].assignments
+    placed = run(cluster, *pods).placements[0].assignments
     assert {one.node for one in placed} == {"a1", "a2"}
 
 
 def test_zone_labels_do_not_count_for_ephemeral_volumes() -> None:
-    state = make_cluster()
+    cluster = make_zones()
     pod = make_pod("p").claims("p-data", own=True)
     claim = VolumeClaim("default/p-data", "v", is_bound=True, owner="uid-default-p")
-    state.upsert_claim(claim)
-    state.upsert_volume(Volume("v", zones=((ZONE, ("a",)),)))
-    assert admitted(state, pod) == "a1 a2 b1 old out"
+    cluster.state.upsert_claim(claim)
+    cluster.state.upsert_volume(Volume("v", zones=((ZONE, ("a",)),)))
+    assert cluster.feasible(pod) == "a1 a2 b1 old out"
 
 
 def test_one_pod_at_a_time_may_use_an_exclusive_claim() -> None:
-    state = make_cluster()
-    bind(state, "data", Volume("v"), exclusive=True)
+    cluster = make_zones()
+    bind(cluster, "data", Volume("v"), exclusive=True)
     pods = [make_pod(f"p-{at}").claims("data") for at in range(2)]
-    assert run(state, pods[0]).placements
-    reason = run(state, *pods).refusals[0].reason
+    assert run(cluster, pods[0]).placements
+    reason = run(cluster, *pods).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     assert [(one.refusal, one.nodes) for one in reason.refused] == [(NodeRefusal.VOLUME_IN_USE, 5)]
-    state.upsert_pod(make_pod("user").claims("data").running("a1").build())
-    assert not run(state, pods[0]).placements
-    state.remove_pod("uid-default-user")
-    assert run(state, pods[0]).placements
+    cluster.pods(make_pod("user").claims("data").running("a1"))
+    assert not run(cluster, pods[0]).placements
+    cluster.state.remove_pod("uid-default-user")
+    assert run(cluster, pods[0]).placements
 
 
 BOUND = VolumeClaim("default/data", "v", is_bound=True)
@@ -137,21 +128,21 @@ UNBOUND = VolumeClaim("default/data", storage_class="late")
 def test_what_may_be_the_matter_with_a_claim(
     claim: VolumeClaim | None, problem: VolumeProblem
 ) -> None:
-    state = make_cluster()
-    state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    state.upsert_storage_class(StorageClass("now"))
+    cluster = make_zones()
+    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
+    cluster.state.upsert_storage_class(StorageClass("now"))
     if claim is not None:
-        state.upsert_claim(claim)
+        cluster.state.upsert_claim(claim)
     for pod in (make_pod("p"), make_pod("p").handling(Handling.RELEASE_PINNED)):
-        reason = run(state, pod.claims("data")).refusals[0].reason
+        reason = run(cluster, pod.claims("data")).refusals[0].reason
         volume = "" if claim is None else claim.volume
         assert reason == VolumeNotReady("default/p", "default/data", problem, volume)
 
 
 def test_an_ephemeral_volume_needs_the_claim_that_was_made_for_it() -> None:
-    state = make_cluster()
-    bind(state, "p-data", Volume("v"))
-    reason = run(state, make_pod("p").claims("p-data", own=True)).refusals[0].reason
+    cluster = make_zones()
+    bind(cluster, "p-data", Volume("v"))
+    reason = run(cluster, make_pod("p").claims("p-data", own=True)).refusals[0].reason
     expected = VolumeNotReady("default/p", "default/p-data", VolumeProblem.NOT_FOR_POD, "v")
     assert reason == expected
 
@@ -161,34 +152,34 @@ def test_an_ephemeral_volume_needs_the_claim_that_was_made_for_it() -> None:
     [(UNBOUND, None), (BOUND, Volume("v", is_in_tree=True))],
 )
 def test_what_only_kube_scheduler_can_bind(claim: VolumeClaim, volume: Volume | None) -> None:
-    state = make_cluster()
-    state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    state.upsert_claim(claim)
+    cluster = make_zones()
+    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
+    cluster.state.upsert_claim(claim)
     if volume is not None:
-        state.upsert_volume(volume)
+        cluster.state.upsert_volume(volume)
     expected = NeedsKubeScheduler("default/p", ("spec.volumes[0].persistentVolumeClaim",))
-    assert run(state, make_pod("p").claims("data")).refusals[0].reason == expected
+    assert run(cluster, make_pod("p").claims("data")).refusals[0].reason == expected
     theirs = make_pod("p").handling(Handling.RELEASE_PINNED).claims("data")
-    assert run(state, theirs).placements
+    assert run(cluster, theirs).placements
 
 
 def test_nothing_is_required_of_volumes_that_could_not_be_read() -> None:
-    state = make_cluster()
-    state.volumes.is_known = False
-    assert run(state, make_pod("p").claims("data")).placements
+    cluster = make_zones()
+    cluster.state.volumes.is_known = False
+    assert run(cluster, make_pod("p").claims("data")).placements
 
 
 def test_claims_volumes_and_classes_may_go() -> None:
-    state = make_cluster()
-    bind(state, "data", Volume("v", IN_A))
-    feed = state.feed()
+    cluster = make_zones()
+    bind(cluster, "data", Volume("v", IN_A))
+    feed = cluster.state.feed()
     feed.drain()
-    state.remove_volume("v")
+    cluster.state.remove_volume("v")
     assert feed.drain().claims == {"default/data"}
-    state.upsert_storage_class(StorageClass("late", is_delayed=True))
-    state.upsert_claim(UNBOUND)
-    state.remove_storage_class("late")
-    state.remove_claim("default/data")
+    cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
+    cluster.state.upsert_claim(UNBOUND)
+    cluster.state.remove_storage_class("late")
+    cluster.state.remove_claim("default/data")
     assert feed.drain().claims == {"default/data"}
-    state.remove_claim("default/data")
-    assert run(state, make_pod("p").claims("data")).refusals
+    cluster.state.remove_claim("default/data")
+    assert run(cluster, make_pod("p").claims("data")).refusals

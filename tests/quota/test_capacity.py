@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import make_node, make_pod
+from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.quota.model import QuotaSpec
 from koord.core.selectors import Operator, Requirement
-from koord.core.state import ClusterState
 
 IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
 ROOT = QuotaSpec(
@@ -19,28 +19,21 @@ ROOT = QuotaSpec(
 TEAM = QuotaSpec("team", "q", created=3.0, max={"cpu": 1000})
 
 
-def total(state: ClusterState, tree: str = "") -> int:
-    state.open_ledger()
-    return state.quotas.solutions[tree].snapshot.total["cpu"]
-
-
-def make_state(*quotas: QuotaSpec) -> ClusterState:
-    state = ClusterState()
-    for quota in quotas:
-        state.upsert_quota(quota)
-    return state
+def total(cluster: FakeCluster, tree: str = "") -> int:
+    cluster.state.open_ledger()
+    return cluster.state.quotas.solutions[tree].snapshot.total["cpu"]
 
 
 def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
-    state = make_state(ROOT, replace(TEAM, name="below", parent="root"), TEAM)
+    cluster = make_cluster().quotas(ROOT, replace(TEAM, name="below", parent="root"), TEAM)
     pooled = replace(make_node("p").cpu(100).build(), labels={"pool": "a"})
     for node in (make_node("d").cpu(100).build(), pooled):
-        state.upsert_node(node)
-    state.upsert_pod(make_pod("x").requests(cpu=60).quota("below").running("p").build())
-    assert total(state) == 100
-    state.upsert_node(replace(pooled, is_unschedulable=True))
-    state.upsert_quota(replace(ROOT, unschedulable={"cpu": 100}))
-    assert (total(state), total(state, "t")) == (100, 100)
+        cluster.nodes(node)
+    cluster.pods(make_pod("x").requests(cpu=60).quota("below").running("p"))
+    assert total(cluster) == 100
+    cluster.nodes(replace(pooled, is_unschedulable=True))
+    cluster.quotas(replace(ROOT, unschedulable={"cpu": 100}))
+    assert (total(cluster), total(cluster, "t")) == (100, 100)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +44,8 @@ def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
 def test_what_runs_on_a_node_that_takes_no_pods_is_not_taken_off_the_others(
     quota: str, expected: int, how: dict[str, bool]
 ) -> None:
-    state = make_state(TEAM)
-    state.upsert_node(make_node("a").cpu(100).build())
-    state.upsert_node(replace(make_node("b").cpu(100).build(), **how))
-    state.upsert_pod(make_pod("x").requests(cpu=80).quota(quota).running("b").build())
-    assert total(state) == expected
+    cluster = make_cluster().quotas(TEAM)
+    cluster.nodes(make_node("a").cpu(100))
+    cluster.nodes(replace(make_node("b").cpu(100).build(), **how))
+    cluster.pods(make_pod("x").requests(cpu=80).quota(quota).running("b"))
+    assert total(cluster) == expected

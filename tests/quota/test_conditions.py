@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import make_cluster
 from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusController
@@ -17,7 +18,6 @@ from koord.core.quota.overuse import find_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import summarise
 from koord.core.quota_texts import write_finding
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ def test_who_is_over_and_who_is_guaranteed_less() -> None:
     ],
 )
 def test_who_is_over_is_told_what_will_happen(delay: float | None, part: str) -> None:
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True, revoke_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 4}))
@@ -112,7 +112,7 @@ class Sink:
 
 
 def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
@@ -135,7 +135,7 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
 
 
 def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True)
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
     controller.look()
@@ -147,7 +147,7 @@ def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
 
 
 def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> None:
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
@@ -169,7 +169,7 @@ def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> Non
 
 
 def test_pods_that_others_placed_are_told_of_the_quota() -> None:
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
@@ -184,7 +184,7 @@ def test_pods_that_others_placed_are_told_of_the_quota() -> None:
 
 def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
     """What a parent does not ask for is not taken from its children."""
-    state, sink = ClusterState(), Sink()
+    state, sink = make_cluster().state, Sink()
     controller = QuotaStatusController(state, sink, lambda: True)
     state.upsert_node(make_node("n").gpu(8).build())
     org = QuotaSpec("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
@@ -200,7 +200,7 @@ def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
 
 
 def test_a_quota_whose_pods_came_in_the_same_moment_becomes_no_parent() -> None:
-    state = ClusterState()
+    state = make_cluster().state
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
     state.open_ledger()
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import GPU, make_node, make_pod
+from tests.cluster import make_cluster
 from tests.quota.scene import charge, make_ledger, quota, wants
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.queue import find_pending
 from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
@@ -18,7 +17,6 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
 from koord.core.quota_texts import write_failed_hooks
 from koord.core.reasons import QuotaCheckFailed
-from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +103,8 @@ def test_leftovers_are_not_given_against_a_check() -> None:
 
 def test_hooks_are_told_of_quotas_and_pods_and_refuse_units_of_the_planner() -> None:
     diary = Diary()
-    state = ClusterState(hooks=Hooks({"diary": diary, "limit": Limit()}))
+    cluster = make_cluster(hooks=Hooks({"diary": diary, "limit": Limit()}))
+    state = cluster.state
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").build())
@@ -123,5 +122,5 @@ def test_hooks_are_told_of_quotas_and_pods_and_refuse_units_of_the_planner() -> 
     ]
     state.upsert_pod(make_pod("b").requests(cpu=9).quota("t").build())
     units = find_pending(state)
-    made = plan(state.snapshot(lambda: units), units, Scoring())
+    made = cluster.plan(*units, pending=lambda: units)
     assert [refusal.reason for refusal in made.refusals] == [QuotaCheckFailed("limit", "too much")]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster
 
 from koord.controllers.quota_status import QuotaStatusController
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
-from koord.core.state import ClusterState
 from koord.runtime.debug_page import describe_quotas
 from koord.runtime.metrics import Metrics
 
@@ -32,7 +32,7 @@ class Budget(QuotaHook): ...
 
 class Scene:
     def __init__(self, hooks: Hooks | None = None) -> None:
-        self.state = ClusterState(hooks=hooks)
+        self.state = make_cluster(hooks=hooks).state
         self.controller = QuotaStatusController(self.state, Sink(), lambda: True)
         self.metrics = Metrics()
         self.metrics.watch_quotas(lambda: self.controller.summaries)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.messages import render
 from koord.core.plan import Demand, Unit
 from koord.core.queue import unit_of
-from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -27,14 +25,14 @@ ONE_ABOVE = LAYERS[0], Layer(NODE_LAYER, "Spine")
 
 
 @pytest.fixture(scope="module")
-def state() -> ClusterState:
+def cluster() -> FakeCluster:
     """Nodes without any label."""
-    state = ClusterState()
-    state.upsert_topology(Topology("default", LAYERS))
-    state.upsert_topology(Topology("flat", ONE_ABOVE))
+    cluster = make_cluster()
+    cluster.topology(*LAYERS)
+    cluster.topology(*ONE_ABOVE, name="flat")
     for at in range(NODES):
-        state.upsert_node(make_node(f"n{at}").gpu(8).build())
-    return state
+        cluster.nodes(make_node(f"n{at}").gpu(8))
+    return cluster
 
 
 @pytest.mark.parametrize(
@@ -49,24 +47,26 @@ def state() -> ClusterState:
     ],
 )
 def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
-    state: ClusterState, topology: str, layer: str, multiple: int, code: str, words: str
+    cluster: FakeCluster, topology: str, layer: str, multiple: int, code: str, words: str
 ) -> None:
     wish = TopologyConstraint((LayerConstraint(layer, GatherStrategy.MUST, multiple),), topology)
-    state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
+    cluster.pod_groups(make_pod_group(A, 2).topology(wish))
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(8).build() for at in range(2))
     alone = unit_of(make_pod("alone").gpu(8).build())
-    outcome = plan(state.snapshot(), [Unit(A, (Demand(A, pods, 2),), A), alone], Scoring())
+    outcome = cluster.plan(Unit(A, (Demand(A, pods, 2),), A), alone)
     (refusal,) = outcome.refusals
     assert refusal.reason.code == code
     assert words in render(refusal.reason)
     assert [placement.unit for placement in outcome.placements] == [alone.key]
 
 
-def test_a_multiple_larger_than_the_gang(state: ClusterState) -> None:
+def test_a_multiple_larger_than_the_gang(cluster: FakeCluster) -> None:
     wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled")
-    state.upsert_topology(Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1])))
-    state.upsert_pod_group(make_pod_group(A, 2).topology(wish).build())
+    cluster.state.upsert_topology(
+        Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1]))
+    )
+    cluster.pod_groups(make_pod_group(A, 2).topology(wish))
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))
-    (refusal,) = plan(state.snapshot(), [Unit(A, (Demand(A, pods, 2),), A)], Scoring()).refusals
+    (refusal,) = cluster.plan(Unit(A, (Demand(A, pods, 2),), A)).refusals
     assert refusal.reason.code == "MultipleNotMet"
     assert "multiple" in render(refusal.reason)

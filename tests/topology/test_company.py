@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import make_pod, make_pod_group, select_pods
+from tests.cluster import FakeCluster, nodes_of
 from tests.topology.test_gathering import (
     GANG,
     ask,
-    make_cluster,
+    make_network,
     must,
-    nodes_of,
     run,
 )
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.topology_constraint import TopologyConstraint
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
-    from koord.core.state import ClusterState
 
 HOST = "kubernetes.io/hostname"
 
@@ -50,33 +47,33 @@ def test_workers_that_must_be_near_their_master_come_with_it(first: str) -> None
         make_pod(f"worker-{at}").gang(GANG).near(near, key="block").requests(cpu=4000).build()
         for at in range(2)
     ]
-    state = make_cluster({"s0": {"a": [4, 2]}, "s1": {"b": [6, 4, 4]}})
-    ask(state, must("Block"))
+    cluster = make_network({"s0": {"a": [4, 2]}, "s1": {"b": [6, 4, 4]}})
+    ask(cluster, must("Block"))
     pods = [master, *workers] if first == "master" else [*workers, master]
-    assert set(nodes_of(run(state, pods)).values()) <= {"node-2", "node-3", "node-4"}
+    assert set(nodes_of(run(cluster, pods)).values()) <= {"node-2", "node-3", "node-4"}
 
 
 def test_even_spread_takes_more_members_than_there_are_hosts() -> None:
-    state = make_cluster({"s0": {"a": [8, 8]}})
-    ask(state, must("Block"))
-    placed = nodes_of(run(state, make_spread(4)))
+    cluster = make_network({"s0": {"a": [8, 8]}})
+    ask(cluster, must("Block"))
+    placed = nodes_of(run(cluster, make_spread(4)))
     assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]
 
 
 def test_even_spread_within_a_part_of_a_sub_group() -> None:
-    state = make_cluster({"s0": {"a": [8, 8]}})
+    cluster = make_network({"s0": {"a": [8, 8]}})
     groups = SubGroup("replica", layer="Block"), SubGroup("tensor", 4, parent="replica")
-    place_nested(state, groups)
-    ready = demands(state.book, GANG)
+    place_nested(cluster, groups)
+    ready = demands(cluster.state.book, GANG)
     assert isinstance(ready, Ready)
-    placed = nodes_of(plan(state.snapshot(), ready.units, Scoring()))
+    placed = nodes_of(cluster.plan(*ready.units))
     assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]
 
 
-def place_nested(state: ClusterState, groups: tuple[SubGroup, ...]) -> None:
+def place_nested(cluster: FakeCluster, groups: tuple[SubGroup, ...]) -> None:
     """Let four members be in the last of some sub-groups."""
     group = make_pod_group(GANG, 4).topology(TopologyConstraint(())).build()
     nest = SubGroupTree(SubGroup(ROOT), groups)
-    state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    cluster.pod_groups(replace(group, spec=replace(group.spec, nest=nest)))
     for pod in make_spread(4):
-        state.upsert_pod(replace(pod, sub_group=groups[-1].name))
+        cluster.pods(replace(pod, sub_group=groups[-1].name))

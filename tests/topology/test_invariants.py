@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
-from koord.core.state import ClusterState
-from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -58,27 +55,27 @@ gangs_of_clusters = st.lists(
 
 
 def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
-    state = ClusterState()
-    state.upsert_topology(Topology("default", LAYERS))
+    cluster = make_cluster()
+    cluster.topology(*LAYERS)
     made: list[Node] = [
         make_node(f"n{at}").cpu(cpus * 1000).label("spine", spine).label("block", block).build()
         for at, (spine, block, cpus) in enumerate(nodes)
     ]
     random.Random(shuffle).shuffle(made)  # noqa: S311 - the same every time
     for node in made:
-        state.upsert_node(node)
+        cluster.nodes(node)
     units = []
     for at, (wish, cpus, count, spare) in enumerate(gangs):
         key = f"default/g{at}"
-        state.upsert_pod_group(make_pod_group(key).topology(wish).build())
+        cluster.pod_groups(make_pod_group(key).topology(wish))
         pods = tuple(
             make_pod(f"g{at}-{member}").gang(key).requests(cpu=cpus * 1000).build()
             for member in range(count)
         )
         for pod in reversed(pods) if shuffle else pods:
-            state.upsert_pod(pod)
+            cluster.pods(pod)
         units.append(Unit(key, (Demand(key, pods, max(count - spare, 1)),), key))
-    return plan(state.snapshot(), units, Scoring())
+    return cluster.plan(*units)
 
 
 @given(nodes_of_clusters, gangs_of_clusters)

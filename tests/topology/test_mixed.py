@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
-from tests.topology.test_gathering import GANG, ask, make_cluster, must, nodes_of, prefer, run
+from tests.cluster import nodes_of
+from tests.topology.test_gathering import GANG, ask, make_network, must, prefer, run
 
 from koord.core.topology_constraint import NODE_LAYER
 
@@ -102,9 +103,9 @@ def check(seed: int) -> tuple[Key | None, Key | None]:
     if multiple > 1:
         wishes.append(must("Block", multiple) if wanted == "Block" else prefer("Block", multiple))
         order = ORDERS[preferred] if wanted == "Block" else _with_block_preferred(preferred)
-    state = make_cluster(sizes)
-    ask(state, *wishes)
-    outcome = run(state, make_kinds(kinds))
+    cluster = make_network(sizes)
+    ask(cluster, *wishes)
+    outcome = run(cluster, make_kinds(kinds))
     pods = [cpus for cpus, count in kinds.items() for _ in range(count)]
     best = find_best(sizes, pods, wanted, order, multiple)
     if not outcome.placements:
@@ -202,13 +203,13 @@ def test_the_gap_of_mixed_roles_bounds_what_was_missed(
     preferred: str,
     has_sibling: bool,  # noqa: FBT001 - hypothesis calls it
 ) -> None:
-    state = make_cluster(sizes)
+    cluster = make_network(sizes)
     wishes = [must(wanted)] if wanted else []
     wishes += [prefer(preferred)] if preferred else []
-    ask(state, *(wishes or [prefer("Spine")]))
+    ask(cluster, *(wishes or [prefer("Spine")]))
     if has_sibling:
-        state.upsert_pod(make_pod("old").gang(GANG).running("node-0").build())
-    outcome = run(state, make_kinds(kinds))
+        cluster.pods(make_pod("old").gang(GANG).running("node-0"))
+    outcome = run(cluster, make_kinds(kinds))
     order = ORDERS[preferred]
     pods = [cpus for cpus, count in kinds.items() for _ in range(count)]
     best = find_best(sizes, pods, wanted, order, 1, standing=(0,) if has_sibling else ())

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import make_cluster
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.messages import render
@@ -22,8 +21,6 @@ from koord.core.reasons import (
     NoDomainFits,
     UnknownLayer,
 )
-from koord.core.state import ClusterState
-from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -64,8 +61,8 @@ class Scene:
         minimum: int = 1,
         wish: TopologyConstraint | None = None,
     ):
-        self.state = ClusterState()
-        self.state.upsert_topology(Topology("default", LAYERS))
+        self.cluster = make_cluster().topology(*LAYERS)
+        self.state = self.cluster.state
         for rack, spine in RACKS.items():
             for at in range(2):
                 self.add_node(f"{rack}-{at}", rack, spine)
@@ -84,7 +81,7 @@ class Scene:
     def decide(self) -> Plan:
         ready = demands(self.state.book, A)
         assert isinstance(ready, Ready), ready
-        return plan(self.state.snapshot(), ready.units, Scoring())
+        return self.cluster.plan(*ready.units)
 
     def place(self) -> dict[str, set[str]]:
         """Plan and bind; return the racks of each sub-group."""
@@ -255,7 +252,7 @@ def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None
         group = make_pod_group(key, 2).group(A, B).topology(wish).build()
         nest = make_nest(*groups) if key == A else None
         scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
-    network = scene.state.snapshot().network
+    network = scene.cluster.open_cycle().network
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
     assert [one.name for one in network.siblings_of(B)] == ["b-0"]
     assert not list(network.siblings_of(A))

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InsufficientMax, NoDomainFits
-from koord.core.state import ClusterState
-from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -28,44 +25,44 @@ LAYERS = (Layer("Block", "", ("block",)), Layer(NODE_LAYER, "Block"))
 ONE_BLOCK = TopologyConstraint((LayerConstraint("Block", GatherStrategy.MUST),))
 
 
-def make_state(most: int) -> ClusterState:
+def make_state(most: int) -> FakeCluster:
     """Two blocks of two nodes with one CPU each, and a quota of ``most`` CPUs."""
-    state = ClusterState()
-    state.upsert_topology(Topology("default", LAYERS))
+    cluster = make_cluster()
+    cluster.topology(*LAYERS)
     for at in range(4):
-        state.upsert_node(make_node(f"n{at}").cpu(1000).label("block", f"b{at // 2}").build())
-    state.upsert_quota(QuotaSpec("t", max={"cpu": most * 1000}))
-    return state
+        cluster.nodes(make_node(f"n{at}").cpu(1000).label("block", f"b{at // 2}"))
+    cluster.quotas(QuotaSpec("t", max={"cpu": most * 1000}))
+    return cluster
 
 
-def make_gang(state: ClusterState, name: str, count: int, minimum: int) -> Unit:
+def make_gang(cluster: FakeCluster, name: str, count: int, minimum: int) -> Unit:
     group = make_pod_group(f"default/{name}", minimum).topology(ONE_BLOCK).build()
-    state.upsert_pod_group(group)
+    cluster.pod_groups(group)
     pods: list[Pod] = [
         make_pod(f"{name}-{at}").requests(cpu=1000).quota("t").gang(group.key).index(at).build()
         for at in range(count)
     ]
     for pod in pods:
-        state.upsert_pod(pod)
+        cluster.pods(pod)
     return Unit(group.key, (Demand(group.key, tuple(pods), minimum),), group.key)
 
 
-def run(state: ClusterState, *units: Unit) -> Plan:
-    return plan(state.snapshot(), units, Scoring())
+def run(cluster: FakeCluster, *units: Unit) -> Plan:
+    return cluster.plan(*units)
 
 
 def test_a_gang_that_fits_no_domain_leaves_its_quota_to_the_next() -> None:
-    state = make_state(most=3)
-    outcome = run(state, make_gang(state, "wide", 3, 3), make_gang(state, "tight", 2, 2))
+    cluster = make_state(most=3)
+    outcome = run(cluster, make_gang(cluster, "wide", 3, 3), make_gang(cluster, "tight", 2, 2))
     assert [one.unit for one in outcome.placements] == ["default/tight"]
     (refusal,) = outcome.refusals
     assert isinstance(refusal.reason, NoDomainFits)
 
 
 def test_a_gang_beyond_its_quota_takes_no_room_in_any_domain() -> None:
-    state = make_state(most=2)
-    big, small = make_gang(state, "big", 3, 3), make_gang(state, "small", 2, 2)
-    outcome = run(state, big, small)
+    cluster = make_state(most=2)
+    big, small = make_gang(cluster, "big", 3, 3), make_gang(cluster, "small", 2, 2)
+    outcome = run(cluster, big, small)
     assert [one.unit for one in outcome.placements] == ["default/small"]
     assert [type(one.reason) for one in outcome.refusals] == [InsufficientMax]
     where = outcome.placements[0].gathered[0]
@@ -73,8 +70,8 @@ def test_a_gang_beyond_its_quota_takes_no_room_in_any_domain() -> None:
 
 
 def test_surplus_beyond_the_quota_is_left_and_the_rest_is_gathered() -> None:
-    state = make_state(most=2)
-    outcome = run(state, make_gang(state, "g", 4, 1))
+    cluster = make_state(most=2)
+    outcome = run(cluster, make_gang(cluster, "g", 4, 1))
     nodes = {one.node for one in outcome.placements[0].assignments}
     assert nodes in ({"n0", "n1"}, {"n2", "n3"})
     (refusal,) = outcome.refusals

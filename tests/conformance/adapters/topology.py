@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from tests.cluster import make_cluster, open_cycle, plan_in
 from tests.conformance.compare import Exact
 
 from koord.api.annotations import NETWORK_TOPOLOGY_SPEC
@@ -14,12 +15,9 @@ from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.api.parse import InvalidObject
-from koord.core.framework.planner import plan
-from koord.core.framework.scoring import Scoring
 from koord.core.messages import render, render_layers
 from koord.core.plan import Demand, Unit
 from koord.core.reasons import MultipleNotMet, NoDomainFits
-from koord.core.state import ClusterState
 from koord.core.topology.describe import describe_domains
 from koord.core.topology.goal import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from koord.core.pods import Pod
+    from koord.core.state import ClusterState
     from koord.core.topology.tree import TopologyTree
     from koord.core.topology_constraint import TopologyConstraint
 
@@ -78,7 +77,7 @@ def amounts(holder: Mapping[str, Any], field: str) -> Mapping[str, str]:
 
 
 def fill_state(case: Mapping[str, Any]) -> ClusterState:
-    state = ClusterState()
+    state = make_cluster().state
     if "networkTopologySpec" in case:
         state.upsert_topology(decode_topology(case))
     for node in case["nodes"]:
@@ -117,10 +116,10 @@ def plan_case(case: Fields) -> Fields:
     for pod in pods:
         state.upsert_pod(pod)
     unit = Unit("default/job", (Demand("default/job", pods, len(pods)),), "default/job")
-    snapshot = state.snapshot()
-    answer: Fields = {"offers": offers(snapshot, sort_members(pods)[0], len(pods))}
+    cycle = open_cycle(state)
+    answer: Fields = {"offers": offers(cycle, sort_members(pods)[0], len(pods))}
     answer["mustGatherLayer"] = must_gather_layer(case)["layer"]
-    outcome = plan(snapshot, [unit], Scoring())
+    outcome = plan_in(cycle, [unit])
     if outcome.refusals:
         return answer | refused(outcome.refusals[0].reason)
     placement = outcome.placements[0]
