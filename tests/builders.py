@@ -196,6 +196,7 @@ class PodBuilder:
         strength: int = 0,
         *,
         youngest: float = 0.0,
+        start_id: str = "",
     ) -> Self:
         """Be past the commit point: gate off, plan recorded, not yet bound."""
         recorded = RecordedPlan(
@@ -205,6 +206,7 @@ class PodBuilder:
             member_count=member_count,
             strength=strength,
             youngest=youngest,
+            start_id=start_id,
         )
         return self._set(recorded=recorded, is_gated=False, handling=Handling.BIND)
 

@@ -14,6 +14,7 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
+from koord.core.gang.start import make_start_id
 from koord.core.pods import Pod, PodPhase
 from koord.core.reasons import (
     GangCount,
@@ -239,24 +240,47 @@ def test_only_waiting_gang_whose_start_was_cut_off_is_finished() -> None:
 
 
 @pytest.mark.parametrize(
-    ("created", "member_count", "is_ready"),
+    ("name", "created", "member_count", "is_ready"),
     [
-        pytest.param(5.0, 2, True, id="it waited when the plan was made"),
-        pytest.param(5.5, 2, False, id="it came later, in the place of one that died"),
-        pytest.param(5.0, 1, False, id="the start was not cut off"),
+        pytest.param("x", 5.0, 2, True, id="released by the same plan"),
+        pytest.param("x", 4.0, 2, True, id="older than the youngest of the plan"),
+        pytest.param("x", 5.5, 2, False, id="created after the plan"),
+        pytest.param("y", 5.0, 2, False, id="a replacement created within the same second"),
+        pytest.param("x", 5.0, 1, False, id="the start was complete"),
     ],
 )
-def test_only_waiting_gang_is_finished_with_who_waited_when_it_began(
+def test_only_waiting_gang_interrupted_by_a_crash_starts_its_remaining_members(
+    name: str,
     created: float,
     member_count: int,
     is_ready: bool,  # noqa: FBT001
 ) -> None:
     """A crash may come when one has its place and nothing is written on the others yet."""
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
-    first = make_pod("w").gang(A).released("n1", "plan-1", A, member_count, 2, youngest=5.0)
-    other = make_pod("x").gang(A).created(created)
+    start = make_start_id(frozenset({"uid-default-w", "uid-default-x"}))
+    first = make_pod("w").gang(A)
+    first = first.released("n1", "plan-1", A, member_count, 2, youngest=5.0, start_id=start)
+    other = make_pod(name).gang(A).created(created)
     verdict = demands(make_book([first.running("n1").build(), other.build()], [group]), A)
     assert isinstance(verdict, Ready) is is_ready
+
+
+def test_only_waiting_gang_recorded_without_start_id_accepts_only_older_members() -> None:
+    group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
+    first = make_pod("w").gang(A).released("n1", "plan-1", A, 2, 2, youngest=5.0).running("n1")
+    for created, is_ready in ((4.0, True), (5.0, False)):
+        other = make_pod("x").gang(A).created(created)
+        verdict = demands(make_book([first.build(), other.build()], [group]), A)
+        assert isinstance(verdict, Ready) is is_ready
+
+
+def test_interrupted_start_is_recognised_beside_surplus_members() -> None:
+    group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
+    start = make_start_id(frozenset({"uid-default-v", "uid-default-w"}))
+    first = make_pod("v").gang(A).released("n1", "p", A, 2, 2, youngest=5.0, start_id=start)
+    rest = [make_pod(name).gang(A).created(5.0).build() for name in "wx"]
+    (unit,) = ready(make_book([first.running("n1").build(), *rest], [group])).units
+    assert (unit.required, [pod.name for pod in unit.pods]) == (1, ["w", "x"])
 
 
 def test_only_waiting_needs_the_whole_gang_again() -> None:

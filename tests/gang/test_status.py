@@ -11,7 +11,7 @@ from tests.gang.test_quorum import make_book
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
-from koord.core.gang.record import BindRecord, make_bind_record
+from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
 from koord.core.pods import PodPhase
 from koord.core.reasons import (
@@ -228,7 +228,7 @@ def test_owners_are_taken_from_the_oldest_pod_when_the_quorum_is_reached() -> No
 def test_members_released_together_are_recorded_and_kept() -> None:
     pods = make_pods("a", 3, A)
     uids = {pod.uid for pod in pods[:2]}
-    assert make_bind_record(pods[0], A, uids) == BindRecord(A, 2)
+    assert make_bind_record(pods[0], A, uids) == BindRecord(A, 2, make_start_id(frozenset(uids)))
     assert make_bind_record(pods[2], A, uids) is None
     assert make_bind_record(pods[0], A, {pods[0].uid}) is None
     assert make_bind_record(pods[0], "", uids) is None

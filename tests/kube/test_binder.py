@@ -9,6 +9,7 @@ import pytest
 from tests.kube.conftest import Pods, place
 
 from koord.api.keys import gang, operators
+from koord.core.gang.start import make_start_id
 from koord.core.plan import Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
 from koord.kube.binder import Binder, BoundElsewhere, Done, PodGone, Refused, StillGated, Unknown
@@ -51,6 +52,7 @@ async def test_members_carry_their_group(pods: Pods, binder: Binder) -> None:
         "group": "ns/a,ns/b",
         "members": 2,
         "youngest": int(max(first.created, second.created)),
+        "start": make_start_id(placement.uids),
     }
     assert annotations[gang.BIND_GROUP_ID] == "ns/a,ns/b"
     assert annotations[gang.BIND_GROUP_ID_DEPRECATED] == "ns/a,ns/b"

@@ -150,6 +150,8 @@ class RecordedPlan:
     """By how much a better placement may have been missed; empty if it was the best."""
     youngest: float = 0.0
     """When the youngest of those that were to start together was created; 0: not known."""
+    start_id: str = ""
+    """Identifies the pods that were to start together; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from koord.api.gang import encode_bind_record
 from koord.api.keys import operators
-from koord.core.gang.record import make_bind_record
+from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
 from koord.kube.translate.node_affinity import NODE_NAME_FIELD, AffinityForm, Depth, TermForm
@@ -112,6 +112,7 @@ class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     strength: int = 0
     gap: str | msgspec.UnsetType = msgspec.UNSET
     youngest: int = 0
+    start: str = ""
 
 
 _decoder = msgspec.json.Decoder(_Note)
@@ -127,6 +128,7 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     note.gap = placement.gap or msgspec.UNSET
     if record is not None:
         note.youngest = int(placement.youngest)
+        note.start = record.start_id
     annotations = {operators.PLAN: msgspec.json.encode(note).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
@@ -152,4 +154,5 @@ def decode_plan(text: str) -> RecordedPlan | None:
         note.strength,
         note.gap or "",
         float(note.youngest),
+        note.start,
     )

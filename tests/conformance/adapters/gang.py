@@ -26,7 +26,7 @@ from koord.core.gang.model import GangSource, GangSpec, MatchPolicy, Phase, PodG
 from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase, step_phase
 from koord.core.gang.quorum import is_satisfied
-from koord.core.gang.record import make_bind_record
+from koord.core.gang.start import make_bind_record
 from koord.core.gang.status import observe
 from koord.core.gang.tally import Tally
 from koord.core.pods import Pod, PodPhase, RecordedPlan

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.gang.quorum import count_lost, is_satisfied
-from koord.core.gang.tally import is_placed
+from koord.core.gang.start import find_unbound
 from koord.core.pods import Pod
 
 
@@ -50,21 +50,10 @@ def find_restart(book: GangCache, key: GangKey) -> Restart | None:
 
 
 def _count_unbound(book: GangCache, key: GangKey) -> int:
-    """Count members without a node that were to start together with others that have theirs.
-
-    Those were released by the same plan, or, if fewer were written to than it says, waited already
-    when it was made.
-    """
+    """Count members without a node that were to start together with others that have theirs."""
+    own = book.members(key)
     group = (book.members(gang).values() for gang in book.group(key).gangs)
-    together = (pod for members in group for pod in members)
-    begun = [pod.recorded for pod in together if pod.recorded is not None and is_placed(pod)]
-    plans = {plan.plan_id for plan in begun}
-    youngest = max((plan.youngest for plan in begun), default=0.0)
-    return sum(
-        pod.recorded.plan_id in plans if pod.recorded is not None else 0 < pod.created <= youngest
-        for pod in book.members(key).values()
-        if pod.is_waiting and not is_placed(pod)
-    )
+    return sum(pod.uid in own for pod in find_unbound(pod for one in group for pod in one))
 
 
 def _find_incarnation(book: GangCache, key: GangKey) -> tuple[Pod, ...]:

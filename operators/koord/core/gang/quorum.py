@@ -23,8 +23,9 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import make_group_id
 from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.gang.permit import Permit, PermitState, permit_member
+from koord.core.gang.start import find_unbound
 from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
-from koord.core.gang.tally import gangs_of, is_placed, is_present
+from koord.core.gang.tally import gangs_of, is_present
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import (
@@ -253,26 +254,9 @@ class _Part:
 
     @cached_property
     def _is_cut_off(self) -> bool:
-        """Whether members wait that were to start together with others that have a place.
-
-        Those were released by the same plan, or they waited already when it was made: not every
-        member is written to before the first one starts.
-        """
-        members = [pod for gang in self._gangs for pod in self._book.members(gang).values()]
-        begun = [pod.recorded for pod in members if pod.recorded and is_placed(pod)]
-        if not begun:
-            return False
-        plans = {plan.plan_id for plan in begun}
-        youngest = max(plan.youngest for plan in begun)
-        started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
-        is_known = youngest > 0.0
-        is_incomplete = is_known and started < max(plan.member_count for plan in begun)
-        return any(
-            (pod.recorded is not None and pod.recorded.plan_id in plans)
-            or (is_incomplete and is_present(pod) and pod.created <= youngest)
-            for pod in members
-            if pod.is_waiting and not is_placed(pod)
-        )
+        """Whether members wait that were to start together with others that have a place."""
+        by_gang = (self._book.members(gang).values() for gang in self._gangs)
+        return bool(find_unbound(pod for members in by_gang for pod in members))
 
     def _is_permitted(self, standing: Callable[[GangKey], PermitState | None]) -> bool:
         """Ask the rule about all gangs, every one of them seen as ``standing`` says."""

@@ -1,0 +1,86 @@
+"""Members that start together: what a release records on them, and which of them have no node yet.
+
+The record of the first release is kept: a member whose binding failed and that is placed again
+later keeps the group, the count and the id of its first start. A member that started alone has
+none.
+
+A crash may come between the first release and the last. The members that were not written to are
+then known by the id of the start, which is made of all uids; creation times alone do not tell, as
+they have whole seconds, and a lost member may be replaced within one.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2s
+
+from koord.core.gang.group import GroupId
+from koord.core.gang.tally import is_placed, is_present
+from koord.core.pods import Pod, RecordedPlan
+
+
+@dataclass(frozen=True, slots=True)
+class BindRecord:
+    """The group that a member was released with, the size of the start, and its id."""
+
+    group: GroupId
+    member_count: int
+    start_id: str = ""
+
+
+@lru_cache(maxsize=16)
+def make_start_id(uids: frozenset[str]) -> str:
+    """Identify a set of pods; the same for every member, whatever the order."""
+    return blake2s("\0".join(sorted(uids)).encode(), digest_size=8).hexdigest()
+
+
+def make_bind_record(pod: Pod, group: GroupId, released: Collection[str]) -> BindRecord | None:
+    """Return what to record on ``pod`` when the pods with these uids are released together."""
+    before = pod.recorded
+    if before is not None and before.group == group and before.member_count > 1:
+        return BindRecord(group, before.member_count, before.start_id)
+    if not group or len(released) < 2 or pod.uid not in released:
+        return None
+    return BindRecord(group, len(released), make_start_id(frozenset(released)))
+
+
+def find_unbound(members: Iterable[Pod]) -> list[Pod]:
+    """Return the waiting members that were to start together with members that have a place.
+
+    Those were released by the same plan. If the start is incomplete, members without a record
+    belong to it as well: the older ones, which waited already, and those of the second in which the
+    youngest was created if they complete the recorded set of pods.
+    """
+    members = list(members)
+    begun = [pod.recorded for pod in members if pod.recorded is not None and is_placed(pod)]
+    if not begun:
+        return []
+    plans = {plan.plan_id for plan in begun}
+    waiting = [pod for pod in members if pod.is_waiting and not is_placed(pod)]
+    unbound = [pod for pod in waiting if pod.recorded and pod.recorded.plan_id in plans]
+    started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
+    if started >= max(plan.member_count for plan in begun):
+        return unbound
+    youngest = max(plan.youngest for plan in begun)
+    unrecorded = [pod for pod in waiting if pod.recorded is None and is_present(pod)]
+    unrecorded = [pod for pod in unrecorded if pod.created <= youngest]
+    completing = {uid for plan in begun for uid in _completing(plan, members, unrecorded)}
+    return unbound + [p for p in unrecorded if p.created < youngest or p.uid in completing]
+
+
+def _completing(
+    plan: RecordedPlan, members: Iterable[Pod], unrecorded: Iterable[Pod]
+) -> frozenset[str]:
+    """Return the members without a record that complete the recorded start; none if others do.
+
+    Of more than are missing, the first in planning order were part of it.
+    """
+    if not plan.start_id:
+        return frozenset()
+    of_start = frozenset(
+        pod.uid for pod in members if pod.recorded and pod.recorded.start_id == plan.start_id
+    )
+    ordered = sorted(unrecorded, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
+    missing = max(plan.member_count - len(of_start), 0)
+    found = frozenset(pod.uid for pod in ordered[:missing])
+    return found if make_start_id(of_start | found) == plan.start_id else frozenset()
