@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from tests.recorded.scenarios import Fate, Scenario
 
 from koord.core.framework.planner import plan
+from koord.core.gang.start import make_start_id
 from koord.core.holds import Holds
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
@@ -149,6 +150,7 @@ def _release(pod: Pod, node: str, placement: Placement) -> Pod:
         strength=placement.strengths.get(pod.gang.key, 0) if pod.gang else 0,
         gap=placement.gap,
         youngest=placement.youngest,
+        start_id=make_start_id(placement.uids),
     )
     return replace(
         pod,
