@@ -170,9 +170,12 @@ def make_binding(
     }
 
 
-def make_annotations(node: str, group: str, members: int) -> dict[str, str]:
+def make_annotations(
+    node: str, group: str, members: int, start_id: str = "0" * 16
+) -> dict[str, str]:
     """Make the annotations that record a plan."""
     id_ = f"{NAMESPACE}/{group}" if group else ""
     of_gang = f',"group":"{id_}","members":{members},"strength":{members}' if group else ""
+    of_gang += f',"start":"{start_id}"' if members > 1 else ""
     plan = f'{{"node":"{node}","plan":"{PLAN_ID}"{of_gang}}}'
     return {PLAN: plan, **(encode_bind_record(id_, members) if members > 1 else {})}

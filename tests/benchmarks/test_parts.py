@@ -21,6 +21,7 @@ from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
 from benchmarks.wire import Chunks, body_of, is_complete
 
 from koord.core.gang.model import GangClaim, GangSource
+from koord.core.gang.start import make_start_id
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, PodShape
 from koord.kube.release import PodForm, encode_annotations, make_release_patch
@@ -71,7 +72,8 @@ def test_the_ceiling_writes_what_the_operators_write(size):
     placement = Placement("unit", PLAN_ID, group, assignments, strengths=strengths)
 
     written = encode_annotations(assignments[0], placement)
-    ours = make_annotations("node-1", "gang-7" if size > 1 else "", size)
+    start_id = make_start_id(placement.uids)
+    ours = make_annotations("node-1", "gang-7" if size > 1 else "", size, start_id)
 
     assert ours == written
     assert make_release("uid-0", ours) == make_release_patch(
