@@ -23,14 +23,13 @@ from tests.quota.test_invariants import (
     floor_phase,
     take_back,
 )
-from tests.quota.trees import KEY, consistent, solve_plainly
+from tests.quota.trees import KEY, Level, consistent, share_level, solve_plainly
 
 from koord.core.quota.admission import try_charge
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_entitlement, find_overuse
-from koord.core.quota.share import Level, share_level
 from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
 from koord.core.quota.wake import has_more_room

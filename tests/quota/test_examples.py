@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from tests.quota.scene import BOTH, GI, GPU, make_ledger, quota, settle, shares, wants
+from tests.quota.trees import Level, share_level
 
 from koord.core.quota.model import QuotaRules, QuotaSpec, Usage
-from koord.core.quota.share import Level, share_level
 
 NAMES = ["node1", "node2", "node3", "node4"]
 

@@ -10,8 +10,10 @@ from tests.quota.scene import KOORDINATOR, OURS, charge, settle, shares
 from tests.quota.trees import (
     AMOUNTS,
     KEY,
+    Level,
     consistent,
     forests,
+    share_level,
     solve_plainly,
     usages,
 )
@@ -22,7 +24,6 @@ from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_entitlement, find_overuse
 from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
-from koord.core.quota.share import Level, divide, share_level
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree, replace_spec
 from koord.core.quota.wake import has_more_room
@@ -198,13 +199,12 @@ def assert_same(one: Solution, other: Solution) -> None:
 
 def assert_sums(solution: Solution) -> None:
     tree = solution.snapshot.tree
-    for key in tree.columns:
+    for at, key in enumerate(tree.keys):
         for row, first, end in tree.layout.levels:
             used = solution.used_with_children[key]
-            assert used[row] == solution.used[key][row] + sum(used[first:end])
-            requests = solution.keys[key].requests
-            below = sum(requests.limited[first:end])
-            assert requests.child_request[row] == solution.demand[key][row] + below
+            assert used[row] == solution.used[at, row] + sum(used[first:end])
+            below = sum(solution.results.limited[at, first:end])
+            assert solution.results.child_request[at, row] == solution.demand[at, row] + below
 
 
 @given(st.data())
@@ -357,15 +357,6 @@ def test_i14_more_to_share_out_costs_nobody_more_than_rounding(level: Level, tot
     rounds = len(level.wants)
     pairs = zip(share_level(total, level), share_level(total + 1, level), strict=True)
     assert all(before - after <= rounds for before, after in pairs)
-
-
-@given(st.integers(1, 10**15), st.lists(st.integers(1, 10**18), min_size=1, max_size=9))
-def test_dividing_loses_nothing_whatever_the_size(amount: int, weights: list[int]) -> None:
-    gives = divide(amount, weights)
-    assert sum(gives) == amount
-    whole = sum(weights)
-    for give, weight in zip(gives, weights, strict=True):
-        assert abs(give * whole - weight * amount) < whole
 
 
 @given(st.data())

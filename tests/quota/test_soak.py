@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.quota import soak
+from tests.quota import soak, trees
 from tests.quota.soak import CHECKS, check_states
 
-from koord.core.quota import solve
+from koord.core.quota import fair_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +26,11 @@ def test_every_check_holds_for_some_hundred_states() -> None:
 
 def generous(total: int, level: Any) -> list[int]:
     """Give the first one more than there is."""
-    first, *others = solve.share_level(total, level)
+    first, *others = trees.share_level(total, level)
     return [first + 1, *others]
 
 
-def keep(_: int, minimum: Sequence[int]) -> Sequence[int]:
+def keep(levels: Any, total: Any, minimum: Any, is_scaled: Any) -> Any:
     return minimum
 
 
@@ -43,7 +43,7 @@ class Everybody:
 
 DEFECTS = {
     "shares exceed what there is": (soak, "share_level", generous),
-    "guarantees are not scaled": (solve, "scale_min", keep),
+    "guarantees are not scaled": (fair_share, "scale_guarantees", keep),
     "nothing is refused": (soak, "try_charge", lambda ledger, units: ledger.charge(units[0])),
     "leftovers are given to all": (soak, "pack", lambda *_: Everybody()),
     "what others wait for is always there": (soak, "has_more_room", lambda *_: True),

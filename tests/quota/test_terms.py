@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from tests.quota.scene import quota, settle, wants
 from tests.quota.trees import KEY, forests, usages
 
-from koord.core.quota.loans import find_loans, lend
 from koord.core.quota.model import QuotaRules
+from koord.core.quota.share_terms import find_loans, find_terms, lend
 from koord.core.quota.solve import ShareInput, solve
-from koord.core.quota.terms import find_terms
 from koord.core.quota.tree import make_tree
 
 OURS = QuotaRules()

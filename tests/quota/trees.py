@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
+from koord.core.quota.fair_share import Claims, divide_levels, make_levels, scale_guarantees
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KEY = "gpu"
+
+
+class Level(NamedTuple):
+    """The children of one parent, by name; ``own`` is the demand of the parent's own pods."""
+
+    floors: Sequence[int]
+    wants: Sequence[int]
+    weights: Sequence[int]
+    lends: Sequence[bool]
+    own: int = 0
+
+
+ONE_LEVEL = np.zeros(1, dtype=np.int64)
+
+
+def scale_level(total: int, minimum: Sequence[int]) -> list[int]:
+    """Scale the guarantees of the children of one parent."""
+    levels = make_levels(ONE_LEVEL, len(minimum))
+    amounts = np.array(minimum, dtype=np.int64)
+    return list(scale_guarantees(levels, np.array([total]), amounts, np.ones(1, bool)).tolist())
+
+
+def share_level(total: int, level: Level, dtype: Any = np.int64) -> list[int]:
+    """Divide a total among the children of one parent, without scaling their guarantees."""
+    claims = Claims(
+        minimum=np.array(level.floors, dtype=dtype),
+        guaranteed=None,
+        wants=np.array(level.wants, dtype=dtype),
+        weights=np.array(level.weights, dtype=dtype),
+        lends=np.array(level.lends, dtype=np.bool_),
+        own=np.array([level.own], dtype=dtype),
+    )
+    levels = make_levels(ONE_LEVEL, len(level.wants))
+    _, share = divide_levels(levels, np.array([total], dtype=dtype), claims, np.zeros(1, bool))
+    return list(share.tolist())
+
+
 AMOUNTS = st.integers(0, 24)
 WEIGHTS = st.one_of(st.none(), st.integers(0, 12))
 

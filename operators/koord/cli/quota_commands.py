@@ -29,10 +29,9 @@ from koord.cli.quota_text import (
 from koord.cli.text import make_console
 from koord.core.framework.scoring import Scoring
 from koord.core.messages import render
-from koord.core.quota.loans import Loan
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota.terms import Terms
 from koord.core.quota_texts import write_fault
 from koord.core.quota_view import (
     EditAnswer,

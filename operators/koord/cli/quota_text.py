@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from koord.cli.quota_bars import Glyphs, make_bar, make_legend
-from koord.core.quota.loans import Loan
-from koord.core.quota.scale import felt_min
+from koord.core.quota.fair_share import effective_min
+from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.status import Summary
-from koord.core.quota.terms import Terms
 from koord.core.quota_texts import write_fault
 from koord.core.quota_view import EditAnswer, QuotaOverview, QuotaView
 from koord.core.reasons import Planned
@@ -115,7 +114,7 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
         asked += f", at most max {amount(terms.want)}"
     kept = f"min {amount(terms.minimum)}"
     if terms.scaled < terms.minimum:
-        felt = felt_min(terms.minimum, terms.scaled, terms.want, terms.share)
+        felt = effective_min(terms.minimum, terms.scaled, terms.want, terms.share)
         is_scaled = felt < terms.minimum
         why = "all mins together exceed what is there" if is_scaled else "it asks for no more"
         kept += f", scaled to {amount(terms.scaled)}: {why}"

@@ -17,12 +17,11 @@ from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.quota.catalog import key_of
-from koord.core.quota.loans import Loan, find_loans
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
 from koord.core.quota.overuse import Overuse, find_overuse
+from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import Summary, summarise
-from koord.core.quota.terms import Terms, find_terms
 from koord.core.quota.tree import QuotaTree
 from koord.core.reasons import Planned, Reason, ReasonCode
 from koord.core.state import ClusterState

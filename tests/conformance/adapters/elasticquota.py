@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from tests.conformance.compare import IGNORED, Exact
+from tests.quota.trees import Level, scale_level, share_level
 
 from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
@@ -48,8 +50,6 @@ from koord.core.quota.preempt import (
 from koord.core.quota.profile import QuotaProfile, confine, make_root_quota
 from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
 from koord.core.quota.registry import ActiveQuotas, Facts
-from koord.core.quota.scale import scale_min
-from koord.core.quota.share import Level, share_level
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import Summary, is_current, measure, recorded
@@ -228,11 +228,18 @@ def adapt_scale_min(case: Mapping[str, Any]) -> Fields:
     for key in sorted({key for child in children for key in child["min"]}):
         minimum = [child["min"].get(key, 0) for child in children]
         if key in case["total"]:
-            minimum = list(scale_min(case["total"][key], minimum, scalable))
+            minimum = scale_scalable(case["total"][key], minimum, scalable)
         for child, amount in zip(children, minimum, strict=True):
             if child["scalable"]:
                 scaled[child["name"]][key] = amount
     return {"scaledMin": scaled}
+
+
+def scale_scalable(total: int, minimum: list[int], scalable: list[bool]) -> list[int]:
+    """Scale some guarantees to what the others leave."""
+    left = max(0, total - sum(n for n, scales in zip(minimum, scalable, strict=True) if not scales))
+    elastic = iter(scale_level(left, [*compress(minimum, scalable)]) if any(scalable) else ())
+    return [next(elastic) if scales else n for n, scales in zip(minimum, scalable, strict=True)]
 
 
 def say(fault: InvalidQuota | None) -> Fields:

@@ -195,7 +195,7 @@ class _Leftovers:
         """Whether the parent of a quota has as much as that quota would take of it."""
         solution = self._ledger.solution(account.spec.name)
         row = solution.snapshot.tree.layout.row_of[account.spec.parent]
-        total = solution.keys[key].share[row]
+        total = solution.share_at(key, row)
         more = self._reserved(account, key, asked) - self._reserved(account, key)
         return total is not None and self._level(account.spec, key) + more <= total
 

@@ -1,50 +1,44 @@
-"""What every quota is entitled to now: a pure function of the tree, the capacity and the demand.
+"""The fair share of every quota: a pure function of the tree, the capacity and the demand.
 
 Each resource is a problem of its own, so one that did not change keeps its answer. For each:
 
-1. *Requests*, bottom up (``request``): a quota asks for its own pods and its children; not less
-   than its min if it does not lend; of its parent not more than its max.
+1. *Requests*, bottom up: a quota requests what its own pods and its children request; at least its
+   min if it does not lend; of its parent at most its max.
 2. *Guarantees*, bottom up, where use is guaranteed: at least what is used.
-3. *Shares*, top down (``share``): the capacity is divided among the top quotas, and what each gets
-   among its children, with guarantees scaled down (``scale``) where there is less than their sum.
+3. *Shares*, top down (``fair_share``): the capacity is divided among the top quotas, and the share
+   of each among its children.
 
-Nothing is remembered from one solution to the next but answers to the same question.
+Arrays are resources (in the order of ``tree.keys``) by quotas (in the order of the tree's rows).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from operator import ne
-from typing import Final, NamedTuple, cast
+from typing import Any, TypeAlias
 
-from koord.core.quota.bulkshare import Frame, make_frame, share_frames
+import numpy as np
+
 from koord.core.quota.capacity import add_up
-from koord.core.quota.model import QuotaName, QuotaRules, Usage
-from koord.core.quota.request import (
-    Columns,
-    Guarantees,
-    Pick,
-    Requests,
-    add_up_guarantees,
-    add_up_requests,
-    collect,
-    sum_up,
-    update,
+from koord.core.quota.fair_share import (
+    MAX_WEIGHT,
+    Claims,
+    Flags,
+    Ints,
+    Rows,
+    divide_levels,
+    fits_int64,
+    make_levels,
 )
-from koord.core.quota.scale import scale_min
-from koord.core.quota.share import Level, share_level
-from koord.core.quota.tree import KeyColumn, Layout, QuotaTree
+from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
+from koord.core.quota.tree import Depth, QuotaTree, make_ints, set_amount
 from koord.core.units import Amounts
 
-MOST_CHANGED: Final = 16
-"""Demands that are new, above which everything is shared out anew."""
-FEWEST_ROWS: Final = 64
-"""Quotas below which arrays cost more than they save."""
+Pick: TypeAlias = Callable[[Usage], Amounts]
 
 
 @dataclass(frozen=True, slots=True)
 class ShareInput:
-    """All that a solution depends on. ``total`` is what the root of the tree shares out."""
+    """All that a solution depends on. ``total`` is what the root of the tree divides."""
 
     tree: QuotaTree
     total: Amounts
@@ -52,93 +46,69 @@ class ShareInput:
     rules: QuotaRules
 
 
-class KeyQuestion(NamedTuple):
-    """All that the answer for one resource depends on, by row."""
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was computed, each resources by rows.
 
-    layout: Layout
-    column: KeyColumn
-    lends: Sequence[bool]
-    total: int | None
-    demand: Sequence[int]
-    used: Sequence[int] | None
-    """None where use is not guaranteed, and so changes nothing."""
-    rules: QuotaRules
+    ``child_request`` is the bare demand of a quota's own pods and its children. ``request`` is at
+    least min where the quota does not lend; ``limited`` is capped by max, too. ``allocated`` is
+    what own pods use and children are guaranteed; ``guaranteed`` is at least min; both are zero
+    where use is not guaranteed. ``minimum`` is min after scaling, ``share`` the fair share
+    (Koordinator: runtime) where ``is_shared``.
+    """
 
-
-class LevelQuestion(NamedTuple):
-    """All that the answer for the children of one parent depends on, by child."""
-
-    total: int | None
-    """None where the tree does not have the resource: guarantees are not scaled then."""
-    minimum: Sequence[int]
-    guaranteed: Sequence[int] | None
-    wants: Sequence[int]
-    weights: Sequence[int]
-    lends: Sequence[bool]
-    own: int
-
-
-class LevelAnswer(NamedTuple):
-    """The children of one parent: what was asked, guarantees after scaling, and shares."""
-
-    asked: LevelQuestion
-    minimum: Sequence[int]
-    share: Sequence[int]
+    child_request: Ints
+    request: Ints
+    limited: Ints
+    allocated: Ints
+    guaranteed: Ints
+    minimum: Ints
+    share: Ints
+    is_shared: Flags
 
 
 @dataclass(frozen=True, slots=True)
-class KeySolution:
-    """The answer for one resource, by row. ``share`` is None where nothing is shared out.
+class Level:
+    """The children of one parent and one resource: their claims, and what each gets.
 
-    ``minimum`` is the guarantee after scaling, ``share`` the fair share (Koordinator: runtime).
-    ``frame`` is the question as arrays, where it was answered in arrays.
+    ``total`` is the parent's share, ``own`` the demand of its own pods.
     """
 
-    question: KeyQuestion
-    requests: Requests
-    guarantees: Guarantees | None
+    first: int
+    total: int
+    own: int
     minimum: Sequence[int]
-    share: Sequence[int | None]
-    frame: Frame | None = None
-
-    def level(self, parent: int) -> LevelAnswer | None:
-        """Return what was asked for the children of a row, and the answer; None without any."""
-        found = self.question.layout.children_of.get(parent)
-        if found is None or not _is_shared(self.question, parent, self.share[parent]):
-            return None
-        first, end = found
-        asked = _ask_level(self, (parent, first, end))
-        shares = [share or 0 for share in self.share[first:end]]
-        return LevelAnswer(asked, self.minimum[first:end], shares)
+    guaranteed: Sequence[int]
+    wants: Sequence[int]
+    weights: Sequence[int]
+    lends: Sequence[bool]
+    scaled: Sequence[int]
+    share: Sequence[int]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer for all resources, and for whom it is."""
+    """The shares of one tree. Methods named for a quantity return it by resource, of one quota."""
 
     snapshot: ShareInput
-    demand: Columns
-    used: Columns
-    keys: Mapping[str, KeySolution]
+    demand: Ints
+    used: Ints
+    results: Results
 
     @cached_property
-    def _row_of(self) -> Mapping[QuotaName, int]:
-        return self.snapshot.tree.layout.row_of
-
-    @cached_property
-    def used_with_children(self) -> Columns:
-        """What each quota uses with all below it, by row."""
-        layout = self.snapshot.tree.layout
-        return {key: sum_up(layout, own) for key, own in self.used.items()}
+    def used_with_children(self) -> Mapping[str, Sequence[int]]:
+        """Resource -> what each quota and all quotas below it use, by row."""
+        tree = self.snapshot.tree
+        return dict(zip(tree.keys, tree.layout.sum_up(self.used).tolist(), strict=True))
 
     @cached_property
     def fixed_used_with_children(self) -> Mapping[QuotaName, Amounts]:
-        """The part of it that must not be evicted, of those that have any."""
+        """The part of it that non-preemptible pods use, of quotas that have any."""
         return self._sum_up(lambda usage: usage.fixed_used)
 
     @cached_property
     def fixed_demand_with_children(self) -> Mapping[QuotaName, Amounts]:
-        """What each quota asks with all below it that must not be evicted; not capped by max."""
+        """The demand of non-preemptible pods of each quota and all below; not capped by max."""
         return self._sum_up(lambda usage: usage.fixed_demand)
 
     def _sum_up(self, pick: Pick) -> Mapping[QuotaName, Amounts]:
@@ -154,248 +124,294 @@ class Solution:
         return total
 
     def share(self, name: QuotaName) -> dict[str, int]:
-        """Return the fair share of a quota, of the resources that its max names."""
-        row = self._row_of[name]
-        columns = self.snapshot.tree.columns
-        shares = {
-            key: solved.share[row] for key, solved in self.keys.items() if columns[key].named[row]
-        }
-        return {key: share for key, share in shares.items() if share is not None}
+        """Return the fair share, of the resources that the quota's max names."""
+        row = self._row(name)
+        is_given = self.results.is_shared[:, row] & self.snapshot.tree.named[:, row]
+        shares = zip(self.snapshot.tree.keys, self.results.share[:, row].tolist(), strict=True)
+        return {key: share for (key, share), given in zip(shares, is_given, strict=True) if given}
+
+    def share_at(self, key: str, row: int) -> int | None:
+        """Return the share of a row of one resource; None where nothing of it is divided."""
+        at = self.snapshot.tree.keys.index(key)
+        return int(self.results.share[at, row]) if self.results.is_shared[at, row] else None
 
     def minimum(self, name: QuotaName) -> dict[str, int]:
-        """Return the guarantee of a quota after scaling, of the resources that its min names."""
-        row = self._row_of[name]
-        spec = self.snapshot.tree.specs[row]
-        return {key: self.keys[key].minimum[row] for key in (spec.min if spec else ())}
+        """Return min after scaling, of the resources that it names."""
+        spec = self.snapshot.tree.spec(name)
+        scaled = self._column(self.results.minimum, name)
+        return {key: scaled[key] for key in (spec.min if spec else ())}
 
     def request(self, name: QuotaName) -> dict[str, int]:
         """Return the demand, with the guarantee where it is not lent; not capped by max."""
-        return self._of(name, {key: one.requests.request for key, one in self.keys.items()})
+        return self._nonzero(self.results.request, name)
 
     def child_request(self, name: QuotaName) -> dict[str, int]:
         """Return the bare demand."""
-        return self._of(name, {key: one.requests.child_request for key, one in self.keys.items()})
+        return self._nonzero(self.results.child_request, name)
 
     def limited(self, name: QuotaName) -> dict[str, int]:
-        """Return what the quota asks of its parent: its request, capped by max."""
-        return self._of(name, {key: one.requests.limited for key, one in self.keys.items()})
+        """Return what the quota requests of its parent: its request, capped by max."""
+        return self._nonzero(self.results.limited, name)
 
     def allocated(self, name: QuotaName) -> dict[str, int]:
         """Return what its own pods use and its children are guaranteed."""
-        return self._of(name, {key: one.allocated for key, one in self._guarantees()})
+        return self._nonzero(self.results.allocated, name)
 
     def guaranteed(self, name: QuotaName) -> dict[str, int]:
         """Return the larger of min and what is allocated."""
-        return self._of(name, {key: one.guaranteed for key, one in self._guarantees()})
+        return self._nonzero(self.results.guaranteed, name)
 
-    def _guarantees(self) -> list[tuple[str, Guarantees]]:
-        return [(key, one.guarantees) for key, one in self.keys.items() if one.guarantees]
+    def level(self, key: str, parent: int) -> Level | None:
+        """Return what the children of a row claim of a resource, and get; None if nothing."""
+        tree, found, rules = self.snapshot.tree, self.results, self.snapshot.rules
+        at = tree.keys.index(key)
+        first, end = tree.layout.children_of.get(parent, (0, 0))
+        if not found.is_shared[at, first:end].any():
+            return None
 
-    def _of(self, name: QuotaName, columns: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        row = self._row_of[name]
-        return {key: column[row] for key, column in columns.items() if column[row]}
+        def column(amounts: Ints) -> list[int]:
+            return list(amounts[at, first:end].tolist())
+
+        return Level(
+            first=first,
+            total=self.share_at(key, parent) or 0,
+            own=int(self.demand[at, parent]) if rules.serves_own_pods_first else 0,
+            minimum=column(tree.minimum),
+            guaranteed=column(found.guaranteed),
+            wants=column(found.limited),
+            weights=column(tree.weight),
+            lends=_lends(self.snapshot)[first:end].tolist(),
+            scaled=column(found.minimum),
+            share=column(found.share),
+        )
+
+    def _row(self, name: QuotaName) -> int:
+        return self.snapshot.tree.layout.row_of[name]
+
+    def _column(self, amounts: Ints, name: QuotaName) -> dict[str, int]:
+        column = amounts[:, self._row(name)].tolist()
+        return dict(zip(self.snapshot.tree.keys, column, strict=True))
+
+    def _nonzero(self, amounts: Ints, name: QuotaName) -> dict[str, int]:
+        return {key: amount for key, amount in self._column(amounts, name).items() if amount}
 
 
 def solve(snapshot: ShareInput, before: Solution | None = None) -> Solution:
-    """Return the shares of all quotas; what is the same as in ``before`` is taken over from it."""
+    """Return the shares of all quotas; resources that are the same as ``before`` are taken over."""
     if before is not None and not _is_comparable(before.snapshot, snapshot):
         before = None
-    demand = _collect(snapshot, _demand_of(snapshot.rules), before, "demand")
-    used = _collect(snapshot, _used, before, "used")
-    keys: dict[str, KeySolution] = {}
-    others: dict[str, KeySolution] = {}
-    """Those of which so much has changed that all of it is answered anew."""
-    for key in snapshot.tree.columns:
-        question = _ask(snapshot, key, demand[key], used[key])
-        known = before.keys.get(key) if before else None
-        if known is not None and known.question == question:
-            keys[key] = known
-            continue
-        keys[key] = draft = _draft(question, known)
-        if known is None or _changes_most(known.question, question):
-            others[key] = draft
-        else:
-            _share_by_level(draft, known)
-    _share_in_arrays(snapshot, others)
-    return Solution(snapshot, demand, used, keys)
+    demand, used = _collect(snapshot, before)
+    changed = _find_changed(snapshot, demand, used, before)
+    is_small = _fits_int64(snapshot, demand, used)
+    results = before.results if before is not None else _make_results(demand.shape)
+    for dtype, is_chosen in ((np.dtype(np.int64), is_small), (np.dtype(object), ~is_small)):
+        rows = np.flatnonzero(changed & is_chosen)
+        if rows.size:
+            found = _Problem(snapshot, demand, used, rows, dtype).solve()
+            results = found if len(rows) == len(changed) else _merge(found, rows, results)
+    return Solution(snapshot, demand, used, results)
 
 
-def _ask(snapshot: ShareInput, key: str, demand: Sequence[int], used: Sequence[int]) -> KeyQuestion:
-    tree, rules = snapshot.tree, snapshot.rules
-    return KeyQuestion(
-        tree.layout,
-        tree.columns[key],
-        [False] * len(tree.lends) if rules.guarantees_usage else tree.lends,
-        snapshot.total.get(key),
-        demand,
-        used if rules.guarantees_usage else None,
-        rules,
-    )
+class _Problem:
+    """Some resources of a tree that are solved together, in integers of one type."""
 
+    def __init__(
+        self, snapshot: ShareInput, demand: Ints, used: Ints, at: Rows, dtype: np.dtype[Any]
+    ) -> None:
+        tree = snapshot.tree
+        some = slice(None) if len(at) == len(tree.keys) else at
 
-def _draft(question: KeyQuestion, before: KeySolution | None) -> KeySolution:
-    """Return what is asked, with nothing shared out yet."""
-    layout, column = question.layout, question.column
-    requests = _known_requests(question, before)
-    if requests is None:
-        requests = add_up_requests(layout, column, question.demand, question.lends)
-    guarantees = None
-    if question.used is not None:
-        guarantees = add_up_guarantees(layout, column.minimum, question.used)
-    share: list[int | None] = [None] * len(column.minimum)
-    share[0] = question.total
-    frame = before.frame if before and before.requests is requests and guarantees is None else None
-    return KeySolution(question, requests, guarantees, list(column.minimum), share, frame)
+        def pick(amounts: Ints) -> Ints:
+            picked: Ints = amounts[some].astype(dtype, copy=False)
+            return picked
 
+        maximum = tree.maximum
+        if maximum.dtype.hasobject and not dtype.hasobject:
+            maximum = np.minimum(maximum, int(MAX_WEIGHT))  # more than any request
+        self._rules, self._layout = snapshot.rules, tree.layout
+        self._demand, self._used = pick(demand), pick(used)
+        self._minimum, self._maximum, self._weight = map(pick, (tree.minimum, maximum, tree.weight))
+        self._named, self._lends = tree.named[some], _lends(snapshot)
+        keys = [tree.keys[one] for one in at]
+        self._total = np.array([snapshot.total.get(key, 0) for key in keys], dtype=dtype)
+        self._is_known = np.array([key in snapshot.total for key in keys], dtype=np.bool_)
 
-def _known_requests(question: KeyQuestion, before: KeySolution | None) -> Requests | None:
-    """Return the requests of before, if nothing that they depend on is another object now."""
-    if before is None:
-        return None
-    was = before.question
-    is_same = (
-        was.column is question.column
-        and was.demand is question.demand
-        and was.lends is question.lends
-    )
-    return before.requests if is_same else None
-
-
-def _changes_most(before: KeyQuestion, now: KeyQuestion) -> bool:
-    """Whether so much is new that little can be taken over."""
-    if before.total != now.total:
-        return True
-    if before.demand is now.demand:
-        return False
-    changed = [*map(ne, before.demand, now.demand)].count(True)
-    return changed > MOST_CHANGED
-
-
-def _share_by_level(draft: KeySolution, before: KeySolution | None) -> None:
-    """Share out one resource, top down; take over what is as it was."""
-    minimum, share = _columns_of(draft)
-    for level in draft.question.layout.levels:
-        parent, first, end = level
-        if not _is_shared(draft.question, parent, share[parent]):
-            continue
-        if before is not None and _is_as_before(draft, before, level):
-            minimum[first:end] = before.minimum[first:end]
-            share[first:end] = before.share[first:end]
-        else:
-            asked = _ask_level(draft, level)
-            minimum[first:end], share[first:end] = _share_out(asked, draft.question.rules)
-
-
-def _is_as_before(draft: KeySolution, before: KeySolution, level: tuple[int, int, int]) -> bool:
-    """Whether nothing is new that the answer for one level depends on."""
-    parent, first, end = level
-    now, was = draft.question, before.question
-    is_same = (
-        draft.share[parent] == before.share[parent]
-        and now.demand[parent] == was.demand[parent]
-        and draft.requests.limited[first:end] == before.requests.limited[first:end]
-        and (now.lends is was.lends or now.lends[first:end] == was.lends[first:end])
-    )
-    if is_same and now.column is not was.column:
-        one, other = now.column, was.column
-        is_same = (
-            one.minimum[first:end] == other.minimum[first:end]
-            and one.weight[first:end] == other.weight[first:end]
-            and one.named[parent] == other.named[parent]
+    def solve(self) -> Results:
+        child_request, request, limited = self._add_up_requests()
+        allocated, guaranteed = self._add_up_guarantees()
+        minimum, share = self._minimum.copy(), np.zeros_like(self._demand)
+        is_shared = np.zeros(share.shape, dtype=np.bool_)
+        share[:, 0], is_shared[:, 0] = self._total, self._is_known
+        found = Results(
+            child_request, request, limited, allocated, guaranteed, minimum, share, is_shared
         )
-    if is_same and draft.guarantees is not None and before.guarantees is not None:
-        floors, known = draft.guarantees.guaranteed, before.guarantees.guaranteed
-        is_same = floors[first:end] == known[first:end]
-    return is_same
+        for depth in self._layout.depths:
+            self._divide(depth, found)
+        return found
+
+    def _add_up_requests(self) -> tuple[Ints, Ints, Ints]:
+        child_request, request, limited = (self._demand.copy() for _ in range(3))
+        for depth in reversed(self._layout.depths):
+            rows = slice(depth.first, depth.end)
+            bare = child_request[:, rows]
+            least = np.maximum(bare, self._minimum[:, rows])
+            request[:, rows] = asked = np.where(self._lends[rows], bare, least)
+            capped = np.minimum(asked, self._maximum[:, rows])
+            limited[:, rows] = capped = np.where(self._named[:, rows], capped, asked)
+            child_request[:, depth.parents] += np.add.reduceat(capped, depth.starts, axis=1)
+        request[:, 0] = limited[:, 0] = child_request[:, 0]
+        return child_request, request, limited
+
+    def _add_up_guarantees(self) -> tuple[Ints, Ints]:
+        """Add up what must not be taken away: what is used, or the unscaled min if it is more."""
+        if not self._rules.guarantees_usage:
+            nothing = np.zeros_like(self._demand)
+            return nothing, nothing
+        allocated, guaranteed = self._used.copy(), self._used.copy()
+        for depth in reversed(self._layout.depths):
+            rows = slice(depth.first, depth.end)
+            least = np.maximum(allocated[:, rows], self._minimum[:, rows])
+            guaranteed[:, rows] = least
+            allocated[:, depth.parents] += np.add.reduceat(least, depth.starts, axis=1)
+        guaranteed[:, 0] = allocated[:, 0]
+        return allocated, guaranteed
+
+    def _divide(self, depth: Depth, found: Results) -> None:
+        """Divide the shares of all parents of one depth among their children."""
+        rules, rows, count = self._rules, slice(depth.first, depth.end), len(self._total)
+        levels = make_levels(depth.starts, depth.end - depth.first, count)
+        is_known = found.is_shared[:, depth.parents]
+        own = self._demand[:, depth.parents]
+        claims = Claims(
+            minimum=self._minimum[:, rows].ravel(),
+            guaranteed=found.guaranteed[:, rows].ravel() if rules.guarantees_usage else None,
+            wants=found.limited[:, rows].ravel(),
+            weights=self._weight[:, rows].ravel(),
+            lends=np.tile(self._lends[rows], count),
+            own=(own if rules.serves_own_pods_first else np.zeros_like(own)).ravel(),
+        )
+        total = found.share[:, depth.parents].ravel()
+        minimum, share = divide_levels(levels, total, claims, is_known.ravel() & rules.scales_min)
+        # Of what the whole tree does not have, guarantees are given all the same.
+        is_shared = is_known | (depth.parents == 0)
+        if rules.shares_named_only:
+            is_shared &= self._named[:, depth.parents]
+        is_given = is_shared.ravel()[levels.of].reshape(count, -1)
+        found.is_shared[:, rows] = is_given
+        if is_given.all():
+            found.minimum[:, rows] = minimum.reshape(count, -1)
+            found.share[:, rows] = share.reshape(count, -1)
+        else:
+            found.minimum[:, rows][is_given] = minimum.reshape(count, -1)[is_given]
+            found.share[:, rows][is_given] = share.reshape(count, -1)[is_given]
 
 
-def _share_in_arrays(snapshot: ShareInput, drafts: Mapping[str, KeySolution]) -> None:
-    """Share out several resources at once, in arrays where they are large and that is exact."""
-    rules, layout = snapshot.rules, snapshot.tree.layout
-    frames: dict[str, Frame] = {}
-    if len(layout.names) >= FEWEST_ROWS and not rules.shares_named_only:
-        frames = {key: _frame_of(draft) for key, draft in drafts.items()}
-        frames = {
-            key: one for key, one in frames.items() if one.is_exact(drafts[key].question.total)
-        }
-    if frames:
-        totals = [drafts[key].question.total or 0 for key in frames]
-        answer = share_frames(layout, list(frames.values()), totals, scales=rules.scales_min)
-        for (key, frame), minimum, share in zip(frames.items(), *answer, strict=True):
-            least, shares = _columns_of(drafts[key])
-            least[:], shares[1:] = minimum, share[1:]
-            object.__setattr__(drafts[key], "frame", frame)
-    for key in drafts.keys() - frames.keys():
-        _share_by_level(drafts[key], None)
+def _make_results(shape: tuple[int, ...]) -> Results:
+    zeros = np.zeros(shape, dtype=np.int64)
+    return Results(zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros.astype(np.bool_))
 
 
-def _frame_of(draft: KeySolution) -> Frame:
-    if draft.frame is not None:
-        return draft.frame
-    question, guarantees = draft.question, draft.guarantees
-    return make_frame(
-        question.layout,
-        minimum=question.column.minimum,
-        guaranteed=guarantees.guaranteed if guarantees else None,
-        wants=draft.requests.limited,
-        weights=question.column.weight,
-        lends=question.lends,
-        own=question.demand if question.rules.serves_own_pods_first else None,
-    )
+def _merge(found: Results, rows: Rows, others: Results) -> Results:
+    """Return the results with those of some resources replaced."""
+    merged = []
+    for one in fields(Results):
+        some, amounts = getattr(found, one.name), getattr(others, one.name)
+        amounts = amounts.astype(np.result_type(amounts, some))
+        amounts[rows] = some
+        merged.append(amounts)
+    return Results(*merged)
 
 
-def _columns_of(draft: KeySolution) -> tuple[list[int], list[int | None]]:
-    """Return the columns of an answer that is being made."""
-    return cast("list[int]", draft.minimum), cast("list[int | None]", draft.share)
-
-
-def _is_shared(question: KeyQuestion, parent: int, total: int | None) -> bool:
-    """Whether anything is shared out below a row: not of what the parent does not get."""
-    if parent and total is None:
-        return False
-    return not question.rules.shares_named_only or question.column.named[parent]
-
-
-def _ask_level(answer: KeySolution, level: tuple[int, int, int]) -> LevelQuestion:
-    parent, first, end = level
-    question, guarantees = answer.question, answer.guarantees
-    return LevelQuestion(
-        answer.share[parent],
-        question.column.minimum[first:end],
-        guarantees.guaranteed[first:end] if guarantees else None,
-        answer.requests.limited[first:end],
-        question.column.weight[first:end],
-        question.lends[first:end],
-        question.demand[parent] if question.rules.serves_own_pods_first else 0,
-    )
-
-
-def _share_out(level: LevelQuestion, rules: QuotaRules) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the guarantees of the children after scaling, and their shares."""
-    minimum = level.minimum
-    if rules.scales_min and level.total is not None:
-        minimum = scale_min(level.total, minimum)
-    floors = minimum
-    if level.guaranteed is not None:
-        floors = [*map(max, minimum, level.guaranteed)]
-    claims = Level(floors, level.wants, level.weights, level.lends, level.own)
-    return minimum, share_level(level.total or 0, claims)
+def _lends(snapshot: ShareInput) -> Flags:
+    """Return who lends; nobody where use is guaranteed."""
+    lends = snapshot.tree.lends
+    return np.zeros_like(lends) if snapshot.rules.guarantees_usage else lends
 
 
 def _is_comparable(before: ShareInput, now: ShareInput) -> bool:
-    return before.rules == now.rules and before.tree.layout is now.tree.layout
+    return (
+        before.rules == now.rules
+        and before.tree.layout is now.tree.layout
+        and before.tree.keys == now.tree.keys
+    )
 
 
-def _collect(snapshot: ShareInput, pick: Pick, before: Solution | None, field: str) -> Columns:
+def _find_changed(snapshot: ShareInput, demand: Ints, used: Ints, before: Solution | None) -> Flags:
+    """Tell of which resources anything differs from before."""
+    tree, total = snapshot.tree, snapshot.total
+    if before is None:
+        return np.ones(len(tree.keys), dtype=np.bool_)
+    was = before.snapshot.total
+    changed = np.array([total.get(key) != was.get(key) for key in tree.keys], dtype=np.bool_)
+    pairs = [(demand, before.demand)]
+    if snapshot.rules.guarantees_usage:
+        pairs.append((used, before.used))
+    known = before.snapshot.tree
+    if known is not tree:
+        pairs += [
+            (tree.minimum, known.minimum),
+            (tree.maximum, known.maximum),
+            (tree.weight, known.weight),
+            (tree.named, known.named),
+            (np.tile(tree.lends, (len(tree.keys), 1)), known.lends),
+        ]
+    for one, other in pairs:
+        if one is not other:
+            changed |= (one != other).any(axis=1)
+    return changed
+
+
+def _fits_int64(snapshot: ShareInput, demand: Ints, used: Ints) -> Flags:
+    """Tell for which resources int64 is exact."""
     tree = snapshot.tree
-    if before is None or before.snapshot.tree is not tree:
-        return collect(tree, snapshot.usage, pick)
-    columns: Columns = getattr(before, field)
-    return update(tree, snapshot.usage, pick, columns, before.snapshot.usage)
+    totals = (snapshot.total.get(key, 0) for key in tree.keys)
+    amounts = np.abs(np.array([float(total) for total in totals]))
+    for one in (demand, used, tree.minimum):
+        amounts += np.abs(one.astype(np.float64)).sum(axis=1)
+    weights = np.abs(tree.weight.astype(np.float64)).sum(axis=1)
+    pairs = zip(amounts, weights, strict=True)
+    return np.array([fits_int64(*pair) for pair in pairs], dtype=np.bool_)
 
 
-def _demand_of(rules: QuotaRules) -> Pick:
-    return _demand if rules.counts_whole_units_only else _submitted
+def _collect(snapshot: ShareInput, before: Solution | None) -> tuple[Ints, Ints]:
+    """Return demand and use of every quota's own pods, of the resources that its max names."""
+    tree, usage = snapshot.tree, snapshot.usage
+    demand_of = _demand if snapshot.rules.counts_whole_units_only else _submitted
+    if before is None or before.snapshot.tree.named is not tree.named:
+        return _collect_all(tree, usage, demand_of), _collect_all(tree, usage, _used)
+    was = before.snapshot.usage
+    changed = dict.fromkeys(was.keys() - usage.keys(), NO_USAGE)
+    changed |= {name: one for name, one in usage.items() if was.get(name) is not one}
+    return (
+        _update(tree, before.demand, changed, demand_of),
+        _update(tree, before.used, changed, _used),
+    )
+
+
+def _update(tree: QuotaTree, amounts: Ints, changed: Mapping[QuotaName, Usage], pick: Pick) -> Ints:
+    """Return the amounts with some rows read again; the same array if nothing differs."""
+    is_copied = False
+    for name, usage in changed.items():
+        row, now = tree.layout.row_of.get(name, 0), pick(usage)
+        for at, key in enumerate(tree.keys if row else ()):
+            amount = now.get(key, 0) if tree.named[at, row] else 0
+            if amounts[at, row] != amount:
+                amounts = amounts if is_copied else amounts.copy()
+                amounts, is_copied = set_amount(amounts, (at, row), amount), True
+    return amounts
+
+
+def _collect_all(tree: QuotaTree, usage: Mapping[QuotaName, Usage], pick: Pick) -> Ints:
+    columns = {key: [0] * len(tree.specs) for key in tree.keys}
+    for name, used in usage.items():
+        row = tree.layout.row_of.get(name, 0)
+        spec = tree.specs[row]
+        if spec is None:
+            continue
+        for key, amount in pick(used).items():
+            if key in spec.max:
+                columns[key][row] = amount
+    return make_ints([*columns.values()]).reshape(len(columns), len(tree.specs))
 
 
 def _demand(usage: Usage) -> Amounts:

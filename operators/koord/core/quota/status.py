@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from koord.core.quota.fair_share import effective_min
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
-from koord.core.quota.scale import felt_min
 from koord.core.units import Amounts
 
 
@@ -46,7 +46,7 @@ class Summary:
     def guarantee(self) -> dict[str, int]:
         """Return what is left of min where there is less to share out than is guaranteed in all."""
         return {
-            key: felt_min(low, self.scaled_min[key], self.request.get(key, 0), self.share[key])
+            key: effective_min(low, self.scaled_min[key], self.request.get(key, 0), self.share[key])
             if key in self.share and key in self.scaled_min
             else low
             for key, low in self.min.items()

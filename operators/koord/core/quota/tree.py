@@ -1,33 +1,35 @@
-"""The tree of quotas as flat columns, so that a whole level is a slice of a list.
+"""The tree of quotas as arrays, so that a whole level is a slice.
 
 Rows are breadth first, siblings by name: children stand after their parent and next to each other.
-Row 0 is the virtual root. Only valid quotas come here (see ``book``); nothing is checked.
+Row 0 is the virtual root. Only valid quotas come here (see ``catalog``); nothing is checked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
+import numpy as np
+
+from koord.core.quota.fair_share import Flags, Ints, Rows
 from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaSpec
-
-NO_LIMIT: Final = 1 << 128
-"""Stands in a column of limits where a quota does not name the resource: above every amount."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """What the quotas declare for one resource, by row. ``named``: it stands in the quota's max."""
+class Depth:
+    """All levels whose parents are equally deep: children are the rows from ``first`` to ``end``.
 
-    minimum: Sequence[int]
-    maximum: Sequence[int]
-    weight: Sequence[int]
-    named: Sequence[bool]
+    ``parents`` are rows, ``starts`` the first child of each, counted from ``first``.
+    """
+
+    parents: Rows
+    starts: Rows
+    first: int
+    end: int
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Who is whose child. ``levels`` holds, for each row with children, (row, first, end)."""
+    """Parents and children by row. ``levels`` holds (parent, first, end) of rows with children."""
 
     names: tuple[QuotaName, ...]
     parent: tuple[int, ...]
@@ -35,13 +37,25 @@ class Layout:
 
     @cached_property
     def row_of(self) -> Mapping[QuotaName, int]:
-        """Name -> row."""
         return {name: row for row, name in enumerate(self.names)}
 
     @cached_property
     def children_of(self) -> Mapping[int, tuple[int, int]]:
         """Row -> its children, from the first to before the end."""
         return {parent: (first, end) for parent, first, end in self.levels}
+
+    @cached_property
+    def depths(self) -> tuple[Depth, ...]:
+        """The levels by depth, from the root down."""
+        found = []
+        at, end = 0, 1
+        while at < len(self.levels):
+            some = [level for level in self.levels[at:] if level[0] < end]
+            parents, starts, ends = zip(*some, strict=True)
+            first, end = starts[0], ends[-1]
+            found.append(Depth(np.array(parents), np.array(starts) - first, first, end))
+            at += len(some)
+        return tuple(found)
 
     def path(self, row: int) -> list[int]:
         """Return the rows from ``row`` up to, and without, the root."""
@@ -51,18 +65,33 @@ class Layout:
             row = self.parent[row]
         return rows
 
+    def sum_up(self, own: Ints) -> Ints:
+        """Add every row's own amount (last axis) to all rows above it."""
+        total = own.copy()
+        for depth in reversed(self.depths):
+            below = total[..., depth.first : depth.end]
+            total[..., depth.parents] += np.add.reduceat(below, depth.starts, axis=-1)
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaTree:
-    """One tree: layout, specs by row (None for the root), and a column for each resource."""
+    """One tree: layout, specs by row (None for the root), and arrays of resources by row.
+
+    ``named`` tells whether the max of a quota names the resource. ``keys`` are the resources that
+    any quota names, sorted.
+    """
 
     layout: Layout
     specs: tuple[QuotaSpec | None, ...]
-    lends: Sequence[bool]
-    columns: Mapping[str, KeyColumn]
+    keys: tuple[str, ...]
+    lends: Flags = field(compare=False)
+    minimum: Ints = field(compare=False)
+    maximum: Ints = field(compare=False)
+    weight: Ints = field(compare=False)
+    named: Flags = field(compare=False)
 
     def spec(self, name: QuotaName) -> QuotaSpec | None:
-        """Return the spec of a quota of this tree."""
         row = self.layout.row_of.get(name)
         return None if row is None else self.specs[row]
 
@@ -76,9 +105,9 @@ class QuotaTree:
 
     def children(self, name: QuotaName) -> tuple[QuotaName, ...]:
         """Return the names of a quota's children, sorted."""
-        row = self.layout.row_of.get(name)
-        level = next((one for one in self.layout.levels if one[0] == row), None)
-        return self.layout.names[level[1] : level[2]] if level else ()
+        row = self.layout.row_of.get(name, -1)
+        first, end = self.layout.children_of.get(row, (0, 0))
+        return self.layout.names[first:end]
 
 
 def make_tree(specs: Iterable[QuotaSpec]) -> QuotaTree:
@@ -87,79 +116,86 @@ def make_tree(specs: Iterable[QuotaSpec]) -> QuotaTree:
     for spec in sorted(specs, key=lambda spec: spec.name):
         if spec.name not in BUILT_IN:
             children.setdefault(spec.parent, []).append(spec)
-    rows: list[QuotaSpec | None] = [None]
+    rows: list[QuotaSpec] = []
     parent = [0]
     levels = []
     at = 0
-    while at < len(rows):
-        parent_spec = rows[at]
-        mine = children.get(parent_spec.name if parent_spec else ROOT, [])
+    while at <= len(rows):
+        mine = children.get(rows[at - 1].name if at else ROOT, [])
         if mine:
-            levels.append((at, len(rows), len(rows) + len(mine)))
+            levels.append((at, len(rows) + 1, len(rows) + 1 + len(mine)))
             rows += mine
             parent += [at] * len(mine)
         at += 1
-    names = (ROOT, *(spec.name for spec in rows if spec))
-    return _fill(Layout(names, tuple(parent), tuple(levels)), tuple(rows))
+    names = (ROOT, *(spec.name for spec in rows))
+    return _fill(Layout(names, tuple(parent), tuple(levels)), rows)
 
 
 def replace_spec(tree: QuotaTree, spec: QuotaSpec) -> QuotaTree:
-    """Return the tree with other numbers for one quota, keeping what they do not touch."""
+    """Return the tree with other numbers for one quota."""
     row = tree.layout.row_of[spec.name]
     before = tree.specs[row]
-    specs = (*tree.specs[:row], spec, *tree.specs[row + 1 :])
-    if before is None or _has_other_shape(before, spec):
-        return make_tree(one for one in specs if one)
-    lends = tree.lends
-    if before.lends is not spec.lends:
-        lends = [*lends[:row], spec.lends, *lends[row + 1 :]]
-    columns = dict(tree.columns)
-    for key in _changed_keys(before, spec):
-        known = columns.get(key)
-        columns[key] = _column(key, specs) if known is None else _with_row(known, row, spec, key)
-    return replace(tree, specs=specs, lends=lends, columns=_without_unnamed(columns))
-
-
-def _has_other_shape(before: QuotaSpec, after: QuotaSpec) -> bool:
-    return (before.parent, before.tree_id) != (after.parent, after.tree_id)
-
-
-def _changed_keys(before: QuotaSpec, after: QuotaSpec) -> list[str]:
-    pairs = (
-        (before.min, after.min),
-        (before.max, after.max),
-        (before.share_weight(), after.share_weight()),
-    )
-    keys = {*before.max, *after.max}
-    return sorted(
-        key for key in keys if any(one.get(key) != other.get(key) for one, other in pairs)
+    specs = [one for one in (*tree.specs[:row], spec, *tree.specs[row + 1 :]) if one]
+    if before is None or (before.parent, before.tree_id) != (spec.parent, spec.tree_id):
+        return make_tree(specs)
+    if before.max.keys() != spec.max.keys():
+        return _fill(tree.layout, specs)
+    lends = tree.lends.copy()
+    lends[row] = spec.lends
+    return replace(
+        tree,
+        specs=(None, *specs),
+        lends=lends,
+        minimum=_with_row(tree.minimum, row, tree.keys, spec.min),
+        maximum=_with_row(tree.maximum, row, tree.keys, spec.max),
+        weight=_with_row(tree.weight, row, tree.keys, spec.share_weight()),
     )
 
 
-def _fill(layout: Layout, specs: tuple[QuotaSpec | None, ...]) -> QuotaTree:
-    keys = sorted({key for spec in specs if spec for key in spec.max})
-    columns = {key: _column(key, specs) for key in keys}
-    return QuotaTree(layout, specs, [spec is None or spec.lends for spec in specs], columns)
+def make_ints(amounts: Sequence[Sequence[int]]) -> Ints:
+    """Return an array of int64, or of Python integers if any amount does not fit."""
+    try:
+        return np.array(amounts, dtype=np.int64)
+    except OverflowError:
+        return np.array(amounts, dtype=object)
 
 
-def _with_row(column: KeyColumn, row: int, spec: QuotaSpec, key: str) -> KeyColumn:
-    return KeyColumn(
-        minimum=[*column.minimum[:row], spec.min.get(key, 0), *column.minimum[row + 1 :]],
-        maximum=[*column.maximum[:row], spec.max.get(key, NO_LIMIT), *column.maximum[row + 1 :]],
-        weight=[*column.weight[:row], spec.share_weight().get(key, 0), *column.weight[row + 1 :]],
-        named=[*column.named[:row], key in spec.max, *column.named[row + 1 :]],
+def set_amount(amounts: Ints, at: tuple[int, int], amount: int) -> Ints:
+    """Set one amount; returns another array where the amount does not fit."""
+    try:
+        amounts[at] = amount
+    except OverflowError:
+        amounts = amounts.astype(object)
+        amounts[at] = amount
+    return amounts
+
+
+def _with_row(amounts: Ints, row: int, keys: Sequence[str], now: Mapping[str, int]) -> Ints:
+    changed = amounts.copy()
+    for at, key in enumerate(keys):
+        changed = set_amount(changed, (at, row), now.get(key, 0))
+    return changed
+
+
+def _fill(layout: Layout, specs: Sequence[QuotaSpec]) -> QuotaTree:
+    keys = tuple(sorted({key for spec in specs for key in spec.max}))
+
+    def columns(pick: Callable[[QuotaSpec], Mapping[str, int]]) -> Ints:
+        amounts = [pick(spec) for spec in specs]
+        rows = [[0, *(one.get(key, 0) for one in amounts)] for key in keys]
+        return make_ints(rows).reshape(len(keys), len(specs) + 1)
+
+    named = np.ones((len(keys), len(specs) + 1), dtype=np.bool_)
+    for row, spec in enumerate(specs, start=1):
+        if len(spec.max) < len(keys):
+            named[:, row] = [key in spec.max for key in keys]
+    return QuotaTree(
+        layout,
+        (None, *specs),
+        keys,
+        np.array([True, *(spec.lends for spec in specs)]),
+        columns(lambda spec: spec.min),
+        columns(lambda spec: spec.max),
+        columns(lambda spec: spec.share_weight()),
+        named,
     )
-
-
-def _column(key: str, specs: Sequence[QuotaSpec | None]) -> KeyColumn:
-    declared = [spec for spec in specs if spec]
-    return KeyColumn(
-        minimum=[0, *(spec.min.get(key, 0) for spec in declared)],
-        maximum=[NO_LIMIT, *(spec.max.get(key, NO_LIMIT) for spec in declared)],
-        weight=[0, *(spec.share_weight().get(key, 0) for spec in declared)],
-        named=[True, *(key in spec.max for spec in declared)],
-    )
-
-
-def _without_unnamed(columns: dict[str, KeyColumn]) -> dict[str, KeyColumn]:
-    return {key: column for key, column in columns.items() if any(column.named[1:])}

@@ -1,19 +1,21 @@
-"""Arrays give the very same shares as one level after the other, however large the numbers."""
+"""The fair share is exact however large numbers are, and the same in both kinds of integers."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.quota.scene import OURS, quota, wants
-from tests.quota.trees import forests, solve_plainly, usages
+from tests.quota.trees import Level, forests, share_level, solve_plainly, usages
 
 from koord.core.quota import solve as solver
-from koord.core.quota.bulkshare import MOST_AMOUNT, MOST_WEIGHT, make_frame
+from koord.core.quota.fair_share import MAX_AMOUNT, MAX_WEIGHT, fits_int64
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree
@@ -23,20 +25,17 @@ SIZES = st.sampled_from([1, 7, 1000, 1 << 30, (1 << 40) + 1, 1 << 49, 1 << 60])
 NUMBERS = st.integers(0, 40)
 
 
-def solve_by(fewest: int, snapshot: ShareInput, before: Solution | None = None) -> Solution:
-    """Solve in arrays (``fewest`` 1), or level by level (many)."""
-    with patch.object(solver, "FEWEST_ROWS", fewest), patch.object(solver, "MOST_CHANGED", 0):
+def solve_exactly(snapshot: ShareInput, before: Solution | None = None) -> Solution:
+    """Solve with Python's integers."""
+    with patch.object(solver, "fits_int64", lambda *_: False):
         return solve(snapshot, before)
 
 
-IN_ARRAYS, BY_LEVEL = 1, 1 << 60
-
-
 def assert_same(one: Solution, other: Solution) -> None:
-    for key, solved in one.keys.items():
-        assert [*solved.minimum] == [*other.keys[key].minimum]
-        assert [*solved.share] == [*other.keys[key].share]
-        assert {type(share) for share in solved.share} <= {int, type(None)}
+    for name in one.snapshot.tree.layout.names[1:]:
+        assert one.minimum(name) == other.minimum(name)
+        assert one.share(name) == other.share(name)
+        assert {type(share) for share in one.share(name).values()} <= {int}
 
 
 @st.composite
@@ -68,22 +67,21 @@ def snapshots(draw: st.DrawFn) -> ShareInput:
 
 
 @given(snapshots())
-def test_arrays_say_the_same(snapshot: ShareInput) -> None:
-    assert_same(solve_by(IN_ARRAYS, snapshot), solve_by(BY_LEVEL, snapshot))
+def test_int64_and_python_integers_give_the_same_shares(snapshot: ShareInput) -> None:
+    assert_same(solve(snapshot), solve_exactly(snapshot))
 
 
-@given(st.data())
-def test_arrays_say_what_a_plain_solver_says(data: st.DataObject) -> None:
+@given(st.data(), st.sampled_from([solve, solve_exactly]))
+def test_shares_are_those_of_the_reference(data: st.DataObject, way: Any) -> None:
     specs = data.draw(forests(largest=9))
     usage, total = data.draw(usages(specs)), data.draw(st.integers(0, 90))
-    solution = solve_by(IN_ARRAYS, ShareInput(make_tree(specs), {"gpu": total}, usage, OURS))
-    assert solution.keys["gpu"].frame is not None
+    solution = way(ShareInput(make_tree(specs), {"gpu": total}, usage, OURS))
     found = {spec.name: solution.share(spec.name)["gpu"] for spec in specs}
     assert found == solve_plainly(specs, total, usage, OURS)
 
 
 @given(snapshots(), st.lists(st.tuples(st.sampled_from(KEYS), NUMBERS, st.booleans()), max_size=4))
-def test_both_ways_go_on_from_each_other(
+def test_solving_from_a_previous_solution_gives_the_same_shares(
     snapshot: ShareInput, steps: list[tuple[str, int, bool]]
 ) -> None:
     solution = solve(snapshot)
@@ -94,8 +92,36 @@ def test_both_ways_go_on_from_each_other(
             name = snapshot.tree.layout.names[-1]
             usage = replace(snapshot.usage[name], demand={key: amount << 20})
             snapshot = replace(snapshot, usage={**snapshot.usage, name: usage})
-        solution = solve_by(IN_ARRAYS if amount % 2 else BY_LEVEL, snapshot, solution)
-        assert_same(solution, solve_by(BY_LEVEL, snapshot))
+        solution = (solve if amount % 2 else solve_exactly)(snapshot, solution)
+        assert_same(solution, solve_exactly(snapshot))
+
+
+def test_resources_of_both_kinds_of_integers_are_solved_side_by_side() -> None:
+    specs = [QuotaSpec(name, max={"gpu": 8, "memory": 1 << 70}) for name in ("a", "b")]
+    asked = {"gpu": 8, "memory": 1 << 70}
+    usage = {name: Usage(demand=asked, submitted=asked) for name in ("a", "b")}
+    tree = make_tree(specs)
+    solution = solve(ShareInput(tree, {"gpu": 8, "memory": 1 << 69}, usage, OURS))
+    assert solution.share("a") == {"gpu": 4, "memory": 1 << 68}
+    fewer = solve(ShareInput(tree, {"gpu": 6, "memory": 1 << 69}, usage, OURS), solution)
+    assert fewer.share("b") == {"gpu": 3, "memory": 1 << 68}
+
+
+@given(
+    st.integers(1, 10**15),
+    st.lists(st.integers(1, 10**18), min_size=1, max_size=9),
+    st.sampled_from([np.int64, object]),
+)
+def test_dividing_by_weight_loses_nothing(amount: int, weights: list[int], dtype: Any) -> None:
+    if dtype is np.int64:
+        weights = [max(1, weight // 100) for weight in weights]
+    count = len(weights)
+    level = Level([0] * count, [amount] * count, weights, [True] * count)
+    gives = share_level(amount, level, dtype)
+    assert sum(gives) == amount
+    whole = sum(weights)
+    for give, weight in zip(gives, weights, strict=True):
+        assert abs(give * whole - weight * amount) < whole
 
 
 @pytest.mark.parametrize("children", [3, 300])
@@ -106,39 +132,27 @@ def test_levels_of_unequal_width_are_rounded_alike(children: int) -> None:
     usage = {spec.name: wants(10) for spec in specs if spec.parent != ROOT}
     for rest in (1, 2, 41, 77):
         snapshot = ShareInput(make_tree(specs), {"cpu": 500 + rest}, usage, QuotaRules())
-        assert_same(solve_by(IN_ARRAYS, snapshot), solve_by(BY_LEVEL, snapshot))
+        assert_same(solve(snapshot), solve_exactly(snapshot))
+
+
+@pytest.mark.parametrize("way", [solve, solve_exactly])
+def test_less_than_nothing_is_divided_among_quotas_without_guarantees(way: Any) -> None:
+    specs = [quota(f"q{at}") for at in range(70)]
+    usage = {spec.name: wants(4) for spec in specs}
+    solution = way(ShareInput(make_tree(specs), {"cpu": -1}, usage, OURS))
+    assert {solution.share(spec.name)["cpu"] for spec in specs} == {0}
 
 
 @pytest.mark.parametrize(
-    ("largest", "heaviest", "total", "is_exact"),
-    [
-        (1, 1, 1, True),
-        (1, 1, None, False),
-        (1, 1, MOST_AMOUNT, False),
-        (1, 1, -MOST_AMOUNT, False),
-        (MOST_AMOUNT, 1, 1, False),
-        (1, MOST_WEIGHT, 1, False),
-        (1 << 70, 1, 1, False),
-    ],
+    ("amounts", "weights", "expected"),
+    [(1, 1, True), (MAX_AMOUNT, 1, False), (1, MAX_WEIGHT, False), (float(1 << 70), 1, False)],
 )
-def test_what_is_too_large_for_arrays_is_known(
-    largest: int, heaviest: int, total: int | None, *, is_exact: bool
-) -> None:
-    layout = make_tree([quota("a")]).layout
-    frame = make_frame(
-        layout,
-        minimum=[0, 0],
-        guaranteed=None,
-        wants=[0, largest],
-        weights=[0, heaviest],
-        lends=[True, True],
-        own=None,
-    )
-    assert frame.is_exact(total) is is_exact
+def test_large_numbers_do_not_fit_int64(amounts: float, weights: float, *, expected: bool) -> None:
+    assert fits_int64(amounts, weights) is expected
 
 
-def race_arrays(seed: int, levels: int) -> None:
-    """Share out many random levels at once, and each by itself."""
+def compare_levels(seed: int, levels: int) -> None:
+    """Divide many random levels in both kinds of integers."""
     rng = random.Random(f"levels {seed}")  # noqa: S311 - to be repeated, not to be secret
     scale = rng.choice((1, 1000, (1 << 30) + 7, 1 << 45))
     specs = []
@@ -153,17 +167,16 @@ def race_arrays(seed: int, levels: int) -> None:
             usage[name] = wants(rng.randint(0, 24) * scale + child)
     total = {"cpu": rng.randint(0, 60) * levels * scale}
     snapshot = ShareInput(make_tree(specs), total, usage, QuotaRules())
-    in_arrays = solve_by(IN_ARRAYS, snapshot)
-    assert_same(in_arrays, solve_by(BY_LEVEL, snapshot))
+    assert_same(solve(snapshot), solve_exactly(snapshot))
 
 
 def test_a_thousand_random_levels() -> None:
     for seed in range(5):
-        race_arrays(seed, 200)
+        compare_levels(seed, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_a_hundred_thousand_random_levels() -> None:
     for seed in range(500):
-        race_arrays(seed, 200)
+        compare_levels(seed, 200)

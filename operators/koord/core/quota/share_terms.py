@@ -1,0 +1,138 @@
+"""How a fair share came about, and who uses idle guarantees of whom: for people to read.
+
+Nothing is decided here, and nothing computed twice: the terms are those that the solver worked with
+(``solve``), in its order.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koord.core.quota.fair_share import effective_min, grant_guarantees
+from koord.core.quota.model import QuotaName, QuotaSpec
+from koord.core.quota.solve import Solution
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the share of one resource came about.
+
+    The quota wants ``want``: what its pods and children request (``demand``), at least min if it
+    does not lend, at most max. Guaranteed is ``floor``: ``minimum``, as scaled, or what is
+    guaranteed of use. From these it ``starts`` with its part. What ``total``, the share of the
+    parent, then has ``left`` goes to all that want more, by ``weight`` of all their ``weights``, in
+    rounds until nobody takes any: it adds ``borrowed``.
+    """
+
+    resource: str
+    total: int
+    own: int
+    """Demand of the parent's own pods, which are served before those who borrow."""
+    demand: int
+    want: int
+    minimum: int
+    scaled: int
+    floor: int
+    lends: bool
+    starts: int
+    left: int
+    weight: int
+    weights: int
+    share: int
+
+    @property
+    def borrowed(self) -> int:
+        """What it gets beyond what it starts with."""
+        return self.share - self.starts
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A part of one quota's idle guarantee that another one of the same parent uses."""
+
+    lender: QuotaName
+    borrower: QuotaName
+    resource: str
+    amount: int
+
+
+def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[Terms, ...]:
+    """Return the terms of every resource that is divided among a quota and its siblings."""
+    row = solution.snapshot.tree.layout.row_of[spec.name]
+    made = (_find_terms(solution, key, row) for key in solution.snapshot.tree.keys)
+    return tuple(one for one in made if one is not None and one.resource in spec.max)
+
+
+def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:
+    tree = solution.snapshot.tree
+    level = solution.level(key, tree.layout.parent[row])
+    if level is None:
+        return None
+    at = row - level.first
+    floors = np.maximum(level.scaled, level.guaranteed)
+    starts = grant_guarantees(floors, np.array(level.wants), np.array(level.lends)).tolist()
+    wanting = [
+        weight
+        for weight, want, start in zip(level.weights, level.wants, starts, strict=True)
+        if want > start
+    ]
+    return Terms(
+        resource=key,
+        total=level.total,
+        own=level.own,
+        demand=int(solution.results.child_request[tree.keys.index(key), row]),
+        want=level.wants[at],
+        minimum=level.minimum[at],
+        scaled=level.scaled[at],
+        floor=int(floors[at]),
+        lends=level.lends[at],
+        starts=starts[at],
+        left=max(0, level.total - sum(starts) - level.own),
+        weight=level.weights[at],
+        weights=sum(wanting),
+        share=level.share[at],
+    )
+
+
+def find_loans(solution: Solution) -> tuple[Loan, ...]:
+    """Return all loans of a tree, by resource, then in order of the tree.
+
+    Among the children of one parent, what is used beyond guarantees comes first from what nobody
+    is guaranteed; the rest is lent. Only how much is lent follows from the rules, not by whom to
+    whom: each borrower is taken to have a part of every idle guarantee, in proportion.
+    """
+    tree = solution.snapshot.tree
+    names = tree.layout.names
+    return tuple(
+        Loan(names[lender], names[borrower], key, amount)
+        for key in tree.keys
+        for lender, borrower, amount in _find_loans(solution, key)
+    )
+
+
+def _find_loans(solution: Solution, key: str) -> Iterator[tuple[int, int, int]]:
+    for parent, first, end in solution.snapshot.tree.layout.levels:
+        level = solution.level(key, parent)
+        if level is not None:
+            floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]
+            used = solution.used_with_children[key][first:end]
+            for lender, borrower, amount in lend(used, floors, level.total):
+                yield first + lender, first + borrower, amount
+
+
+def lend(used: Sequence[int], floors: Sequence[int], total: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (lender, borrower, amount), by place; ``total`` is what all of them divide."""
+    idle = [max(0, floor - amount) for floor, amount in zip(floors, used, strict=True)]
+    over = [max(0, amount - floor) for floor, amount in zip(floors, used, strict=True)]
+    free = max(0, total - sum(floors))
+    lent = min(max(0, sum(over) - free), sum(idle))
+    pairs = [(lender, borrower) for lender in range(len(idle)) for borrower in range(len(over))]
+    # Rounded down as a running total, so that the parts add up to the whole.
+    done = given = 0
+    for lender, borrower in pairs if lent else ():
+        done += idle[lender] * over[borrower]
+        upto = lent * done // (sum(idle) * sum(over))
+        if upto > given:
+            yield lender, borrower, upto - given
+        given = upto
