@@ -7,10 +7,10 @@ from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_re
 from koord.api.keys import operators
 from koord.cli.answer import Missing
 from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent
-from koord.core import reasons as r
 from koord.core.explain import PlacementState
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.pods import PodPhase
-from koord.core.reasons import GangCount
 
 A, B = "default/a", "default/b"
 WAITING, PLACEABLE = PlacementState.WAITING, PlacementState.PLACEABLE
@@ -32,7 +32,7 @@ def test_the_words_are_those_of_the_condition() -> None:
     answer = ask_pod(make_reading(*make_gang(2, 3)), "default/w-1")
     assert answer.standing is WAITING
     assert answer.reason is not None
-    assert answer.reason.reason == r.MissingMembers((GangCount(A, 2, 3),))
+    assert answer.reason.reason == MissingMembers((GangCount(A, 2, 3),))
     assert answer.reason.message == (
         "2 of 3 members of default/a present (child pod not collect enough)"
     )
@@ -43,7 +43,7 @@ def test_a_member_is_told_whom_it_waits_for() -> None:
     nodes = [make_node(f"n-{i}").gpu(8).build() for i in range(2)]
     answer = ask_pod(make_reading(*nodes, *make_gang(3, 3, gpu=8)))
     assert answer.reason is not None
-    assert isinstance(answer.reason.reason, r.InsufficientNodes)
+    assert isinstance(answer.reason.reason, InsufficientNodes)
     assert answer.reason.message.endswith(" This pod waits for default/w-2.")
     assert [(offer.pods, offer.fit) for offer in answer.offers] == [(1, 2)]
 
@@ -63,7 +63,7 @@ def test_the_whole_group_is_counted_not_only_gangs_that_are_short() -> None:
 def test_a_gang_without_settings_is_explained_and_has_no_numbers() -> None:
     answer = ask_gang(make_reading(make_pod("w-0").gang(A).build()))
     assert answer.reason is not None
-    assert answer.reason.reason == r.MissingPodGroup(A)
+    assert answer.reason.reason == MissingPodGroup(A)
     assert answer.gang is not None
     assert answer.gang.group == ()
     assert not answer.is_reported_on
@@ -203,7 +203,7 @@ def test_without_nodes_there_is_nothing_to_say_about_room() -> None:
 def test_without_nodes_missing_members_are_still_told() -> None:
     answer = ask_pod(make_reading(*make_gang(2, 3), gaps={NODES: Extent.NOTHING}))
     assert answer.reason is not None
-    assert answer.reason.reason.code is r.ReasonCode.MISSING_MEMBERS
+    assert answer.reason.reason.code == MissingMembers.code
     assert answer.offers == ()
 
 
@@ -228,7 +228,7 @@ def test_a_cluster_without_podgroups_has_none() -> None:
     assert ask_pod(reading).warnings == ()
     answer = ask_gang(reading)
     assert answer.reason is not None
-    assert answer.reason.reason == r.MissingPodGroup(A)
+    assert answer.reason.reason == MissingPodGroup(A)
     assert "knows no PodGroups" in answer.warnings[0]
 
 
@@ -256,7 +256,7 @@ def test_own_gangs_are_called_short_whatever_others_are() -> None:
     pod = make_pod("w-0").gang(A).build()
     answer = ask_pod(make_reading(*groups, pod, gaps={PODS: Extent.NAMESPACE}))
     assert answer.reason is not None
-    assert answer.reason.reason == r.MissingMembers((GangCount(A, 1, 2),))
+    assert answer.reason.reason == MissingMembers((GangCount(A, 1, 2),))
 
 
 def test_objects_that_make_no_sense_are_counted() -> None:

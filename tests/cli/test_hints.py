@@ -5,8 +5,9 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import ask_gang, ask_pod, make_reading
 
 from koord.api.keys import operators
-from koord.core import reasons as r
 from koord.core.explain import PlacementState
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.gang.reasons import MissingMembers
 
 TRAIN, TRIAN = "team/train", "team/trian"
 GROUP = make_pod_group(TRAIN, 3).build()
@@ -100,7 +101,7 @@ def test_what_no_node_has(pod, hint) -> None:
 def test_what_nodes_have_too_little_of_is_no_matter_of_spelling() -> None:
     answer = ask_pod(make_reading(*NODES, make_pod("w-0").gpu(16).build()))
     assert answer.reason is not None
-    assert isinstance(answer.reason.reason, r.InsufficientNodes)
+    assert isinstance(answer.reason.reason, InsufficientNodes)
     assert all(sentence.startswith("No node that") for sentence in answer.advice)
 
 
@@ -115,4 +116,4 @@ def test_a_member_behind_a_gate_of_others_is_told_what_its_gang_waits_for() -> N
     behind = make_pod("team/w-0").gang(TRAIN).foreign_gates("example.com/approval").build()
     answer = ask_pod(make_reading(GROUP, behind), "team/w-0")
     assert answer.reason is not None
-    assert answer.reason.reason.code is r.ReasonCode.MISSING_MEMBERS
+    assert answer.reason.reason.code == MissingMembers.code

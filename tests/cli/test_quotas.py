@@ -17,7 +17,6 @@ from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_bars import choose_glyphs, make_bar
 from koord.core.framework.scoring import Scoring
-from koord.core.messages import render
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota_view import ask_what_if
@@ -238,7 +237,7 @@ class Budget(QuotaHook):
 def test_hooks_are_asked_what_if() -> None:
     hooks = Hooks({"budget": Budget()})
     reason = ask_what_if(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
-    assert "hook plugin budget, err: no money" in render(reason)
+    assert "hook plugin budget, err: no money" in reason.text()
 
 
 @pytest.mark.parametrize(

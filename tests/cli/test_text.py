@@ -12,8 +12,7 @@ from koord.api.keys import operators
 from koord.cli.answer import Explanation
 from koord.cli.text import BEST_NODES, make_console, print_answer
 from koord.core.gang.model import BadValue
-from koord.core.messages import render_for_pod
-from koord.core.reasons import MissingMembers
+from koord.core.gang.reasons import MissingMembers
 
 A = "default/a"
 
@@ -104,7 +103,7 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
     first = ask_pod(make_incomplete())
     assert first.reason is not None
     assert isinstance(first.reason.reason, MissingMembers)
-    message = render_for_pod(first.reason.reason, "default/w-0") if message is None else message
+    message = first.reason.reason.text_for("default/w-0") if message is None else message
     condition = make_condition(operators.PLACED, "False", code, message)
     text = show(ask_pod(make_incomplete(conditions=[condition])))
     assert "have not said anything" not in text

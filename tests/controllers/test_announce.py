@@ -9,13 +9,9 @@ from tests.builders import make_pod_group
 
 from koord.controllers.attempts import Attempts
 from koord.controllers.status_publishing import PlacementAnnouncer, PodGroupAnnouncer
-from koord.core.reasons import (
-    BindFailed,
-    InsufficientMax,
-    MissingTopology,
-    Reason,
-    SubmissionExceeded,
-)
+from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
+from koord.core.reasons import BindFailed, Reason
+from koord.core.topology.reasons import MissingTopology
 from koord.kube.status import ConditionPatch
 
 

@@ -16,15 +16,12 @@ from koord.controllers.wait_reports import (
     SAY_AGAIN_OF_PODS_AFTER_SECONDS,
     WaitReports,
 )
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang.reasons import MissingMembers
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
-from koord.core.reasons import (
-    BindFailed,
-    InsufficientNodes,
-    MissingMembers,
-    Reason,
-)
+from koord.core.reasons import BindFailed, Reason
 
 G = "default/g"
 

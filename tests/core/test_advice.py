@@ -6,16 +6,35 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.core import reasons as r
-from koord.core.advice import MAX_SENTENCES, Closed, advise, find_closed
+from koord.core.advice import find_closed
+from koord.core.framework.reasons import Closed, InsufficientNodes, NodeRefusal, RefusedNodes
 from koord.core.gang.model import BadValue
-from koord.core.reasons import GangCount, NodeRefusal, RefusedNodes
+from koord.core.gang.reasons import (
+    AllBound,
+    BelowMin,
+    GangCount,
+    InconsistentGroup,
+    InvalidAnnotation,
+    MissingGang,
+    MissingMembers,
+    MissingPodGroup,
+    WithinTime,
+)
+from koord.core.reasons import (
+    MAX_SENTENCES,
+    BindFailed,
+    NeedsKubeScheduler,
+    PinnedNodeUnfit,
+    Planned,
+    Reason,
+    WaitingForForeignGate,
+)
 from koord.core.selectors import Requirement, SelectorTerm
 
 A, B = "default/a", "default/b"
 
 
-def make_shortage(**fields: object) -> r.InsufficientNodes:
+def make_shortage(**fields: object) -> InsufficientNodes:
     values: dict[str, object] = {
         "want": 4,
         "fit": 2,
@@ -26,26 +45,26 @@ def make_shortage(**fields: object) -> r.InsufficientNodes:
         "request": 8,
         "more_nodes": 2,
     }
-    return r.InsufficientNodes(**(values | fields))  # type: ignore[arg-type]
+    return InsufficientNodes(**(values | fields))  # type: ignore[arg-type]
 
 
 EXPECTED = [
     (
-        r.MissingMembers((GangCount(A, 3, 4), GangCount(B, 0, 2))),
+        MissingMembers((GangCount(A, 3, 4), GangCount(B, 0, 2))),
         (
             "Create 1 more member of default/a, or lower its minimum to 3.",
             "Create 2 more members of default/b.",
         ),
     ),
     (
-        r.MissingMembers((GangCount(A, 1, 4, waiting_only=True),)),
+        MissingMembers((GangCount(A, 1, 4, waiting_only=True),)),
         (
             "Create 3 more members of default/a, or lower its minimum to 1.",
             "To have members count that run already, use the match policy waiting-and-running.",
         ),
     ),
     (
-        r.MissingMembers((GangCount(A, 1, 4, strangers=1),)),
+        MissingMembers((GangCount(A, 1, 4, strangers=1),)),
         (
             (
                 "1 pod of default/a is left to another scheduler: to have us place it, add our "
@@ -55,7 +74,7 @@ EXPECTED = [
         ),
     ),
     (
-        r.MissingMembers((GangCount(A, 1, 4, strangers=3),)),
+        MissingMembers((GangCount(A, 1, 4, strangers=3),)),
         (
             (
                 "3 pods of default/a are left to another scheduler: to have us place them, add our "
@@ -64,23 +83,23 @@ EXPECTED = [
         ),
     ),
     (
-        r.MissingPodGroup(A),
+        MissingPodGroup(A),
         ("Create the PodGroup default/a, or correct the name on the pods.",),
     ),
     (
-        r.MissingGang(A, (B,)),
+        MissingGang(A, (B,)),
         ("Create default/b, or take it out of the groups of default/a.",),
     ),
     (
-        r.InvalidAnnotation((BadValue("key", "x", "nothing", "is not a number"),)),
+        InvalidAnnotation((BadValue("key", "x", "nothing", "is not a number"),)),
         ("Correct key, which is not a number.",),
     ),
     (
-        r.InvalidAnnotation((BadValue("key", "", "nothing", "is missing"),)),
+        InvalidAnnotation((BadValue("key", "", "nothing", "is missing"),)),
         ("Give the pods key.",),
     ),
     (
-        r.InconsistentGroup(A, (B, "default/c")),
+        InconsistentGroup(A, (B, "default/c")),
         (
             "Add default/a to the groups of default/b, default/c.",
             (
@@ -106,7 +125,7 @@ EXPECTED = [
     (make_shortage(more_nodes=0, resource="pods"), ("Add nodes that may run more pods.",)),
     (make_shortage(more_nodes=0, resource=""), ()),
     (
-        r.NeedsKubeScheduler("default/w-0", ("spec.resourceClaims",)),
+        NeedsKubeScheduler("default/w-0", ("spec.resourceClaims",)),
         (
             "Drop spec.resourceClaims from the pod.",
             (
@@ -116,7 +135,7 @@ EXPECTED = [
         ),
     ),
     (
-        r.WaitingForForeignGate("default/w-0", ("a.example/x", "b.example/y")),
+        WaitingForForeignGate("default/w-0", ("a.example/x", "b.example/y")),
         (
             (
                 "Whoever put a.example/x, b.example/y on the pod has to take it off; "
@@ -129,7 +148,7 @@ EXPECTED = [
         ),
     ),
     (
-        r.PinnedNodeUnfit("default/w-0", "n-1"),
+        PinnedNodeUnfit("default/w-0", "n-1"),
         (
             (
                 "Delete default/w-0; the one that its owner makes in its place "
@@ -139,23 +158,23 @@ EXPECTED = [
         ),
     ),
     (
-        r.BindFailed("default/w-0", 403, "no"),
+        BindFailed("default/w-0", 403, "no"),
         ("Give the operators the rights of their ClusterRoles; see the message for which.",),
     ),
-    (r.BindFailed("default/w-0", 500, "later"), ()),
+    (BindFailed("default/w-0", 500, "later"), ()),
     (
-        r.BelowMin(2, 4),
+        BelowMin(2, 4),
         ("Have the owner of the gang create 2 members in place of those that were lost.",),
     ),
-    (r.Planned(4, 2), ()),
-    (r.AllBound(4, 4), ()),
-    (r.WithinTime(600), ()),
+    (Planned(4, 2), ()),
+    (AllBound(4, 4), ()),
+    (WithinTime(600), ()),
 ]
 
 
 @pytest.mark.parametrize(("reason", "sentences"), EXPECTED)
-def test_advice(reason: r.Reason, sentences: tuple[str, ...]) -> None:
-    assert advise(reason) == sentences
+def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
+    assert reason.advice() == sentences
 
 
 @pytest.mark.parametrize(
@@ -190,24 +209,24 @@ def test_advice(reason: r.Reason, sentences: tuple[str, ...]) -> None:
     ],
 )
 def test_nodes_that_have_room_and_are_closed(closed: Closed, start: str) -> None:
-    sentences = advise(make_shortage(), (closed,))
+    sentences = make_shortage().advice((closed,))
     assert any(sentence.startswith(start) for sentence in sentences)
 
 
 def test_opening_nodes_comes_first_if_they_are_enough() -> None:
     few = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1",))
     enough = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1", "n-2"))
-    assert advise(make_shortage(), (few,))[0].startswith("Add 2 nodes")
-    assert advise(make_shortage(), (enough,))[0].startswith("Uncordon 2 nodes")
+    assert make_shortage().advice((few,))[0].startswith("Add 2 nodes")
+    assert make_shortage().advice((enough,))[0].startswith("Uncordon 2 nodes")
 
 
 def test_advice_is_short() -> None:
     many = [Closed(NodeRefusal.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
-    sentences = advise(make_shortage(), many)
+    sentences = make_shortage().advice(many)
     assert len(sentences) == MAX_SENTENCES
     assert any(sentence.startswith("Add ") for sentence in sentences)
     values = tuple(BadValue(f"key-{i}", "x", "nothing", "is bad") for i in range(9))
-    assert len(advise(r.InvalidAnnotation(values))) == MAX_SENTENCES
+    assert len(InvalidAnnotation(values).advice()) == MAX_SENTENCES
 
 
 def find_for(pod, *nodes, others=()):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from tests.builders import make_node, make_pod, make_pod_group, make_pods
 from tests.cluster import SCORING, make_cluster, placed_on, plan_in
 
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang.reasons import KeptForReplacements
 from koord.core.holds import Holds
 from koord.core.queue import unit_of
-from koord.core.reasons import InsufficientNodes, KeptForReplacements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

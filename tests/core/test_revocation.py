@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.queue import Blocked, unit_of
 from koord.core.quota.model import QuotaSpec
-from koord.core.reasons import InsufficientNodes
 from koord.core.reclaim import Exempt, can_stay, plan_revocations
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import pytest
 
 from koord.api.keys import operators
-from koord.core.reasons import ReasonCode
+from koord.core.gang.reasons import MissingMembers
 from koord.demo import claims
 from koord.demo.observed import Cluster, Condition, SeenGang, SeenPod
 
@@ -40,7 +40,7 @@ CASES = [
         ],
     ),
     (
-        claims.group_says("a", "QuorumReached", ReasonCode.MISSING_MEMBERS, "1 of 2"),
+        claims.group_says("a", "QuorumReached", MissingMembers.code, "1 of 2"),
         [make_cluster(conditions=[MISSING])],
         [
             Cluster(),
@@ -54,7 +54,7 @@ CASES = [
         ],
     ),
     (
-        claims.members_say("a", 1, ReasonCode.MISSING_MEMBERS),
+        claims.members_say("a", 1, MissingMembers.code),
         [make_cluster(make_pod(0, conditions=(PLACED,)), make_pod(1, ended=1))],
         [
             make_cluster(),

@@ -20,11 +20,13 @@ from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
 from tests.support.machines import run_long
 
 from koord.core.changes import Changes
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
+from koord.core.gang.reasons import KeptForReplacements
 from koord.core.holds import Holds
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
-from koord.core.reasons import ReasonCode
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
@@ -37,10 +39,10 @@ STEPS = int(os.environ.get("KOORD_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("KOORD_MACHINE_EXAMPLES", "60"))
 
 NO_ROOM = {
-    ReasonCode.INSUFFICIENT_NODES,
-    ReasonCode.KEPT_FOR_REPLACEMENTS,
-    ReasonCode.MULTIPLE_NOT_MET,
-    ReasonCode.NO_DOMAIN_FITS,
+    InsufficientNodes.code,
+    KeptForReplacements.code,
+    MultipleNotMet.code,
+    NoDomainFits.code,
 }
 """Which of them it is may change with less room, which wakes nobody up."""
 
@@ -190,7 +192,7 @@ class Gangs(RuleBasedStateMachine):
         self.queue.absorb(changes, self.state)
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         self.queue.absorb(Changes(freed=freed), self.state)
-        self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
+        self.queue.wake(KeptForReplacements.code)
         units = self.queue.take(0.0, 1 << 20)
         if not units:
             return False
@@ -314,7 +316,7 @@ class Gangs(RuleBasedStateMachine):
         for refusal in outcome.refusals:
             said = asleep[refusal.unit].reason
             if not {said.code, refusal.reason.code} <= NO_ROOM:
-                assert refusal.reason.code is said.code, (refusal, said)
+                assert refusal.reason.code == said.code, (refusal, said)
 
     @invariant()
     def no_node_is_over_capacity(self) -> None:

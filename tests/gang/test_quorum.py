@@ -14,9 +14,7 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
-from koord.core.gang.start import make_start_id
-from koord.core.pods import Pod, PodPhase
-from koord.core.reasons import (
+from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
     InvalidAnnotation,
@@ -24,8 +22,10 @@ from koord.core.reasons import (
     MissingMembers,
     MissingPodGroup,
     Reached,
-    WaitingForForeignGate,
 )
+from koord.core.gang.start import make_start_id
+from koord.core.pods import Pod, PodPhase
+from koord.core.reasons import WaitingForForeignGate
 from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 if TYPE_CHECKING:

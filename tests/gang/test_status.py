@@ -11,10 +11,7 @@ from tests.gang.test_quorum import make_book
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
-from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
-from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
-from koord.core.pods import PodPhase
-from koord.core.reasons import (
+from koord.core.gang.reasons import (
     AllBound,
     AtStrength,
     BelowMin,
@@ -23,12 +20,15 @@ from koord.core.reasons import (
     InvalidAnnotation,
     MissingMembers,
     PartiallyBound,
-    Planned,
     Reached,
     ScheduleTimeout,
     SpecValid,
     WithinTime,
 )
+from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
+from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
+from koord.core.pods import PodPhase
+from koord.core.reasons import Planned
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod

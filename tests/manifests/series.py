@@ -6,7 +6,7 @@ from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
-from koord.core.reasons import ReasonCode
+from koord.core.reasons import REASONS
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -45,7 +45,7 @@ def make_metrics() -> Metrics:
     """Return metrics that have a sample of everything."""
     metrics, keeper = Metrics(), QuotaCache()
     watch = {
-        "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(ReasonCode, 1)),
+        "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(REASONS, 1)),
         "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),
         "watch_quota_operations": lambda: metrics.watch_quota_operations(keeper),
         "watch_rejections": lambda: metrics.watch_rejections(lambda: {"OutOfcpu": 1}),

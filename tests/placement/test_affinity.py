@@ -4,9 +4,9 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
+from koord.core.framework.reasons import InsufficientNodes, NodeRefusal
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.pods import Pod
-from koord.core.reasons import InsufficientNodes, NodeRefusal
 from koord.core.selectors import Operator, Requirement
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}

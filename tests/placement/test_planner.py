@@ -3,9 +3,10 @@
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of
 
+from koord.core.framework.reasons import InsufficientNodes, NodeRefusal
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Handling
-from koord.core.reasons import InsufficientNodes, NeedsKubeScheduler, NodeRefusal, PinnedNodeUnfit
+from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit
 
 
 def make_gang(name: str, count: int, gpus: int, required: int | None = None) -> Unit:

@@ -10,19 +10,17 @@ from tests.builders import (
 )
 from tests.cluster import make_cluster
 
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.gang.reasons import MissingMembers
 from koord.core.plan import Demand, Refusal, Unit
 from koord.core.plugins.volumes import Volume, VolumeClaim
 from koord.core.pods import Pod
 from koord.core.queue import LONGEST_BACKOFF_SECONDS, News
-from koord.core.reasons import (
-    InsufficientNodes,
-    MissingMembers,
-    QuotaIsParent,
-    Reason,
-    ReasonCode,
-)
+from koord.core.quota.reasons import QuotaIsParent
+from koord.core.reasons import PinnedNodeUnfit, Reason
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import MissingTopology, NoDomainFits
 from koord.core.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -119,7 +117,7 @@ def test_gang_waits_for_members_then_makes_one_unit() -> None:
     assert scene.take() == []
     reason = scene.queue.waiting["default/g"]
     assert isinstance(reason, MissingMembers)
-    assert reason.code is ReasonCode.MISSING_MEMBERS
+    assert reason.code == MissingMembers.code
     scene.state.upsert_pod(gang_pod("g-1"))
     assert scene.take() == ["g-0"]
     assert scene.decide() == ["g-0", "g-1"]
@@ -192,7 +190,7 @@ def test_pinned_pod_wakes_when_its_node_can_hold_it_again() -> None:
     scene.take()
     assert scene.decide() == []
     assert [one.reason.code for one in scene.queue.blocked.values()] == [
-        ReasonCode.PINNED_NODE_UNFIT,
+        PinnedNodeUnfit.code,
     ]
     scene.state.upsert_node(full.build())
     assert scene.take() == ["p"]
@@ -232,12 +230,12 @@ def test_what_labels_or_layers_may_mend_is_tried_again_though_nothing_is_free() 
     scene.state.upsert_pod(gang_pod("g-0"))
     assert scene.take() == ["g-0"]
     scene.decide()
-    assert scene.queue.blocked["default/g"].reason.code is ReasonCode.MISSING_TOPOLOGY
+    assert scene.queue.blocked["default/g"].reason.code == MissingTopology.code
     assert scene.take() == []
     scene.state.upsert_topology(Topology("default", (Layer(NODE_LAYER),)))
     assert scene.take() == ["g-0"]
     scene.decide()
-    assert scene.queue.blocked["default/g"].reason.code is ReasonCode.NO_DOMAIN_FITS
+    assert scene.queue.blocked["default/g"].reason.code == NoDomainFits.code
 
 
 WEB = select_pods(app="web")

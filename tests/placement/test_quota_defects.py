@@ -9,8 +9,9 @@ from tests.placement.test_quotas import make_teams, team, worker
 
 from koord.controllers.quota_status import QuotaStatusController
 from koord.core.quota import cache, catalog
+from koord.core.quota.reasons import QuotaNotInForce
 from koord.core.quota.spec_errors import QuotaFault
-from koord.core.reasons import InternalError, QuotaNotInForce
+from koord.core.reasons import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

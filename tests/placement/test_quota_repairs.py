@@ -8,7 +8,7 @@ from tests.builders import make_pod_group
 from tests.cluster import FakeCluster
 from tests.placement.test_quotas import gang, make_teams, team, worker
 
-from koord.core.reasons import InsufficientEntitlement, InsufficientMax
+from koord.core.quota.reasons import InsufficientEntitlement, InsufficientMax
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster

@@ -9,23 +9,23 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, FakeCluster, make_cluster, plan_in
 
 from koord.core.explain import PlacementState, explain_pod
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.queue import unit_of
 from koord.core.quota import cache, session
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.solve import solve
-from koord.core.quota.spec_errors import QuotaFault
-from koord.core.quota_view import view_quotas
-from koord.core.reasons import (
+from koord.core.quota.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
     InsufficientMax,
-    InsufficientNodes,
-    InternalError,
     NonPreemptibleOverMin,
     QuotaIsParent,
     QuotaNotInForce,
     QuotaShortage,
 )
+from koord.core.quota.solve import solve
+from koord.core.quota.spec_errors import QuotaFault
+from koord.core.quota_view import view_quotas
+from koord.core.reasons import InternalError
 
 if TYPE_CHECKING:
     import pytest

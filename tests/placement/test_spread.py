@@ -5,9 +5,9 @@ from tests.builders import PodBuilder, make_node, make_pod, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
 from koord.core.constraints import PodSelector
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Plan
 from koord.core.pods import Pod
-from koord.core.reasons import InsufficientNodes
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "c1": "c"}

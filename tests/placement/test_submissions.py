@@ -9,7 +9,7 @@ from tests.builders import GPU, make_pod_group
 from tests.cluster import FakeCluster
 from tests.placement.test_quotas import gang, make_teams, ready, team, used, worker
 
-from koord.core.reasons import QuotaShortage, SubmissionExceeded
+from koord.core.quota.reasons import QuotaShortage, SubmissionExceeded
 
 if TYPE_CHECKING:
     from tests.cluster import FakeCluster

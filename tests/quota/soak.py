@@ -30,10 +30,10 @@ from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
 from koord.core.quota.overuse import find_entitlement, find_overuse
+from koord.core.quota.reasons import QuotaExceeded
 from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
 from koord.core.quota.wake import has_more_room
-from koord.core.reasons import QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,13 @@ from tests.quota.scene import KOORDINATOR, OURS, charge, make_ledger, quota, wan
 
 from koord.core.quota.admission import try_charge
 from koord.core.quota.model import QuotaCharge, QuotaSpec, Usage
-from koord.core.reasons import QuotaShortage, ReasonCode
+from koord.core.quota.reasons import (
+    AncestorInsufficient,
+    InsufficientEntitlement,
+    InsufficientMax,
+    NonPreemptibleOverMin,
+    QuotaShortage,
+)
 
 TREE = [
     quota("org", min=10, max=20, is_parent=True),
@@ -47,15 +53,15 @@ def test_a_unit_of_several_quotas_is_charged_whole_or_not_at_all() -> None:
     ("total", "usage", "code", "topo", "short"),
     [
         pytest.param(
-            12, {"a": wants(12, 3), "b": wants(12)}, ReasonCode.INSUFFICIENT_ENTITLEMENT,
+            12, {"a": wants(12, 3), "b": wants(12)}, InsufficientEntitlement.code,
             ("a",), QuotaShortage("cpu", 6, 3, 4), id="share",
         ),
         pytest.param(
-            100, {"a": wants(20, 12)}, ReasonCode.INSUFFICIENT_MAX,
+            100, {"a": wants(20, 12)}, InsufficientMax.code,
             ("a",), QuotaShortage("cpu", 15, 12, 4), id="max",
         ),
         pytest.param(
-            100, {"a": wants(15, 5), "b": wants(4, 14)}, ReasonCode.ANCESTOR_INSUFFICIENT,
+            100, {"a": wants(15, 5), "b": wants(4, 14)}, AncestorInsufficient.code,
             ("org", "a"), QuotaShortage("cpu", 19, 19, 2), id="above",
         ),
     ],
@@ -69,7 +75,7 @@ def test_what_must_not_be_evicted_stays_within_min() -> None:
     usage = {"a": Usage({}, {"cpu": 15}, {"cpu": 3}, {"cpu": 15}, {"cpu": 3})}
     ledger = make_ledger(TREE, 100, usage)
     refusal = try_charge(ledger, [charge("a", 2, is_fixed=True)])
-    assert refusal.code is ReasonCode.NON_PREEMPTIBLE_OVER_MIN
+    assert refusal.code == NonPreemptibleOverMin.code
     assert refusal.shortages == (QuotaShortage("cpu", 4, 3, 2),)
     assert try_charge(ledger, [charge("a", 2)]) is None
 
@@ -108,10 +114,10 @@ def test_what_no_node_offers_is_refused() -> None:
 @pytest.mark.parametrize(
     ("total", "asked", "code", "offered"),
     [
-        (0, 20, ReasonCode.INSUFFICIENT_ENTITLEMENT, 0),
-        (0, 5, ReasonCode.INSUFFICIENT_ENTITLEMENT, 0),
-        (15, 20, ReasonCode.INSUFFICIENT_MAX, 15),
-        (30, 20, ReasonCode.INSUFFICIENT_MAX, None),
+        (0, 20, InsufficientEntitlement.code, 0),
+        (0, 5, InsufficientEntitlement.code, 0),
+        (15, 20, InsufficientMax.code, 15),
+        (30, 20, InsufficientMax.code, None),
     ],
 )
 def test_max_is_not_to_blame_for_what_there_is_nothing_of(total, asked, code, offered) -> None:
@@ -131,7 +137,7 @@ def test_the_limit_may_be_max_alone() -> None:
     rules = replace(OURS, limits_by_share=False)
     ledger = make_ledger(TREE, 1, {}, rules=rules)
     assert try_charge(ledger, [charge("a", 15)]) is None
-    assert try_charge(ledger, [charge("a", 1)]).code is ReasonCode.INSUFFICIENT_MAX
+    assert try_charge(ledger, [charge("a", 1)]).code == InsufficientMax.code
 
 
 def test_a_quota_without_account_limits_nothing() -> None:

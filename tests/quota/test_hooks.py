@@ -14,9 +14,9 @@ from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
 from koord.core.quota.leftovers import PendingUnit, pack
 from koord.core.quota.model import QuotaSpec
+from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.quota.status import Summary
 from koord.core.quota_texts import write_failed_hooks
-from koord.core.reasons import QuotaCheckFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

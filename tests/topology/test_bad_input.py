@@ -6,7 +6,6 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.messages import render
 from koord.core.plan import Demand, Unit
 from koord.core.queue import unit_of
 from koord.core.topology.cache import Topology
@@ -56,7 +55,7 @@ def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
     outcome = cluster.plan(Unit(A, (Demand(A, pods, 2),), A), alone)
     (refusal,) = outcome.refusals
     assert refusal.reason.code == code
-    assert words in render(refusal.reason)
+    assert words in refusal.reason.text()
     assert [placement.unit for placement in outcome.placements] == [alone.key]
 
 
@@ -69,4 +68,4 @@ def test_a_multiple_larger_than_the_gang(cluster: FakeCluster) -> None:
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))
     (refusal,) = cluster.plan(Unit(A, (Demand(A, pods, 2),), A)).refusals
     assert refusal.reason.code == "MultipleNotMet"
-    assert "multiple" in render(refusal.reason)
+    assert "multiple" in refusal.reason.text()

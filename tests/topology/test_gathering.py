@@ -8,18 +8,17 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
 from tests.cluster import FakeCluster, make_cluster, nodes_of, plan_in
 
-from koord.core.messages import render
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.queue import unit_of
-from koord.core.reasons import (
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import (
     MembersApart,
     MissingTopology,
     MultipleNotMet,
     NoDomainFits,
     UnknownLayer,
 )
-from koord.core.topology.cache import Topology
-from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -112,8 +111,8 @@ def test_the_refusal_names_offers_what_is_short_and_the_first_member_without_pla
     assert offers[("s1", "b2")] == 2
     shortage = reason.shortage
     assert (shortage.first, shortage.resource) == ("default/w-3", "cpu")
-    assert "desiredOfferSlot: 4, topology topologyNode Block/b0: 3;" in render(reason)
-    assert "12 Insufficient cpu" in render(reason)
+    assert "desiredOfferSlot: 4, topology topologyNode Block/b0: 3;" in reason.text()
+    assert "12 Insufficient cpu" in reason.text()
 
 
 def test_more_than_five_offers_are_counted_not_listed() -> None:
@@ -122,8 +121,8 @@ def test_more_than_five_offers_are_counted_not_listed() -> None:
     reason = run(cluster, make_members(2)).refusals[0].reason
     assert isinstance(reason, NoDomainFits)
     assert (len(reason.offers), reason.domains) == (5, 7)
-    assert "Block/s0/b: 1" in render(reason)
-    assert "(2 more domains offer no more)" in render(reason)
+    assert "Block/s0/b: 1" in reason.text()
+    assert "(2 more domains offer no more)" in reason.text()
 
 
 def test_blocks_of_one_name_under_two_spines_are_two_blocks() -> None:
@@ -169,7 +168,7 @@ def test_what_only_multiples_forbid_is_said_so() -> None:
     reason = run(cluster, make_members(20, cpus=1)).refusals[0].reason
     assert isinstance(reason, MultipleNotMet)
     assert reason.multiples == (("Block", 8),)
-    assert "podCountMultiple constraints: Block=8" in render(reason)
+    assert "podCountMultiple constraints: Block=8" in reason.text()
 
 
 def test_a_multiple_larger_than_the_gang_is_said_so() -> None:
@@ -259,8 +258,8 @@ def test_without_a_tree_the_gang_waits_and_says_so(*, exists: bool, text: str) -
     ask(cluster, must("Spine"), topology="other")
     reason = run(cluster, make_members(2)).refusals[0].reason
     assert reason == MissingTopology("other", exists=exists)
-    assert "no cluster network topology" in render(reason)
-    assert text in render(reason)
+    assert "no cluster network topology" in reason.text()
+    assert text in reason.text()
     ask(cluster, prefer("Spine", 3), topology="other")
     assert run(cluster, make_members(2)).placements
 

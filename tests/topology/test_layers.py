@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from koord.core.messages import render_layers
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 
@@ -71,4 +70,4 @@ def test_what_is_wrong_is_a_value(
 ) -> None:
     found = order_layers(layers)
     assert found == InvalidLayers(fault, names)
-    assert text in render_layers(found)
+    assert text in found.describe()

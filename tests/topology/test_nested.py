@@ -12,16 +12,10 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang.reasons import GangCount, MissingMembers
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
-from koord.core.messages import render
-from koord.core.reasons import (
-    GangCount,
-    MissingMembers,
-    MultipleNotMet,
-    NoDomainFits,
-    UnknownLayer,
-)
 from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
 from koord.core.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,
@@ -289,7 +283,7 @@ def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
     pods = [pod for group in groups for pod in quarters(group)]
     (refusal,) = Scene(make_nest(*groups), *pods, minimum=12, wish=wish).decide().refusals
     assert isinstance(refusal.reason, MultipleNotMet)
-    assert f"podCountMultiple constraints: {NODE_LAYER}=4" in render(refusal.reason)
+    assert f"podCountMultiple constraints: {NODE_LAYER}=4" in refusal.reason.text()
 
 
 def test_a_replacement_completes_the_multiple_of_its_sub_group() -> None:
@@ -334,7 +328,7 @@ def test_domains_that_were_not_tried_are_counted() -> None:
     (refusal,) = scene.decide().refusals
     assert isinstance(refusal.reason, NoDomainFits)
     assert refusal.reason.untried == 6
-    assert "Its sub-groups were not tried in 6 more domains." in render(refusal.reason)
+    assert "Its sub-groups were not tried in 6 more domains." in refusal.reason.text()
 
 
 def test_without_a_topology_sub_groups_beyond_those_needed_come_whole_too() -> None:

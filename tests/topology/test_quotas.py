@@ -9,8 +9,9 @@ from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.quota.model import QuotaSpec
-from koord.core.reasons import InsufficientMax, NoDomainFits
+from koord.core.quota.reasons import InsufficientMax
 from koord.core.topology.layers import Layer
+from koord.core.topology.reasons import NoDomainFits
 from koord.core.topology_constraint import (
     NODE_LAYER,
     GatherStrategy,

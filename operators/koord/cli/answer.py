@@ -17,7 +17,7 @@ from koord.cli.missing_rights import (
     keep_founded,
     warn_of_gaps,
 )
-from koord.core.advice import Closed, advise, find_closed
+from koord.core.advice import find_closed
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
@@ -25,20 +25,14 @@ from koord.core.explain import (
     explain_gang,
     explain_pod,
 )
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import BadValue, GangKey
 from koord.core.gang.quorum import count_members
+from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import MemberCounts, observe
-from koord.core.messages import render, render_for_pod
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import (
-    GangCount,
-    InsufficientNodes,
-    MissingMembers,
-    Reached,
-    Reason,
-    ReasonCode,
-)
+from koord.core.reasons import BindFailed, Reason
 from koord.core.state import ClusterState
 
 
@@ -133,7 +127,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         target=target,
         standing=_weigh(standing, history),
         history=history,
-        reason=None if reason is None else Explained(render_for_pod(reason, pod.key), reason),
+        reason=None if reason is None else Explained(reason.text_for(pod.key), reason),
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
@@ -165,7 +159,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         target=target,
         standing=_weigh(standing, history),
         history=history,
-        reason=None if reason is None else Explained(render(reason), reason),
+        reason=None if reason is None else Explained(reason.text(), reason),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
         offers=() if are_nodes_unknown(reading) else explanation.offers,
@@ -178,7 +172,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
 def _weigh(standing: PlacementState, history: History) -> PlacementState:
     """Return the standing in the light of what was reported: only who writes knows of refusals."""
     said = history.reported
-    is_held_up = said is not None and said.reason == ReasonCode.BIND_FAILED
+    is_held_up = said is not None and said.reason == BindFailed.code
     return (
         PlacementState.HELD_UP if is_held_up and standing is PlacementState.PLACEABLE else standing
     )
@@ -187,12 +181,16 @@ def _weigh(standing: PlacementState, history: History) -> PlacementState:
 def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
     if reason is None:
         return ()
-    first = state.pod_by_key(reason.first) if isinstance(reason, InsufficientNodes) else None
-    closed: tuple[Closed, ...] = ()
-    if first is not None:
-        snapshot = state.snapshot()
-        closed = find_closed(snapshot, snapshot.shape_of(first))
-    return (*find_hints(state, reason), *advise(reason, closed))
+    return (*find_hints(state, reason), *_advice_of(state, reason))
+
+
+def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:
+    if isinstance(reason, InsufficientNodes):
+        first = state.pod_by_key(reason.first)
+        if first is not None:
+            snapshot = state.snapshot()
+            return reason.advice(find_closed(snapshot, snapshot.shape_of(first)))
+    return reason.advice()
 
 
 def _has_strangers(reason: Reason | None) -> bool:

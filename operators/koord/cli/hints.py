@@ -10,10 +10,12 @@ from typing import Final
 
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.core import reasons as r
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.model import GangKey
+from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.nodes import Node
 from koord.core.pods import PodShape
+from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 
 MAX_HINTS: Final = 2
@@ -21,16 +23,16 @@ MAX_NAMES: Final = 4
 _LIKENESS: Final = 0.75
 
 
-def find_hints(state: ClusterState, reason: r.Reason) -> tuple[str, ...]:
+def find_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
     """Return what a look around the cluster adds to the advice for a reason, if anything."""
     match reason:
-        case r.MissingPodGroup(gang):
+        case MissingPodGroup(gang):
             hints = _find_pod_group(state, gang)
-        case r.MissingMembers(gangs):
+        case MissingMembers(gangs):
             hints = (hint for one in gangs for hint in _find_members(state, one))
-        case r.WaitingForForeignGate(_, gates):
+        case WaitingForForeignGate(_, gates):
             hints = _find_gate(gates)
-        case r.InsufficientNodes():
+        case InsufficientNodes():
             hints = _find_on_nodes(state, reason)
         case _:
             return ()
@@ -48,7 +50,7 @@ def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
         yield f"There is a PodGroup {name} in {places}: it has to be in the namespace of its pods."
 
 
-def _find_members(state: ClusterState, count: r.GangCount) -> Iterator[str]:
+def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
     if state.book.members(count.gang):
         return
     namespace, name = count.gang.split("/", 1)
@@ -71,7 +73,7 @@ def _find_gate(gates: Iterable[str]) -> Iterator[str]:
             yield f"Nobody takes {gate} off; {operators.PLACEMENT_GATE} may be meant."
 
 
-def _find_on_nodes(state: ClusterState, reason: r.InsufficientNodes) -> Iterator[str]:
+def _find_on_nodes(state: ClusterState, reason: InsufficientNodes) -> Iterator[str]:
     pod = state.pod_by_key(reason.first)
     if pod is None or not state.table.row_of:
         return

@@ -3,7 +3,7 @@
 A right that is missing takes away the statements that would rest on it; it never makes them up.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -20,42 +20,27 @@ from koord.cli.cluster import (
     Reading,
     Target,
 )
-from koord.core import reasons as r
 from koord.core.gang.model import GangKey
+from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
 from koord.core.pods import Pod
+from koord.core.reasons import Reason
 
 MAX_SUGGESTIONS: Final = 3
 
-_NODES_MATTER: Final = (
-    r.InsufficientNodes,
-    r.Planned,
-    r.PinnedNodeUnfit,
-    r.NoDomainFits,
-    r.MultipleNotMet,
-    r.MembersApart,
-    *r.QUOTA_REASONS,
-)
-_SETTINGS_MATTER: Final = (r.MissingPodGroup, r.MissingGang, r.InconsistentGroup)
 _ROLE: Final = "the ClusterRole koord-user has it"
 
 
-def keep_founded(reason: r.Reason | None, reading: Reading, namespace: str) -> r.Reason | None:
+def keep_founded(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
     """Return a reason as far as it rests on what was read."""
-    unknown = (
-        (are_nodes_unknown, _NODES_MATTER),
-        (are_quotas_unknown, r.QUOTA_REASONS),
-        (are_settings_unknown, _SETTINGS_MATTER),
-        (are_topologies_unknown, (r.MissingTopology,)),
-    )
-    if any(is_unknown(reading) and isinstance(reason, kinds) for is_unknown, kinds in unknown):
+    if reason is None or any(_IS_UNKNOWN[kind](reading) for kind in reason.rests_on):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
         return reason
     match reason:
-        case r.MissingMembers(gangs):
+        case MissingMembers(gangs):
             known = tuple(count for count in gangs if _is_in(count.gang, namespace))
-            return r.MissingMembers(known) if known else None
-        case r.MissingGang(_, gangs) | r.InconsistentGroup(_, gangs):
+            return MissingMembers(known) if known else None
+        case MissingGang(_, gangs) | InconsistentGroup(_, gangs):
             return reason if all(_is_in(gang, namespace) for gang in gangs) else None
         case _:
             return reason
@@ -83,6 +68,15 @@ def are_quotas_unknown(reading: Reading) -> bool:
 def are_topologies_unknown(reading: Reading) -> bool:
     """Whether a topology that was not found may be there."""
     return reading.extent_of(TOPOLOGIES) is Extent.NOTHING
+
+
+_IS_UNKNOWN: Final[Mapping[str, Callable[[Reading], bool]]] = {
+    "nodes": are_nodes_unknown,
+    "podgroups": are_settings_unknown,
+    "elasticquotas": are_quotas_unknown,
+    "clusternetworktopologies": are_topologies_unknown,
+}
+"""What a reason may rest on -> whether a reading leaves it open."""
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:

@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from koord.core.explain import ShapeOffers
+from koord.core.framework.reasons import NodeRefusal, RefusedNodes
 from koord.core.framework.shortage import NodeOffer
-from koord.core.messages import render_refusal
-from koord.core.reasons import NodeRefusal, RefusedNodes
 from koord.core.units import PODS, format_amount, is_in_bytes
 
 _NUMBERS: Final = {"PRESENT", "NEEDED", "FIT"}
@@ -88,7 +87,7 @@ def _summarize(rest: Sequence[NodeOffer]) -> str:
     for offer in rest:
         counts.update(_causes_of(offer))
     texts = [
-        render_refusal(RefusedNodes(cause, nodes, resource, detail))
+        RefusedNodes(cause, nodes, resource, detail).text()
         for (cause, resource, detail), nodes in counts.most_common(5)
     ]
     if room := sum(offer.pods for offer in rest):

@@ -28,11 +28,9 @@ from koord.cli.quota_text import (
 )
 from koord.cli.text import make_console
 from koord.core.framework.scoring import Scoring
-from koord.core.messages import render
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota_texts import write_fault
 from koord.core.quota_view import (
     EditAnswer,
     QuotaOverview,
@@ -42,7 +40,6 @@ from koord.core.quota_view import (
     view_quota,
     view_quotas,
 )
-from koord.core.reasons import Planned
 from koord.core.units import Amounts, format_amount
 from koord.kube.errors import KubeError
 from koord.kube.translate.amounts import parse_amount
@@ -117,7 +114,7 @@ def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> No
     if view is None:
         problem = state.quotas.book.problem_of(bare)
         known = ", ".join(sorted(state.quotas.book.registry.specs)[:8])
-        text = f"is not in force: {write_fault(problem)}" if problem else "does not exist"
+        text = f"is not in force: {problem.describe()}" if problem else "does not exist"
         fail(f"quota {bare} {text}; in force: {known or 'none'}", ExitCode.USAGE)
     if as_json:
         own = [loan for loan in view.loans if bare in {loan.lender, loan.borrower}]
@@ -159,11 +156,11 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
         if not state.quotas.book.is_written(bare):
             fail(f"quota {bare} does not exist", ExitCode.USAGE)
         reason = ask_what_if(state, bare, requests, asked.pods, Scoring())
-        starts = isinstance(reason, Planned)
+        starts = reason.is_placed
         verdict = "would start now" if starts else f"would wait: {reason.code}"
         gang = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)}"
-        lines += [f"{gang} in quota {bare} {verdict}", render(reason)]
-        document |= {"starts": starts, "reason": str(reason.code), "message": render(reason)}
+        lines += [f"{gang} in quota {bare} {verdict}", reason.text()]
+        document |= {"starts": starts, "reason": str(reason.code), "message": reason.text()}
     if as_json:
         _print_json(document)
     else:
@@ -223,7 +220,7 @@ def _make_document(view: QuotaView) -> dict[str, Any]:
 
 
 def _make_problem(problem: InvalidQuota) -> dict[str, Any]:
-    return {"quota": problem.quota, "reason": problem.fault, "message": write_fault(problem)}
+    return {"quota": problem.quota, "reason": problem.fault, "message": problem.describe()}
 
 
 def _write_all(amounts: Amounts) -> dict[str, str]:

@@ -11,7 +11,6 @@ from koord.cli.quota_bars import Glyphs, make_bar, make_legend
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.status import Summary
-from koord.core.quota_texts import write_fault
 from koord.core.quota_view import EditAnswer, QuotaOverview, QuotaView
 from koord.core.reasons import Planned
 from koord.core.units import Amounts, format_amount
@@ -49,9 +48,9 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
         yield f"Used outside of quotas: {list_amounts(overview.outside.used)}"
     for view in overview.quotas:
         if view.problem is not None:
-            yield f"{view.summary.name}: as written it is not in force: {write_fault(view.problem)}"
+            yield f"{view.summary.name}: as written it is not in force: {view.problem.describe()}"
     for problem in overview.invalid:
-        yield f"{problem.quota} is not in force: {write_fault(problem)}"
+        yield f"{problem.quota} is not in force: {problem.describe()}"
 
 
 def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
@@ -92,7 +91,7 @@ def make_quota_lines(
         if rest:
             yield f"Submitted, but no demand yet: {list_amounts(rest)} (gangs are not complete)"
     if view.problem is not None:
-        yield f"As written it is not in force: {write_fault(view.problem)}"
+        yield f"As written it is not in force: {view.problem.describe()}"
     for code, count in sorted((view.waiting or {}).items()):
         verb = "has" if count == 1 else "have"
         if code is Planned.code:
@@ -146,7 +145,7 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
 def make_edit_lines(name: str, answer: EditAnswer) -> Iterator[RenderableType]:
     """Return what is printed of an edit that was tried."""
     if answer.problem is not None:
-        yield f"{name} would not be in force like this: {write_fault(answer.problem)}"
+        yield f"{name} would not be in force like this: {answer.problem.describe()}"
         return
     if not answer.shares:
         yield "No share would change now."

@@ -17,8 +17,7 @@ from koord.cli.history import Reported
 from koord.cli.node_text import count_of, make_offers, make_table
 from koord.cli.topology_text import MOST_DOMAINS, make_network
 from koord.core.explain import PlacementState
-from koord.core.messages import render
-from koord.core.reasons import InvalidAnnotation
+from koord.core.gang.reasons import InvalidAnnotation
 
 BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
@@ -168,7 +167,7 @@ def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
         place = "; others placed them"
     yield f"Members of {gang.key}: {shown or 'none'}{place}"
     for value in gang.ignored:
-        yield f"Cannot be used: {render(InvalidAnnotation((value,)))}"
+        yield f"Cannot be used: {InvalidAnnotation((value,)).text()}"
 
 
 def _indent(text: str, by: int = 2) -> Padding:

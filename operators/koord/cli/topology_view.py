@@ -21,7 +21,6 @@ from koord.cli.topology_text import (
     make_left_out,
     name_domain,
 )
-from koord.core.messages import render_topology
 from koord.core.state import ClusterState
 from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
@@ -41,7 +40,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
     if name not in state.topologies:
         known = ", ".join(state.topologies) or "none"
         fail(f"there is no ClusterNetworkTopology {name}; there are: {known}", ExitCode.USAGE)
-    text = render_topology(observe_topology(state.topologies, name))
+    text = observe_topology(state.topologies, name).describe()
     tree = state.topologies.tree(name)
     if state.topologies.fault(name) is not None:
         warn(text)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Agenda, Pause, rest
-from koord.core.messages import render_topology
 from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.core.topology.describe import Domain
@@ -99,7 +98,7 @@ class TopologyController:
 
 def _ready(status: TopologyStatus, topology: Topology) -> ConditionPatch:
     is_ready = status.readiness is Readiness.BUILT
-    text = render_topology(status)
+    text = status.describe()
     return ConditionPatch(READY, is_ready, str(status.readiness), text, topology.generation)
 
 

@@ -23,11 +23,12 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.failure import Restart
 from koord.core.gang.model import GangKey
+from koord.core.gang.reasons import KeptForReplacements
 from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
-from koord.core.reasons import BindFailed, Reason, ReasonCode, WaitingForForeignGate
+from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
@@ -239,7 +240,7 @@ class PlacementController:
         kept = self.holds.kept_for_lost()
         if kept != self._kept:
             self._kept = kept
-            self.queue.wake(ReasonCode.KEPT_FOR_REPLACEMENTS)
+            self.queue.wake(KeptForReplacements.code)
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         news = self.queue.refuse(unit, refusal)

@@ -19,18 +19,11 @@ from koord.controllers.kopf_handlers import register_events
 from koord.controllers.validation import INVALID, Judge, Verdict
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
+from koord.core.gang.reasons import InconsistentGroup, InvalidAnnotation, MemberOnFailedNode
 from koord.core.gang.status import ConditionType, GangStatus, observe
-from koord.core.messages import render
-from koord.core.reasons import (
-    InconsistentGroup,
-    InvalidAnnotation,
-    MemberOnFailedNode,
-    MissingTopology,
-    Reason,
-    ReasonCode,
-    UnknownLayer,
-)
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.topology.reasons import MissingTopology, UnknownLayer
 from koord.core.topology.strategy.observed_topology import locate_gang
 from koord.core.topology_constraint import TopologyConstraint
 from koord.kube.status import ConditionPatch
@@ -353,13 +346,13 @@ def _conditions(
     fault: UnknownLayer | MissingTopology | InvalidAnnotation | None,
 ) -> tuple[ConditionPatch, ...]:
     conditions = {
-        kind: ConditionPatch(kind, is_true, str(reason.code), render(reason))
+        kind: ConditionPatch(kind, is_true, reason.code, reason.text())
         for kind, is_true, reason in status.conditions
     }
     kind = ConditionType.SPEC_VALID
     if fault is not None and conditions[kind].status:
-        conditions[kind] = ConditionPatch(kind, False, str(fault.code), render(fault))
-    is_said = conditions[kind].reason == ReasonCode.INVALID_ANNOTATION
+        conditions[kind] = ConditionPatch(kind, False, fault.code, fault.text())
+    is_said = conditions[kind].reason == InvalidAnnotation.code
     if problems and not (is_said and all(map(_is_about_annotation, problems))):
         message = "; ".join(map(str, problems))
         conditions[kind] = ConditionPatch(kind, status=False, reason=INVALID, message=message)
@@ -367,7 +360,7 @@ def _conditions(
     is_silent = ConditionType.PLACED not in conditions and not status.is_denied
     if is_silent and obstacle is not None:
         kind = ConditionType.PLACED
-        conditions[kind] = ConditionPatch(kind, False, str(obstacle.code), render(obstacle))
+        conditions[kind] = ConditionPatch(kind, False, obstacle.code, obstacle.text())
     return tuple(conditions.values())
 
 
@@ -378,7 +371,7 @@ def _add_doubts(
     if doubt is None:
         return conditions
     kind = ConditionType.DEGRADED
-    degraded = ConditionPatch(kind, status=True, reason=str(doubt.code), message=render(doubt))
+    degraded = ConditionPatch(kind, status=True, reason=doubt.code, message=doubt.text())
     return tuple(degraded if one.type == kind and not one.status else one for one in conditions)
 
 

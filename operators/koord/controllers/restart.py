@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from koord.core.gang.failure import Restart, find_restart
 from koord.core.gang.model import GangKey, PodGroup
-from koord.core.messages import render
+from koord.core.gang.reasons import RestartingGang, RestartProtected
 from koord.core.pods import Pod
-from koord.core.reasons import Reason, RestartingGang, RestartProtected
+from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction
 
@@ -136,9 +136,9 @@ class GangRestarts:
         is_allowed = await self.evictor.may_go(restart.pods)
         reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)
         if is_allowed or gang not in self._held_up:
-            log.info(render(reason), extra={"gang": gang, "pods": len(restart.pods)})
+            log.info(reason.text(), extra={"gang": gang, "pods": len(restart.pods)})
             pod_group = self.state.book.pod_group(gang)
             if pod_group is not None:
-                self.announcer.announce_event(pod_group, reason, render(reason))
+                self.announcer.announce_event(pod_group, reason, reason.text())
         (self._held_up.discard if is_allowed else self._held_up.add)(gang)
         return is_allowed

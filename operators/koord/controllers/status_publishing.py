@@ -13,25 +13,14 @@ from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
 from koord.core.gang.model import PodGroup
+from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
-from koord.core.messages import render, render_for_pod, render_notes
 from koord.core.pods import Pod
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.core.quota.status import are_same
-from koord.core.reasons import (
-    BindFailed,
-    InsufficientNodes,
-    InvalidAnnotation,
-    NeedsKubeScheduler,
-    NoDomainFits,
-    PinnedNodeUnfit,
-    Planned,
-    QuotaExceeded,
-    Reason,
-    SubmissionExceeded,
-)
+from koord.core.reasons import Reason
 from koord.core.topology.cache import Topology
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
@@ -53,10 +42,6 @@ PLACING: Final = "Placing"
 REVOKING: Final = "Revoking"
 """The same, where pods are evicted because their quota uses too much."""
 
-QUOTA_EXCEEDED: Final = "QuotaExceeded"
-"""The reason of a gang that a quota keeps waiting; which limit it is stands in ``Placed``."""
-_CAPACITY_REASONS = (InsufficientNodes, NoDomainFits, NeedsKubeScheduler, PinnedNodeUnfit)
-"""What autoscalers may act on; a pod that waits for its gang is no reason to add nodes."""
 _ALARMS: Final = frozenset(
     {
         (ConditionType.SPEC_VALID, False),
@@ -87,24 +72,20 @@ class PlacementAnnouncer:
         A pod without gate is expected to carry ``PodScheduled=False`` while it waits for room; on
         a gated one that condition is the API server's.
         """
-        text = render_for_pod(reason, pod.key)
-        notes = render_notes(pod.gang) if pod.gang is not None else ""
+        text = reason.text_for(pod.key)
+        notes = describe_settings(pod.gang) if pod.gang is not None else ""
         if notes and not isinstance(reason, InvalidAnnotation):
             text = f"{text} {notes}"
-        conditions = [ConditionPatch(operators.PLACED, is_placed, str(reason.code), text)]
-        if not is_placed and not pod.is_gated and isinstance(reason, _CAPACITY_REASONS):
+        conditions = [ConditionPatch(operators.PLACED, is_placed, reason.code, text)]
+        if not is_placed and not pod.is_gated and reason.is_unschedulable:
             conditions.append(ConditionPatch(POD_SCHEDULED, False, UNSCHEDULABLE, text))
         self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
 
     def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
         """Set ``Placed=False`` on a PodGroup, and False what else it is that failed."""
-        said = {ConditionType.PLACED: str(reason.code)}
-        if isinstance(reason, BindFailed):
-            said[ConditionType.BOUND] = str(reason.code)
-        elif isinstance(reason, (QuotaExceeded, SubmissionExceeded)):
-            said[ConditionType.QUOTA_RESERVED] = QUOTA_EXCEEDED
+        said = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
-            ConditionPatch(kind, False, code, render(reason), pod_group.generation)
+            ConditionPatch(kind, False, code, reason.text(), pod_group.generation)
             for kind, code in said.items()
         )
         fields: dict[str, Any] = {"attempts": attempts.count}
@@ -121,17 +102,17 @@ class PlacementAnnouncer:
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""
-        kind = EventType.NORMAL if isinstance(reason, Planned) else EventType.WARNING
+        kind = EventType.NORMAL if reason.is_placed else EventType.WARNING
         ref = ref_of_pod_group(pod_group)
-        text = note or render(reason)
-        self.events.record(ref, kind, action=PLACING, reason=str(reason.code), note=text)
+        text = note or reason.text()
+        self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
         """Emit one event on a pod: a warning, unless it was placed."""
-        kind = EventType.NORMAL if isinstance(reason, Planned) else EventType.WARNING
-        text = render_for_pod(reason, pod.key)
+        kind = EventType.NORMAL if reason.is_placed else EventType.WARNING
+        text = reason.text_for(pod.key)
         ref = ref_of_pod(pod)
-        self.events.record(ref, kind, action=PLACING, reason=str(reason.code), note=text)
+        self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
 
 
 @dataclass(frozen=True, slots=True)

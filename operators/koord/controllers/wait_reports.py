@@ -19,15 +19,7 @@ from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import has_minimum
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
-from koord.core.reasons import (
-    InconsistentGroup,
-    InvalidAnnotation,
-    MissingGang,
-    MissingMembers,
-    MissingPodGroup,
-    Planned,
-    Reason,
-)
+from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 
 QUIET_SECONDS = 0.7
@@ -287,14 +279,4 @@ class WaitReports:
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
-        return None if isinstance(reason, _SAID_ELSEWHERE) else reason
-
-
-_SAID_ELSEWHERE = (
-    MissingMembers,
-    MissingPodGroup,
-    MissingGang,
-    InconsistentGroup,
-    InvalidAnnotation,
-)
-"""What the podgroup operator finds out, and says, by itself."""
+        return None if reason is not None and reason.is_incomplete else reason

@@ -13,11 +13,12 @@ from koord.core.framework.scoring import Scoring
 from koord.core.framework.shortage import NodeOffer, offers
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
+from koord.core.gang.reasons import Reached
 from koord.core.plan import Gathered, Plan, Unit
 from koord.core.plugins.node_diagnosis import NodeDiagnosis
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
-from koord.core.reasons import Planned, Reached, Reason, WaitingForForeignGate
+from koord.core.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
 from koord.core.topology.strategy.observed_topology import locate_gang
@@ -112,7 +113,8 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
         return PodExplanation(pod, PlacementState.WAITING, gate)
     unit = next((unit for unit in made.units if pod in unit.pods), None)
     reason = None if unit is None else _plan_alone(state, unit, scoring)
-    standing = PlacementState.PLACEABLE if isinstance(reason, Planned) else PlacementState.WAITING
+    is_placed = reason is not None and reason.is_placed
+    standing = PlacementState.PLACEABLE if is_placed else PlacementState.WAITING
     return PodExplanation(pod, standing, reason, _offers(state, (pod,)))
 
 
@@ -128,9 +130,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     elif made.units:
         outcome = plan(_snapshot(state), made.units, scoring)
         reason = _first_refusal(outcome)
-        standing = (
-            PlacementState.PLACEABLE if isinstance(reason, Planned) else PlacementState.WAITING
-        )
+        standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
         where = next((one for p in outcome.placements for one in p.gathered), where)
     return GangExplanation(
         key=key,

@@ -17,25 +17,10 @@ from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queueing_hints import QueueingHints
 from koord.core.quota.session import QuotaSession
-from koord.core.reasons import (
-    QUOTA_REASONS,
-    InternalError,
-    MembersApart,
-    MissingTopology,
-    MultipleNotMet,
-    NoDomainFits,
-    Reason,
-    ReasonCode,
-    UnknownLayer,
-    WaitingForForeignGate,
-)
+from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
 from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
-_MENDED_ELSEWHERE = (MembersApart, MissingTopology, UnknownLayer)
-"""What labels of nodes or layers of a topology may mend, whether there is room or not."""
-_OF_DOMAINS = (NoDomainFits, MultipleNotMet)
-"""What may have another reason once labels of nodes are others, as when members are apart."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """A leader never leaves something that blocks placement alone for longer than this."""
 
@@ -123,9 +108,9 @@ class Queue:
             del self._ready[unit.key]
         return taken
 
-    def wake(self, code: ReasonCode) -> None:
+    def wake(self, code: str) -> None:
         """Try all units again that sleep for one kind of reason."""
-        for key in [key for key, one in self.blocked.items() if one.reason.code is code]:
+        for key in [key for key, one in self.blocked.items() if one.reason.code == code]:
             self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
@@ -151,7 +136,7 @@ class Queue:
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
         before = self._slept_for.get(unit.key)
         self._slept_for[unit.key] = reason
-        if before is None or before.code is not reason.code:
+        if before is None or before.code != reason.code:
             return News.REASON
         return News.NOTHING if before == reason else News.NUMBERS
 
@@ -254,7 +239,9 @@ class Queue:
         edits = state.quotas.book.edits
         is_edited = edits != self._quota_edits_seen
         self._quota_edits_seen = edits
-        refused = {key: one for key, one in self.blocked.items() if _is_of_quota(one.reason)}
+        refused = {
+            key: one for key, one in self.blocked.items() if one.reason.wakes_on is WakesOn.QUOTA
+        }
         if not refused:
             return
         gate = state.quota_gate(self.pending)
@@ -268,10 +255,11 @@ class Queue:
     def _wake(self, relevance: QueueingHints, *, is_moved: bool) -> None:
         """Wake what something relevant has happened to; ``is_moved``: nodes have other labels."""
         for key, blocked in list(self.blocked.items()):
-            if _is_of_quota(blocked.reason):
+            wakes_on = blocked.reason.wakes_on
+            if wakes_on is WakesOn.QUOTA:
                 continue
-            is_mended = isinstance(blocked.reason, _MENDED_ELSEWHERE) or (
-                is_moved and isinstance(blocked.reason, _OF_DOMAINS)
+            is_mended = wakes_on is WakesOn.ANY_CHANGE or (
+                is_moved and wakes_on is WakesOn.RELABELLED_NODES
             )
             if is_mended or any(map(relevance.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
@@ -295,11 +283,6 @@ def _is_relieved(gate: QuotaSession, blocked: Blocked) -> bool:
         return gate.is_relieved(blocked.unit, blocked.reason)
     except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it
         return True
-
-
-def _is_of_quota(reason: Reason) -> bool:
-    is_unsolved = isinstance(reason, InternalError) and bool(reason.quota)
-    return is_unsolved or isinstance(reason, QUOTA_REASONS)
 
 
 def _order_of(unit: Unit) -> tuple[bool, int, float, UnitKey]:

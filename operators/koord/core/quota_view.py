@@ -23,7 +23,7 @@ from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import Summary, summarise
 from koord.core.quota.tree import QuotaTree
-from koord.core.reasons import Planned, Reason, ReasonCode
+from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 from koord.core.units import PODS, Amounts
 
@@ -44,7 +44,7 @@ class QuotaView:
     depth: int
     over: tuple[Overuse, ...] = ()
     problem: InvalidQuota | None = None
-    waiting: Mapping[ReasonCode, int] | None = None
+    waiting: Mapping[str, int] | None = None
     terms: tuple[Terms, ...] = ()
     loans: tuple[Loan, ...] = ()
 
@@ -177,7 +177,7 @@ def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaN
         yield from _walk(tree, child, depth + 1)
 
 
-def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator[ReasonCode]:
+def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator[str]:
     """Yield, for each waiting pod of ours in a quota, why it waits: each unit taken for itself."""
     gangs = set()
     for pod in state.pods.values():

@@ -27,7 +27,6 @@ from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import ROOT, QuotaCharge, QuotaName
 from koord.core.quota.overuse import Overuse, find_entitlement, find_overuse, is_rounding
 from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
-from koord.core.reasons import InsufficientNodes, NoDomainFits, QuotaExceeded
 from koord.core.state import ClusterState
 from koord.core.topology.rank import Rank, rank_member
 from koord.core.units import Amounts
@@ -36,7 +35,6 @@ MOST_TRIED: Final = 32
 """Units for which nodes are looked at, per quota and time."""
 _YET_TO_START: Final = 1e11
 """After all that has started, in seconds since the epoch; from there on by when it was made."""
-_WAITS_FOR_ROOM: Final = (QuotaExceeded, InsufficientNodes, NoDomainFits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +232,7 @@ def _find_claimant(
 ) -> UnitKey:
     """Return the first unit that would start if what is over was taken back; empty if none."""
     name, keys = cut.quota, {one.resource for one in cut.over}
-    waiting = [one.unit for one in blocked if isinstance(one.reason, _WAITS_FOR_ROOM)]
+    waiting = [one.unit for one in blocked if one.reason.is_capacity]
     legal = {unit.key for unit in waiting if _may_take(state, ledger, unit, cut)}
     room = _Room(ledger, name, keys)
     nodes = _Nodes(state, ledger, cut)

@@ -10,7 +10,6 @@ from math import inf
 from typing import Final, TypeAlias
 
 from koord.api.keys import operators
-from koord.core.reasons import ReasonCode
 from koord.demo.observed import Cluster, Condition, SeenPod
 
 Question: TypeAlias = Callable[[Cluster], bool]
@@ -50,9 +49,7 @@ def waits(gang: str, pods: int) -> Claim:
     return Claim(f"{pods} pods of {gang} exist, none of them has a node", is_true)
 
 
-def group_says(
-    gang: str, kind: str, reason: ReasonCode, *words: str, status: bool = False
-) -> Claim:
+def group_says(gang: str, kind: str, reason: str, *words: str, status: bool = False) -> Claim:
     """Claim that the PodGroup has a condition, with these words in its message."""
 
     def is_true(cluster: Cluster) -> bool:
@@ -64,7 +61,7 @@ def group_says(
     return Claim(f"PodGroup {gang} says {kind}={status}, reason {reason}{named}", is_true)
 
 
-def members_say(gang: str, pods: int, reason: ReasonCode) -> Claim:
+def members_say(gang: str, pods: int, reason: str) -> Claim:
     """Claim that so many members exist and each carries our condition with that reason."""
 
     def is_true(cluster: Cluster) -> bool:
@@ -144,7 +141,7 @@ def measure(cluster: Cluster, gang: str, after: str | None = None) -> Timing | N
 
 
 def find(
-    conditions: Sequence[Condition], kind: str, reason: ReasonCode, *, status: bool
+    conditions: Sequence[Condition], kind: str, reason: str, *, status: bool
 ) -> Condition | None:
     """Return the condition of that type, reason and status."""
     wanted = (kind, reason, status)

@@ -10,7 +10,8 @@ from typing import Final
 
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.core.reasons import ReasonCode
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.gang.reasons import AllBound, MissingMembers
 from koord.demo.claims import (
     Claim,
     came_at_once,
@@ -116,10 +117,8 @@ def _short_of_one(manifest: Path) -> Scene:
         command=_kubectl("apply", "-f", "-", edit=edit),
         claims=(
             waits(SMALL, present),
-            group_says(
-                SMALL, "QuorumReached", ReasonCode.MISSING_MEMBERS, f"{present} of {_SMALL_PODS}"
-            ),
-            members_say(SMALL, present, ReasonCode.MISSING_MEMBERS),
+            group_says(SMALL, "QuorumReached", MissingMembers.code, f"{present} of {_SMALL_PODS}"),
+            members_say(SMALL, present, MissingMembers.code),
         ),
     )
 
@@ -133,7 +132,7 @@ def _the_last_one_comes() -> Scene:
         command=_kubectl("patch", "job", SMALL, "-p", patch),
         claims=(
             is_bound_whole(SMALL, _SMALL_PODS),
-            group_says(SMALL, "Bound", ReasonCode.ALL_BOUND, status=True),
+            group_says(SMALL, "Bound", AllBound.code, status=True),
             runs_whole(SMALL, _SMALL_PODS),
         ),
         in_hindsight=(none_was_early(SMALL, _SMALL_PODS), came_at_once(SMALL)),
@@ -151,8 +150,8 @@ def _too_big_for_now(manifest: Path) -> Scene:
         command=_kubectl("apply", "-f", str(manifest)),
         claims=(
             waits(BIG, _BIG_PODS),
-            group_says(BIG, "Placed", ReasonCode.INSUFFICIENT_NODES, GPU, f"{missing} more nodes"),
-            members_say(BIG, _BIG_PODS, ReasonCode.INSUFFICIENT_NODES),
+            group_says(BIG, "Placed", InsufficientNodes.code, GPU, f"{missing} more nodes"),
+            members_say(BIG, _BIG_PODS, InsufficientNodes.code),
         ),
         explain=Command("koord", ("explain", f"podgroup/{BIG}"), grep="What would help"),
     )
@@ -170,7 +169,7 @@ def _room_at_last() -> Scene:
         claims=(
             has_finished(SMALL, _SMALL_PODS),
             is_bound_whole(BIG, _BIG_PODS),
-            group_says(BIG, "Bound", ReasonCode.ALL_BOUND, status=True),
+            group_says(BIG, "Bound", AllBound.code, status=True),
             runs_whole(BIG, _BIG_PODS),
         ),
         in_hindsight=(

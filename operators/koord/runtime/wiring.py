@@ -36,7 +36,6 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import RESOURCE_OF_OPERATOR, AcceptedController
 from koord.controllers.wait_reports import WaitReports
-from koord.core.messages import render
 from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
@@ -210,7 +209,7 @@ class Parts:
             description["waiting"] = {key: reason.code for key, reason in queue.waiting.items()}
             description["kept"] = self.placement.holds.kept_for()
             description["held_up"] = {
-                uid: render(reason) for uid, reason in self.placement.flights.doubts().items()
+                uid: reason.text() for uid, reason in self.placement.flights.doubts().items()
             }
         if state.quotas.is_in_use:
             description["quotas"] = describe_quotas(state)

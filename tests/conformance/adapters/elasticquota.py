@@ -13,7 +13,6 @@ from tests.quota.trees import Level, scale_level, share_level
 
 from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
-from koord.core.messages import render
 from koord.core.nodes import Node, Taint
 from koord.core.pod_requests import InitContainer, effective_requests
 from koord.core.pods import PodShape
@@ -332,12 +331,12 @@ def describe_refusal(refusal: Any) -> Fields:
         return {"admitted": True, "reason": None, "exceedDimensions": []}
     return {
         "admitted": False,
-        "reason": REASONS.get(refusal.code.value, refusal.code.value),
+        "reason": REASONS.get(refusal.code, refusal.code),
         "rejectedBy": refusal.quota,
         "exceedDimensions": [short.resource for short in refusal.shortages],
         "min": dict(refusal.limit),
         "nonPreemptibleUsed": dict(refusal.used),
-        "message": render(refusal),
+        "message": refusal.text(),
     }
 
 
@@ -579,7 +578,7 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
         return {"allowed": True, "childRequestAfter": before}
     refusal = check_submission(spec, before, request)
     if refusal is not None:
-        return {"allowed": False, "message": render(refusal), "childRequestAfter": before}
+        return {"allowed": False, "message": refusal.text(), "childRequestAfter": before}
     return {"allowed": True, "childRequestAfter": add_up((before, request))}
 
 
@@ -659,7 +658,7 @@ def adapt_hook(case: Mapping[str, Any]) -> Fields:
     checks = {case["hookKey"]: lambda _: case["hookError"] or ""}
     ledger = Ledger([solution], KOORDINATOR, checks)
     refusal = try_charge(ledger, [QuotaCharge("quota", {})])
-    return {"admitted": refusal is None, "message": render(refusal) if refusal else ""}
+    return {"admitted": refusal is None, "message": refusal.text() if refusal else ""}
 
 
 def adapt_path(case: Mapping[str, Any]) -> Fields:

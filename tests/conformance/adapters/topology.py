@@ -15,12 +15,11 @@ from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
 from koord.api.parse import InvalidObject
-from koord.core.messages import render, render_layers
 from koord.core.plan import Demand, Unit
-from koord.core.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.describe import describe_domains
 from koord.core.topology.goal import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.kube.translate.cluster_objects import translate_node
@@ -136,7 +135,7 @@ def offers(snapshot: Any, pod: Pod, most: int) -> Fields:
 
 
 def refused(reason: Any) -> Fields:
-    answer: Fields = {"message": render(reason)}
+    answer: Fields = {"message": reason.text()}
     if isinstance(reason, NoDomainFits | MultipleNotMet):
         answer["domainOffers"] = {
             f"{reason.layer}/{one.path[-1] if one.path else ''}": one.offer for one in reason.offers
@@ -184,7 +183,7 @@ def write_tree(tree: TopologyTree, layer: int, domain: int) -> Fields:
 def layer_order(case: Fields) -> Fields:
     chain = order_layers(decode_topology(case).layers)
     if isinstance(chain, InvalidLayers):
-        return {"error": render_layers(chain)}
+        return {"error": chain.describe()}
     return {"order": [layer.name for layer in chain]}
 
 

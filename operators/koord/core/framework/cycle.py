@@ -13,13 +13,15 @@ import numpy as np
 from koord.core.constraints import PodConstraints, PodSelector, VolumeConstraints
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.node_table import NodeTable, RequestVector
+from koord.core.framework.reasons import NodeRefusal
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.pod_affinity import AffinityBase, PodAffinityState
 from koord.core.plugins.pod_affinity_filter import affinity_limits
+from koord.core.plugins.reasons import VolumeNotReady
 from koord.core.plugins.topology_spread import spread_limits
 from koord.core.plugins.volumes import Volume, VolumeCache, VolumeClaim, volume_limits
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady
+from koord.core.reasons import NeedsKubeScheduler
 from koord.core.topology.strategy.topology_view import NO_NETWORK
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.labels import LabelColumns
+from koord.core.framework.reasons import NodeRefusal
 from koord.core.nodes import Node
 from koord.core.pods import PodShape
-from koord.core.reasons import NodeRefusal
 from koord.core.units import CPU, MEMORY, PODS
 
 _FIRST_ROWS = 64

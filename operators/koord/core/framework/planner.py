@@ -16,19 +16,15 @@ from hashlib import blake2s
 
 from koord.core.framework.allocator import Allocator
 from koord.core.framework.cycle import Checkpoint, Cycle
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
 from koord.core.framework.shortage import explain_shortage
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.plugins.affinity_seed import find_gatherings
+from koord.core.plugins.reasons import VolumeNotReady
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.quota.session import Admitted
-from koord.core.reasons import (
-    InsufficientNodes,
-    NeedsKubeScheduler,
-    PinnedNodeUnfit,
-    Reason,
-    VolumeNotReady,
-)
+from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason
 from koord.core.topology.strategy.gang_topology import StrategyResult, TopologyStrategy
 from koord.core.topology_constraint import TopologyConstraint
 

@@ -12,10 +12,10 @@ import numpy as np
 from koord.core.framework.arrays import HOSTNAME, Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.labels import is_tolerated
+from koord.core.framework.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
 from koord.core.nodes import Node
 from koord.core.plugins.node_diagnosis import NodeDiagnosis
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
 
 
 @dataclass(frozen=True, slots=True)

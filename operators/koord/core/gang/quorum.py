@@ -23,12 +23,7 @@ from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import make_group_id
 from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.gang.permit import Permit, PermitState, permit_member
-from koord.core.gang.start import find_unbound
-from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
-from koord.core.gang.tally import gangs_of, is_present
-from koord.core.plan import Demand, Unit
-from koord.core.pods import Pod
-from koord.core.reasons import (
+from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
     InvalidAnnotation,
@@ -36,9 +31,13 @@ from koord.core.reasons import (
     MissingMembers,
     MissingPodGroup,
     Reached,
-    Reason,
-    WaitingForForeignGate,
 )
+from koord.core.gang.start import find_unbound
+from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
+from koord.core.gang.tally import gangs_of, is_present
+from koord.core.plan import Demand, Unit
+from koord.core.pods import Pod
+from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.topology_constraint import TopologyConstraint
 
 _NO_STANDING = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)

@@ -20,22 +20,21 @@ from koord.core.gang.quorum import (
     needed_strength,
     tell_quorum,
 )
-from koord.core.gang.tally import Tally
-from koord.core.pods import Pod
-from koord.core.reasons import (
+from koord.core.gang.reasons import (
     AllBound,
     AtStrength,
     BelowMin,
     InconsistentGroup,
     InvalidAnnotation,
     PartiallyBound,
-    Planned,
     Reached,
-    Reason,
     ScheduleTimeout,
     SpecValid,
     WithinTime,
 )
+from koord.core.gang.tally import Tally
+from koord.core.pods import Pod
+from koord.core.reasons import Planned, Reason
 
 
 class ConditionType(StrEnum):

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangKey
+from koord.core.gang.reasons import GangCount
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.gang.tally import is_placed, is_present
 from koord.core.plan import Demand
 from koord.core.pods import Pod
-from koord.core.reasons import GangCount
 
 
 def find_missing(book: GangCache, key: GangKey) -> tuple[GangCount, ...]:

@@ -11,10 +11,10 @@ from typing import Final
 from koord.core.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.labels import is_tolerated
+from koord.core.framework.reasons import NodeRefusal
 from koord.core.plugins.topology_spread import count_skew
 from koord.core.plugins.volumes import is_in_zones
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import NodeRefusal
 from koord.core.selectors import Operator, Requirement
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
+from koord.core.framework.reasons import NodeRefusal
 from koord.core.plugins.pod_affinity import PodAffinityState, Sort
 from koord.core.pods import PodShape
-from koord.core.reasons import NodeRefusal
 
 
 def affinity_limits(

@@ -18,8 +18,10 @@ from koord.core.constraints import ClaimUse, VolumeConstraints
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
 from koord.core.framework.columns import ABSENT
 from koord.core.framework.labels import LabelColumns
+from koord.core.framework.reasons import NodeRefusal
+from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.pods import Pod
-from koord.core.reasons import NeedsKubeScheduler, NodeRefusal, VolumeNotReady, VolumeProblem
+from koord.core.reasons import NeedsKubeScheduler
 from koord.core.selectors import SelectorTerm
 
 _BETA: Final = {

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from koord.core.quota.assign import takes_pods
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules
-from koord.core.reasons import (
+from koord.core.quota.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
     InsufficientMax,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.quorum import find_quorum
+from koord.core.gang.reasons import Reached
 from koord.core.nodes import Node
 from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
@@ -30,13 +31,13 @@ from koord.core.quota.registry import Facts
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.submission import Submitted, find_beyond
 from koord.core.quota.usage import PodUse, UsageTracker
-from koord.core.reasons import Reached, SubmissionExceeded
 from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
     from koord.core.plan import Unit, UnitKey
     from koord.core.quota.leftovers import PendingUnit
+    from koord.core.quota.reasons import SubmissionExceeded
 
 
 Claim: TypeAlias = tuple[str, str]

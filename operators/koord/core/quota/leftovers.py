@@ -27,7 +27,7 @@ from koord.core.quota.admission import (
 )
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import NOTHING, ROOT, QuotaCharge, QuotaName, QuotaSpec, TreeId
-from koord.core.reasons import AncestorInsufficient, InsufficientEntitlement
+from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement
 from koord.core.units import Amounts
 
 

@@ -18,15 +18,12 @@ from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
 from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
 from koord.core.quota.profile import confine
-from koord.core.quota.wake import has_more_room
-from koord.core.reasons import (
-    AncestorInsufficient,
-    InsufficientEntitlement,
-    InternalError,
+from koord.core.quota.reasons import (
     QuotaExceeded,
     QuotaNotInForce,
-    Reason,
 )
+from koord.core.quota.wake import has_more_room
+from koord.core.reasons import InternalError, Reason
 
 MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""
@@ -135,7 +132,7 @@ class QuotaSession:
     def is_relieved(self, unit: Unit, reason: Reason) -> bool:
         """Whether a unit that quotas refused is worth another try."""
         if isinstance(reason, QuotaExceeded):
-            may_pack = isinstance(reason, (InsufficientEntitlement, AncestorInsufficient))
+            may_pack = reason.can_use_leftovers
             return has_more_room(reason, self._ledger) or (
                 may_pack and (unit.is_repair or unit.key in self._pack().granted)
             )
@@ -147,7 +144,7 @@ class QuotaSession:
             return "", obstacle
         charges = self._charges_of(pods)
         refusal = try_charge(self._ledger, charges)
-        is_share = isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient))
+        is_share = refusal is not None and refusal.can_use_leftovers
         if is_share and self._repair(unit, charges):
             return "", None
         if is_share and self._pack().try_charge(self._ledger, unit.key, charges):

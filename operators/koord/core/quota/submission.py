@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import BUILT_IN, QuotaSpec
-from koord.core.reasons import QuotaShortage, SubmissionExceeded
+from koord.core.quota.reasons import QuotaShortage, SubmissionExceeded
 from koord.core.units import Amounts
 
 Order: TypeAlias = tuple[bool, float, str]

@@ -1,7 +1,7 @@
 """When a refused unit is worth another try: once what blocked it has more room, not before."""
 
 from koord.core.quota.ledger import Ledger
-from koord.core.reasons import NonPreemptibleOverMin, QuotaExceeded
+from koord.core.quota.reasons import NonPreemptibleOverMin, QuotaExceeded
 
 
 def has_more_room(refusal: QuotaExceeded, ledger: Ledger) -> bool:

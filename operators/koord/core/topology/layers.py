@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from koord.core.text import listed
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 
 
@@ -39,12 +40,31 @@ class LayerFault(StrEnum):
     NO_LABEL = "NoLabel"
 
 
+_STRAY: Final = ' (topology layer "" not found in spec)'
+_FAULTS: Final = {
+    LayerFault.EMPTY: f"no layers are listed; list {NODE_LAYER} at least",
+    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; one entry per layer{_STRAY}",
+    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; take it off the list",
+    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it has to be listed",
+    LayerFault.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
+    LayerFault.CYCLE: "the parents of {names} lead in a circle; one layer has to be the top",
+    LayerFault.TWO_ROOTS: f"{{names}} have no layer above; only one can be the top{_STRAY}",
+    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers form one chain to the nodes{_STRAY}",
+    LayerFault.NO_LABEL: f"{{names}} name no labelKey; only {NODE_LAYER} goes without",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class InvalidLayers:
     """Why no tree can be made of a list of layers: the first fault, and the layers concerned."""
 
     fault: LayerFault
     layers: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Return what is wrong, and the way out."""
+        names = listed(f'"{name}"' for name in self.layers)
+        return _FAULTS[self.fault].format(names=names)
 
 
 def order_layers(layers: Sequence[Layer]) -> Chain | InvalidLayers:

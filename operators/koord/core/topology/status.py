@@ -1,6 +1,6 @@
 """The status of a topology, observed from its layers and the nodes that there are.
 
-No clock, no text: what is wrong stays a value.
+No clock: what is wrong stays a value.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
+from koord.core.text import MAX_TEXT, cut, listed, plural
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology.describe import Domain, describe_domains
 from koord.core.topology.layers import InvalidLayers, Layer
@@ -48,6 +49,28 @@ class TopologyStatus:
     twins: tuple[tuple[str, str], ...]
     valid: tuple[Layer, ...]
     """The layers in force, to be kept."""
+
+    def describe(self) -> str:
+        """Return whether there is a tree, how large it is, and what is odd about it."""
+        parts = []
+        if self.fault is not None:
+            kept = "the last valid layers stay in force" if self.has_tree else "there is no tree"
+            parts.append(f"{self.fault.describe()}; {kept}")
+        if self.has_tree:
+            parts.append(
+                f"{plural(self.nodes, 'node')} in {plural(len(self.layers), 'layer')}: "
+                f"{listed(self.layers)}"
+            )
+        if self.left_out_count:
+            named = listed(f"{name} ({layer})" for name, layer in self.left_out)
+            nodes = plural(self.left_out_count, "node")
+            parts.append(f"{nodes} without a label for a layer are left out: {named}")
+        if self.twins:
+            named = listed(f"{layer} {name}" for layer, name in self.twins)
+            parts.append(f"of the same name under several parents, and not the same: {named}")
+        if self.hidden_domains:
+            parts.append(f"{plural(self.hidden_domains, 'more domain')} not listed")
+        return cut("; ".join(parts), MAX_TEXT)
 
 
 def observe_topology(book: TopologyCache, name: str) -> TopologyStatus:

@@ -13,16 +13,16 @@ from typing import Final, TypeAlias
 from koord.core.framework.cycle import Cycle
 from koord.core.plan import Assignment, Demand, Gathered, Unit
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import (
+from koord.core.reasons import Reason
+from koord.core.topology.goal import Goal, make_goal
+from koord.core.topology.reasons import (
     DomainOffer,
     MembersApart,
     MissingTopology,
     MultipleNotMet,
     NoDomainFits,
-    Reason,
     UnknownLayer,
 )
-from koord.core.topology.goal import Goal, make_goal
 from koord.core.topology.solve import NoSplit
 from koord.core.topology.strategy.domain_placer import DomainPlacer
 from koord.core.topology.strategy.heterogeneous import Mixture, find_bound, find_gap, place_mixed

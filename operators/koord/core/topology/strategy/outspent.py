@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.shortage import explain_shortage
 from koord.core.pods import Pod
-from koord.core.reasons import InsufficientNodes
 from koord.core.topology.rank import rank_member
 
 

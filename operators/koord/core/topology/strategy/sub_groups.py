@@ -15,17 +15,13 @@ import numpy as np
 
 from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
+from koord.core.gang.reasons import GangCount, MissingMembers
 from koord.core.gang.sub_group_tree import ROOT, SubGroupTree
 from koord.core.plan import Assignment, Demand
 from koord.core.pods import PodShape
-from koord.core.reasons import (
-    GangCount,
-    MissingMembers,
-    MultipleNotMet,
-    NoDomainFits,
-    Reason,
-)
+from koord.core.reasons import Reason
 from koord.core.topology.capacity import sum_up
+from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.tree import Ints, TopologyTree
 from koord.core.topology_constraint import (
     GatherStrategy,

@@ -1,0 +1,261 @@
+"""Reasons: why something waits, was refused, or is done, as values that bring their texts.
+
+A reason is a frozen dataclass: a code and the numbers behind it. It travels unchanged from the rule
+that made it to the condition, the event, the metric and ``koord explain``; only those call
+``text()`` and ``advice()``. Concrete reasons stand with the rules of their domain; here are the
+base class and the reasons that belong to no domain.
+
+A text says first what is wrong, with numbers and names, then what would help. Where Koordinator or
+kube-scheduler have words for the same situation, the text contains them, so that runbooks written
+for them keep working. Advice is whole sentences, the most promising first; it promises nothing, and
+what clears up by itself has none.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from koord.core.text import MAX_QUOTED, MAX_TEXT, cut, listed, named, plural
+
+MAX_SENTENCES: Final = 3
+_SERVER_ERROR: Final = 500
+_FORBIDDEN: Final = 403
+
+
+class WakesOn(Enum):
+    """Which changes make a refused unit worth another attempt."""
+
+    ROOM = auto()
+    """Changes that the queueing hints find relevant to one of its pods."""
+    RELABELLED_NODES = auto()
+    """The same, and every change of node labels."""
+    ANY_CHANGE = auto()
+    QUOTA = auto()
+    """Changes of quotas or of their use; nothing else helps."""
+
+
+class Reason(ABC):
+    """Base of all reasons. A subclass with a ``code`` is registered; codes are unique.
+
+    Codes are part of the API: they stand in conditions, events, metrics and JSON.
+    """
+
+    __slots__ = ()
+
+    code: ClassVar[str]
+
+    is_placed: ClassVar[bool] = False
+    """The unit has its nodes; every other reason is a warning."""
+    is_capacity: ClassVar[bool] = False
+    """Waits for room on nodes or in a quota."""
+    is_unschedulable: ClassVar[bool] = False
+    """Autoscalers may act on it: a pod without gate gets ``PodScheduled=False``."""
+    is_incomplete: ClassVar[bool] = False
+    """The gang is not complete or not valid; the podgroup operator reports it."""
+    also_false: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Conditions of a PodGroup, besides ``Placed``, that are False for it, with their reasons."""
+    rests_on: ClassVar[frozenset[str]] = frozenset()
+    """Plural names of the resources that must have been read completely for it to be true."""
+
+    @property
+    def wakes_on(self) -> WakesOn:
+        return WakesOn.ROOM
+
+    @property
+    def culprit(self) -> str:
+        """The one pod (``namespace/name``) that holds up the others; empty if there is none."""
+        return ""
+
+    def text(self) -> str:
+        """Return the text for the object that the reason is about, at most ``MAX_TEXT`` long."""
+        return cut(self._text(), MAX_TEXT)
+
+    def text_for(self, pod: str) -> str:
+        """Return the text for one member (``namespace/name``), naming the pod it waits for."""
+        if self.culprit in {"", pod}:
+            return self.text()
+        waits = f" This pod waits for {cut(self.culprit, MAX_QUOTED - 32)}."
+        return f"{cut(self._text(), MAX_TEXT - MAX_QUOTED)}{waits}"
+
+    def advice(self) -> tuple[str, ...]:
+        """Return what would help, at most ``MAX_SENTENCES`` sentences."""
+        return tuple(self._advice())[:MAX_SENTENCES]
+
+    @abstractmethod
+    def _text(self) -> str: ...
+
+    def _advice(self) -> Iterable[str]:
+        return ()
+
+    def __init_subclass__(cls) -> None:
+        code = cls.__dict__.get("code")
+        if code is None:
+            return
+        # Dataclasses with slots are created twice, the second time in place of the first.
+        other = _REASONS.get(code, cls)
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"{cls.__qualname__} and {other.__qualname__} share the code {code}")
+        _REASONS[code] = cls
+
+
+_REASONS: Final[dict[str, type[Reason]]] = {}
+REASONS: Final[Mapping[str, type[Reason]]] = MappingProxyType(_REASONS)
+"""Code -> reason, of all modules that were imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReason(Reason):
+    """A reason that one pod of a unit causes for the whole unit."""
+
+    pod: str
+
+    @property
+    def culprit(self) -> str:
+        return self.pod
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsKubeScheduler(PodReason):
+    """A pod asks for something that only kube-scheduler can serve, in the named spec fields."""
+
+    code: ClassVar = "NeedsKubeScheduler"
+    is_unschedulable: ClassVar = True
+    fields: tuple[str, ...]
+
+    def _text(self) -> str:
+        return (
+            f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler can serve; leave "
+            "spec.schedulerName at default-scheduler and keep our gate: the pod is then released "
+            "to kube-scheduler, pinned to the node planned for it"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        way_out = "set spec.schedulerName to default-scheduler and keep the gate"
+        yield f"Drop {named(self.fields)} from the pod."
+        yield f"Or {way_out}: it is then planned by us and bound by kube-scheduler."
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForForeignGate(PodReason):
+    """Scheduling gates of others stand on members of the unit; ``pod`` is the first of them."""
+
+    code: ClassVar = "WaitingForForeignGate"
+    gates: tuple[str, ...]
+    pods: int = 1
+
+    def _text(self) -> str:
+        gates = listed(self.gates)
+        if self.pods == 1:
+            return f"{self.pod} waits behind scheduling gates of others: {gates}"
+        return (
+            f"{self.pods} pods wait behind scheduling gates of others: {gates}; "
+            f"the first is {self.pod}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield (
+            f"Whoever put {named(self.gates)} on the pod has to take it off; ours comes off last."
+        )
+        yield (
+            "A gate that nobody looks after any more can be removed from spec.schedulingGates by "
+            "hand."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedNodeUnfit(PodReason):
+    """A released pod is pinned to a node that can no longer take it."""
+
+    code: ClassVar = "PinnedNodeUnfit"
+    is_unschedulable: ClassVar = True
+    rests_on: ClassVar = frozenset({"nodes"})
+    node: str
+
+    def _text(self) -> str:
+        return (
+            f"{self.pod} was released to node {self.node}, which can no longer take it, and may "
+            "not go elsewhere; delete the pod, so that its owner makes a new one"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield (
+            f"Delete {self.pod}; the one that its owner makes in its place may go to another node."
+        )
+        yield f"Or give node {self.node} back what it had when the pod was released to it."
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed(PodReason):
+    """The API server refused a write for a member, or fails to carry it out; it is tried again.
+
+    ``status`` 0: there is no answer, or none that makes sense.
+    """
+
+    code: ClassVar = "BindFailed"
+    also_false: ClassVar = MappingProxyType({"Bound": "BindFailed"})
+    status: int
+    message: str
+
+    def _text(self) -> str:
+        message = cut(self.message)
+        if not self.status:
+            return f"a write for {self.pod} got no usable answer, trying again: {message}"
+        did = "failed to carry out" if self.status >= _SERVER_ERROR else "refused"
+        return (
+            f"the API server {did} a write for {self.pod} ({self.status}), trying again: {message}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        if self.status == _FORBIDDEN:
+            yield "Give the operators the rights of their ClusterRoles; see the message for which."
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Reason):
+    """Every pod of the unit has a node; other schedulers chose ``by_others`` of them."""
+
+    code: ClassVar = "Planned"
+    is_placed: ClassVar = True
+    rests_on: ClassVar = frozenset({"nodes"})
+    pods: int
+    nodes: int
+    plan_id: str = ""
+    by_others: int = 0
+
+    def _text(self) -> str:
+        plan = f" (plan {self.plan_id})" if self.plan_id else ""
+        verb = "has" if self.pods == 1 else "have"
+        nodes = plural(self.nodes, "node")
+        others = f"; others placed {self.by_others} of them" if self.by_others else ""
+        return f"{plural(self.pods, 'pod')} {verb} a place on {nodes}{plan}{others}"
+
+
+@dataclass(frozen=True, slots=True)
+class InternalError(Reason):
+    """Planning failed by a defect of ours; ``error`` names its kind, the log has the rest.
+
+    ``quota`` is the one whose shares cannot be computed, if that is what failed.
+    """
+
+    code: ClassVar = "InternalError"
+    error: str
+    quota: str = ""
+
+    @property
+    def wakes_on(self) -> WakesOn:
+        return WakesOn.QUOTA if self.quota else WakesOn.ROOM
+
+    def _text(self) -> str:
+        if self.quota:
+            return (
+                f"a defect of the operators ({self.error}) keeps the shares of quota {self.quota} "
+                "from being computed; pods of other trees of quotas go on. Please report it with "
+                "the operators' log"
+            )
+        return (
+            f"a defect of the operators ({self.error}) keeps this from being planned; all others "
+            "go on. Please report it with the operators' log"
+        )

@@ -1,0 +1,40 @@
+"""Helpers for texts that users read: bounded, counted, listed.
+
+Texts are bounded whatever they quote: a condition takes 32 KiB, nobody reads more than a few lines.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+MAX_TEXT: Final = 1024
+"""Length of every text, in characters."""
+MAX_LISTED: Final = 8
+"""Names or causes that are listed before the rest becomes a count."""
+MAX_QUOTED: Final = 256
+"""Length of a quoted text that was written by somebody else."""
+MAX_NAMES: Final = 4
+"""Names in one sentence of advice."""
+
+
+def cut(text: str, limit: int = MAX_QUOTED) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(texts: Iterable[str], separator: str = ", ") -> str:
+    """Write ``a, b, 7 more``, each text cut to ``MAX_QUOTED``."""
+    every = list(texts)
+    shown = [cut(text) for text in every[:MAX_LISTED]]
+    if len(every) > MAX_LISTED:
+        shown.append(f"{len(every) - MAX_LISTED} more")
+    return separator.join(shown)
+
+
+def named(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """Write ``a, b and 7 more``."""
+    shown = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,187 @@
+"""Why a gang finds no place in a network topology."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.reasons import Reason, WakesOn
+from koord.core.text import cut, listed, named, plural
+from koord.core.topology_constraint import ROOT_LAYER
+
+
+@dataclass(frozen=True, slots=True)
+class DomainOffer:
+    """How many members of a gang a domain of the network takes; the root has an empty path."""
+
+    path: tuple[str, ...]
+    offer: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NoCandidate(Reason):
+    """No domain of the layer that a gang must share, or of the whole topology, takes all of it.
+
+    ``want`` members must be placed together. ``offers`` are the largest ones of the ``domains``
+    that the ``layer`` has. ``shortage`` says what the nodes lack for one more member beyond what
+    they could take. ``multiples`` are those asked for, by layer. ``untried`` counts domains that
+    might hold the sub-groups of the gang and were not tried: there were too many.
+    """
+
+    rests_on: ClassVar = frozenset({"nodes"})
+    wakes_on: ClassVar = WakesOn.RELABELLED_NODES
+    topology: str
+    layer: str
+    want: int
+    offers: tuple[DomainOffer, ...]
+    domains: int
+    shortage: InsufficientNodes
+    multiples: tuple[tuple[str, int], ...] = ()
+    untried: int = 0
+
+    def _text(self) -> str:
+        """Write Koordinator's text, then what would help."""
+        text = f"{self._no_candidate()} {self._way_out()}"
+        if not self.untried:
+            return text
+        return f"{text} Its sub-groups were not tried in {plural(self.untried, 'more domain')}."
+
+    def _way_out(self) -> str:
+        raise NotImplementedError
+
+    def _no_candidate(self) -> str:
+        names = [offer.path[-1] if offer.path else "" for offer in self.offers]
+        texts = sorted(
+            f"topology topologyNode {self.layer}/"
+            f"{cut(name if names.count(name) == 1 else '/'.join(offer.path))}: {offer.offer}"
+            for name, offer in zip(names, self.offers, strict=True)
+        )
+        nodes = self.shortage.nodes
+        fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
+        text = (
+            "no candidate topology nodes can accommodate job, desiredOfferSlot: "
+            f"{self.want}, {';'.join(texts)}, {self.shortage.fit_error() if texts else fit}"
+        )
+        if not self.multiples:
+            return text
+        multiples = listed(f"{layer}={multiple}" for layer, multiple in self.multiples)
+        return f"{text}; podCountMultiple constraints: {multiples}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoDomainFits(_NoCandidate):
+    """No domain of the layer that a gang must share, or of the whole topology, takes all of it."""
+
+    code: ClassVar = "NoDomainFits"
+    is_capacity: ClassVar = True
+    is_unschedulable: ClassVar = True
+
+    @property
+    def culprit(self) -> str:
+        return self.shortage.first
+
+    def _way_out(self) -> str:
+        if not self.domains:
+            return f'no node is in the topology "{self.topology}"; see its status for the labels.'
+        best = max((offer.offer for offer in self.offers), default=0)
+        where = "the topology" if self.layer == ROOT_LAYER else f"one domain of {self.layer}"
+        more = self.domains - len(self.offers)
+        hidden = f" ({more} more domains offer no more)" if more > 0 else ""
+        text = f"at most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
+        if self.shortage.amount:
+            text += f"; the next, {self.shortage.first}, asks for {self.shortage.amount}"
+        return f"{text}."
+
+    def _advice(self) -> Iterable[str]:
+        best = max(self.offers, key=lambda one: one.offer, default=None)
+        if best is None or self.layer == ROOT_LAYER:
+            yield "Add nodes that have the labels of the topology, or ask for less."
+            return
+        missing = plural(self.want - best.offer, "more member")
+        where = f"{self.layer} {'/'.join(best.path)}"
+        yield f"Make room for {missing} in {where}, which is nearest to taking all."
+        yield f"Or ask for a layer above {self.layer}, or for PreferGather instead of MustGather."
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleNotMet(_NoCandidate):
+    """The gang would fit if the members per domain did not have to be whole multiples."""
+
+    code: ClassVar = "MultipleNotMet"
+
+    def _way_out(self) -> str:
+        return (
+            f"{plural(self.want, 'member')} would fit if the number of members in each domain "
+            "did not have to be a whole multiple; change the number of members or podCountMultiple."
+        )
+
+    def _advice(self) -> Iterable[str]:
+        wanted = named([f"{layer} by {multiple}" for layer, multiple in self.multiples])
+        yield f"Choose a number of members, or a podCountMultiple, that can be met ({wanted})."
+
+
+@dataclass(frozen=True, slots=True)
+class MembersApart(Reason):
+    """Members that have their place already share no domain of the layer that they must share."""
+
+    code: ClassVar = "MembersApart"
+    rests_on: ClassVar = frozenset({"nodes"})
+    wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    topology: str
+    layer: str
+    nodes: tuple[str, ...]
+    """Nodes of members, one per domain."""
+
+    def _text(self) -> str:
+        return (
+            f"members run on {listed(self.nodes)}, which share no domain of {self.layer} in "
+            f"topology {self.topology}, and the gang must be in one; mend the labels of the nodes, "
+            "or restart the whole gang"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Correct the labels of {named(self.nodes)}, so that they share one {self.layer}."
+        yield "Or delete all members: the gang then starts anew in one domain."
+
+
+@dataclass(frozen=True, slots=True)
+class MissingTopology(Reason):
+    """A gang asks for a network topology that does not exist, or never was valid."""
+
+    code: ClassVar = "MissingTopology"
+    rests_on: ClassVar = frozenset({"clusternetworktopologies"})
+    wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    topology: str
+    exists: bool
+
+    def _text(self) -> str:
+        if self.exists:
+            what = "has layers of which no tree can be made; see its conditions"
+        else:
+            what = "does not exist; create it, or take the annotation off"
+        return f"no cluster network topology: ClusterNetworkTopology {self.topology} {what}"
+
+    def _advice(self) -> Iterable[str]:
+        verb = "Correct the layers of" if self.exists else "Create"
+        yield f"{verb} ClusterNetworkTopology {self.topology}; koord topology shows those there."
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownLayer(Reason):
+    """A gang must share layers that the topology does not have; ``known`` are those it has."""
+
+    code: ClassVar = "UnknownLayer"
+    wakes_on: ClassVar = WakesOn.ANY_CHANGE
+    topology: str
+    layers: tuple[str, ...]
+    known: tuple[str, ...]
+
+    def _text(self) -> str:
+        names = listed(f'"{layer}"' for layer in self.layers)
+        return (
+            f"the gang names {names}, which ClusterNetworkTopology {self.topology} does not have; "
+            f"it has {listed(self.known)}: correct the annotation (names are case-sensitive)"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Name one of {named(self.known)} instead of {named(self.layers)}."
