@@ -87,7 +87,7 @@ class _Said:
 
     def is_enough(self, reason: Reason, now: float) -> bool:
         """Whether it need not be said anew yet that something waits for ``reason``."""
-        if self.reason.code is not reason.code:
+        if self.reason.code != reason.code:
             return False
         return self.reason == reason or now < self.over_at
 
@@ -97,7 +97,7 @@ def _say(
 ) -> _Said:
     """Return what is said after ``before``; ``first`` is how long its numbers stay at first."""
     pause = first
-    if before is not None and before.reason.code is reason.code:
+    if before is not None and before.reason.code == reason.code:
         is_calm = now - before.at >= LONGEST_SAY_AGAIN_SECONDS
         pause = first if is_calm else min(2 * before.pause, LONGEST_SAY_AGAIN_SECONDS)
     return _Said(reason, now, attempts, pause)
