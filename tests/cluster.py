@@ -40,7 +40,8 @@ SCORING = Scoring()
 
 def open_cycle(state: ClusterState, pending: Callable[[], Iterable[Unit]] = tuple) -> Cycle:
     """Open a cycle on a state that somebody else has filled."""
-    return state.snapshot(pending)
+    state.refresh()
+    return state.open_cycle(pending)
 
 
 def plan_in(cycle: Cycle, units: Iterable[Unit]) -> Plan:
@@ -167,7 +168,7 @@ class FakeCluster:
         taken = {unit.key: unit for unit in units}
         cycle = self.open_cycle(lambda: self.queue.pending(*taken.values()))
         outcome = plan_in(cycle, taken.values())
-        self.state.note_served(cycle, outcome)
+        self.state.note_plan(cycle, outcome)
         for refusal in outcome.refusals:
             self.queue.refuse(taken[refusal.unit], refusal)
         return outcome

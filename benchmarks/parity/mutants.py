@@ -17,8 +17,8 @@ from benchmarks.parity.ours import Feasible, Sight, find_feasible
 from koord.core.constraints import PodSelector
 from koord.core.framework import cycle, labels, node_table
 from koord.core.framework.arrays import NO_LIMIT
-from koord.core.framework.reasons import NodeRefusal
 from koord.core.plugins import pod_affinity_filter, topology_spread, volumes
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.core.selectors import Operator

@@ -7,7 +7,7 @@ from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
 from koord.core.advice import find_closed
-from koord.core.framework.reasons import Closed, InsufficientNodes, NodeRefusal, RefusedNodes
+from koord.core.framework.reasons import Closed, InsufficientNodes, RefusedNodes
 from koord.core.gang.model import BadValue
 from koord.core.gang.reasons import (
     AllBound,
@@ -20,6 +20,7 @@ from koord.core.gang.reasons import (
     MissingPodGroup,
     WithinTime,
 )
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.reasons import (
     MAX_SENTENCES,
     BindFailed,

@@ -6,7 +6,7 @@ import pytest
 
 from koord.core import reasons
 from koord.core.framework import reasons as framework_reasons
-from koord.core.framework.reasons import InsufficientNodes, NodeRefusal, RefusedNodes
+from koord.core.framework.reasons import InsufficientNodes, RefusedNodes
 from koord.core.gang import reasons as gang_reasons
 from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource
 from koord.core.gang.reasons import (
@@ -24,6 +24,7 @@ from koord.core.gang.reasons import (
     describe_settings,
 )
 from koord.core.plugins import reasons as plugin_reasons
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.quota import reasons as quota_reasons
 from koord.core.reasons import REASONS, BindFailed, Planned, Reason, WaitingForForeignGate
 from koord.core.text import MAX_TEXT

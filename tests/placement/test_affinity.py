@@ -4,8 +4,9 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.reasons import InsufficientNodes, NodeRefusal
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Demand, Plan, Unit
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.pods import Pod
 from koord.core.selectors import Operator, Requirement
 
@@ -240,15 +241,15 @@ def test_each_node_says_why_it_refuses() -> None:
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).near(DB, HOST)
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {one.refusal.value: one.nodes for one in reason.refused}
+    counted = {str(one.refusal): one.nodes for one in reason.refused}
     assert counted == {"PodAffinity": 5, "Insufficient": 1}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).apart(WEB).select("zone", "a")
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {one.refusal.value: one.nodes for one in reason.refused}
+    counted = {str(one.refusal): one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "PodAntiAffinity": 2}
     pod = make_pod("p").labels(app="p").requests(cpu=1000).select("zone", "b")
     reason = run(cluster, pod).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = {one.refusal.value: one.nodes for one in reason.refused}
+    counted = {str(one.refusal): one.nodes for one in reason.refused}
     assert counted == {"NodeAffinity": 4, "ExistingPodAntiAffinity": 2}

@@ -261,9 +261,7 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     cluster = make_state(nodes, pods)
     snapshot = cluster.open_cycle()
     both = [make_subject(*first), make_subject(*second)]
-    for subject in both:
-        if subject.shape.constraints is not None:
-            snapshot.note(subject.shape.constraints)
+    snapshot.expect(both)
     shapes = [snapshot.shape_of(subject) for subject in both]
     before = [snapshot.room(shape).tolist() for shape in shapes]
     mark = snapshot.checkpoint()

@@ -123,10 +123,10 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
     for which, count, is_taken_back, odd in steps:
         every_second = np.arange(len(snapshot.table.nodes)) % 2 == odd
         confined = {} if odd is None else {shapes[which]: every_second}
-        snapshot.confined = anew.confined = confined
         mark, mark_anew = snapshot.checkpoint(), anew.checkpoint()
-        found = filler.fill(shapes[which], count)
-        expected = Allocator(anew, SCORING).fill(shapes[which], count)
+        with snapshot.only(confined), anew.only(confined):
+            found = filler.fill(shapes[which], count)
+            expected = Allocator(anew, SCORING).fill(shapes[which], count)
         assert sorted((one.row, one.count) for one in found) == sorted(
             (one.row, one.count) for one in expected
         )

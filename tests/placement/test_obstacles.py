@@ -86,5 +86,5 @@ def test_the_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> N
     cluster.pods(subject)
     (offers,) = explain_pod(cluster.state, subject, SCORING).offers
     (offer,) = (one for one in offers.nodes if one.node == node)
-    refusal = offer.refusal.value if offer.refusal else None
+    refusal = offer.refusal or None
     assert f"{refusal}: {offer.detail}" == expected

@@ -3,8 +3,9 @@
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of
 
-from koord.core.framework.reasons import InsufficientNodes, NodeRefusal
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Demand, Unit
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.pods import Handling
 from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit
 
@@ -111,7 +112,7 @@ def test_nodes_are_counted_under_the_first_check_they_fail() -> None:
     pod = make_pod("p").gpu(5).requests(cpu=1000).select("zone", "a").build()
     reason = cluster.plan(make_unit("u", (pod,))).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
-    counted = [(one.refusal.value, one.resource or one.detail, one.nodes) for one in reason.refused]
+    counted = [(one.refusal, one.resource or one.detail, one.nodes) for one in reason.refused]
     assert counted == [
         ("Insufficient", "cpu", 1),
         ("Insufficient", GPU, 1),

@@ -22,6 +22,7 @@ from koord.core.quota.reasons import (
     QuotaNotInForce,
     QuotaShortage,
 )
+from koord.core.quota.session import QuotaSession
 from koord.core.quota.solve import solve
 from koord.core.quota.spec_errors import QuotaFault
 from koord.core.quota_view import view_quotas
@@ -72,7 +73,7 @@ def gang(name: str, quota: str, count: int, since: float = 0.0) -> list[Pod]:
 def test_without_quotas_everything_is_let_through() -> None:
     cluster = make_teams(1)
     cluster.pods(worker("a", "nobody").build())
-    assert cluster.open_cycle().quotas is None
+    assert cluster.open_cycle().find_session(QuotaSession) is None
     assert cluster.step() == ["a"]
 
 
@@ -112,6 +113,15 @@ def test_surplus_is_placed_as_far_as_the_quota_goes() -> None:
     cluster.step()
     assert isinstance(cluster.reason(), InsufficientMax)
     assert used(cluster, "t") == 24
+
+
+def test_surplus_over_quota_never_displaces_required_members_of_the_group() -> None:
+    # As many surplus pods are refused as the other gang has members.
+    cluster = make_teams(6, team("t", most=32))
+    keys = ("default/a", "default/b")
+    cluster.pod_groups(*(make_pod_group(key, min_member=2).group(*keys) for key in keys))
+    cluster.pods(*gang("a", "t", 2), *gang("b", "t", 4))
+    assert cluster.step() == ["a-0", "a-1", "b-0", "b-1"]
 
 
 def test_an_incomplete_gang_takes_nothing_from_others() -> None:

@@ -131,5 +131,5 @@ def test_a_full_domain_holds_back_the_others() -> None:
     reason = run(cluster, *gang).refusals[0].reason
     assert isinstance(reason, InsufficientNodes)
     assert (reason.want, reason.fit, reason.more_nodes) == (12, 8, None)
-    causes = {one.refusal.value: one.nodes for one in reason.refused}
+    causes = {one.refusal: one.nodes for one in reason.refused}
     assert causes == {"Insufficient": 1, "PodTopologySpread": 4, "PodTopologySpreadLabel": 1}

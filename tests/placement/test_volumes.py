@@ -4,8 +4,9 @@ import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
 from tests.cluster import FakeCluster, make_cluster, make_unit
 
-from koord.core.framework.reasons import InsufficientNodes, NodeRefusal
+from koord.core.framework.reasons import InsufficientNodes
 from koord.core.plan import Plan
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling

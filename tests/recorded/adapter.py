@@ -68,7 +68,8 @@ class _Cluster:
         }
 
     def _plan(self, units: dict[str, Unit], now: float) -> Plan:
-        snapshot = self.state.snapshot(lambda: self.queue.pending(*units.values()))
+        self.state.refresh()
+        snapshot = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
         scoring = self.scenario.scoring
         outcome = self.holds.plan(
             snapshot,
@@ -77,7 +78,7 @@ class _Cluster:
             scoring,
             now,
         )
-        self.state.note_served(snapshot, outcome)
+        self.state.note_plan(snapshot, outcome)
         return outcome
 
     def _absorb(self, now: float) -> None:

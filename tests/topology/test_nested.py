@@ -15,6 +15,7 @@ from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import GangCount, MissingMembers
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.layers import Layer
+from koord.core.topology.plugin import TopologySession
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
 from koord.core.topology_constraint import (
     NODE_LAYER,
@@ -246,7 +247,7 @@ def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None
         group = make_pod_group(key, 2).group(A, B).topology(wish).build()
         nest = make_nest(*groups) if key == A else None
         scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
-    network = scene.cluster.open_cycle().network
+    network = scene.cluster.open_cycle().session(TopologySession).view
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
     assert [one.name for one in network.siblings_of(B)] == ["b-0"]
     assert not list(network.siblings_of(A))

@@ -188,7 +188,7 @@ def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:
     if isinstance(reason, InsufficientNodes):
         first = state.pod_by_key(reason.first)
         if first is not None:
-            snapshot = state.snapshot()
+            snapshot = state.open_cycle()
             return reason.advice(find_closed(snapshot, snapshot.shape_of(first)))
     return reason.advice()
 

@@ -11,15 +11,15 @@ import msgspec
 
 from koord.cli.answer import Explained, Explanation
 from koord.core.explain import ShapeOffers, TopologyExplanation
-from koord.core.framework.shortage import NodeOffer
 from koord.core.plan import Gathered
+from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.topology.strategy.domain_capacity import DomainCapacity
 from koord.core.units import format_amount
 
 
 def encode_answer(answer: Explanation) -> str:
     """Return the whole answer, indented."""
-    return msgspec.json.format(msgspec.json.encode(make_document(answer))).decode()
+    return msgspec.json.format(msgspec.json.encode(make_document(answer), enc_hook=str)).decode()
 
 
 def make_document(answer: Explanation) -> dict[str, Any]:

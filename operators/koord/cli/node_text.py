@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from koord.core.explain import ShapeOffers
-from koord.core.framework.reasons import NodeRefusal, RefusedNodes
-from koord.core.framework.shortage import NodeOffer
+from koord.core.framework.cause import Cause
+from koord.core.framework.reasons import RefusedNodes
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.units import PODS, format_amount, is_in_bytes
 
 _NUMBERS: Final = {"PRESENT", "NEEDED", "FIT"}
@@ -83,7 +85,7 @@ def _approximate(resource: str, amount: int, *, down: bool = False) -> str:
 
 
 def _summarize(rest: Sequence[NodeOffer]) -> str:
-    counts: Counter[tuple[NodeRefusal, str, str]] = Counter()
+    counts: Counter[tuple[Cause, str, str]] = Counter()
     for offer in rest:
         counts.update(_causes_of(offer))
     texts = [
@@ -96,7 +98,7 @@ def _summarize(rest: Sequence[NodeOffer]) -> str:
     return f"… and {count_of(len(rest), 'more node')}{listed} (--all-nodes lists them)"
 
 
-def _causes_of(offer: NodeOffer) -> Iterable[tuple[NodeRefusal, str, str]]:
+def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
     if offer.refusal is None:
         return []
     if offer.refusal is NodeRefusal.RESOURCE:

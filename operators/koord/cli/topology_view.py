@@ -86,7 +86,7 @@ def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[st
         "readiness": status.readiness,
         "layers": list(status.layers),
         "nodes": status.nodes,
-        "domains": [make_domain(domain) for domain in survey(state.snapshot(), tree)],
+        "domains": [make_domain(domain) for domain in survey(state.open_cycle(), tree)],
         "leftOut": [
             {"node": node, "missingLayer": layer} for node, layer in sorted(tree.left_out.items())
         ],
@@ -113,7 +113,7 @@ def write_topology_graph(
             attributes={"layer": domain.layer, "nodes": domain.nodes, **amounts},
         )
 
-    return write_graph(name, map(make_node, survey(state.snapshot(), tree)), output)
+    return write_graph(name, map(make_node, survey(state.open_cycle(), tree)), output)
 
 
 def _print(
@@ -121,7 +121,7 @@ def _print(
 ) -> None:
     console = make_console()
     console.print(f"ClusterNetworkTopology {name}: {text}")
-    domains = tuple(survey(state.snapshot(), tree))
+    domains = tuple(survey(state.open_cycle(), tree))
     console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all"))
     if show_all and tree.left_out:
         console.print(make_left_out(tree.left_out))

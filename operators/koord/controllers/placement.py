@@ -204,16 +204,17 @@ class PlacementController:
         if not units:
             return Plan()
         began = self.clock()
+        self.state.refresh(began)
         snapshots: list[Cycle] = []
 
         def make_snapshot() -> Cycle:
-            snapshots.append(self.state.snapshot(lambda: self.queue.pending(*units.values())))
+            snapshots.append(self.state.open_cycle(lambda: self.queue.pending(*units.values())))
             return snapshots[-1]
 
         outcome = plan_keeping(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
-        self.state.note_served(snapshots[-1], outcome)
+        self.state.note_plan(snapshots[-1], outcome)
         self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(

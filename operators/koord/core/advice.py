@@ -7,10 +7,12 @@ from typing import Final
 import numpy as np
 
 from koord.core.framework.arrays import Mask
+from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.labels import is_tolerated
-from koord.core.framework.reasons import Closed, NodeRefusal
+from koord.core.framework.reasons import Closed
 from koord.core.nodes import Node, Taint
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.pods import PodShape
 
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
@@ -21,7 +23,7 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
     failing = [(refusal, ~passed) for refusal, _, passed in snapshot.checks(shape)]
     _count_cordon_once(failing, snapshot, shape)
     is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
-    found: dict[tuple[NodeRefusal, str], list[str]] = defaultdict(list)
+    found: dict[tuple[Cause, str], list[str]] = defaultdict(list)
     for refusal, rows in failing:
         if refusal is NodeRefusal.RESOURCE:
             continue
@@ -35,11 +37,14 @@ def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
 
 
 def _count_cordon_once(
-    failing: Sequence[tuple[NodeRefusal, Mask]], snapshot: Cycle, shape: PodShape
+    failing: Sequence[tuple[Cause, Mask]], snapshot: Cycle, shape: PodShape
 ) -> None:
     """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
     masks = dict(failing)
-    cordoned, tainted = masks[NodeRefusal.UNSCHEDULABLE], masks[NodeRefusal.TAINT]
+    cordoned = masks.get(NodeRefusal.UNSCHEDULABLE)
+    tainted = masks.get(NodeRefusal.TAINT)
+    if cordoned is None or tainted is None:
+        return
     for row in np.flatnonzero(cordoned & tainted):
         node = snapshot.table.node_at(int(row)) if snapshot.table.is_live[row] else None
         if node and all(taint.key == _CORDON_TAINT for taint in _untolerated(node, shape)):

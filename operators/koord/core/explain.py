@@ -10,16 +10,16 @@ from enum import StrEnum
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
-from koord.core.framework.shortage import NodeOffer, offers
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.plan import Gathered, Plan, Unit
-from koord.core.plugins.node_diagnosis import NodeDiagnosis
+from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
+from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
 from koord.core.topology.strategy.observed_topology import locate_gang
 from koord.core.topology_constraint import TopologyConstraint
@@ -148,21 +148,23 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
 
 def _snapshot(state: ClusterState) -> Cycle:
     """Return the state for a plan: what is left over of quotas is shared with all that waits."""
-    return state.snapshot(lambda: find_pending(state))
+    state.refresh()
+    return state.open_cycle(lambda: find_pending(state))
 
 
 def _view(
     state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: Gathered | None
 ) -> TopologyExplanation | None:
-    snapshot = state.snapshot()
-    wish = snapshot.network.wish_of(key)
+    snapshot = state.open_cycle()
+    view = snapshot.session(TopologySession).view
+    wish = view.wish_of(key)
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
     living = [pod for pod in state.book.members(key).values() if pod.is_alive]
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
     shape = snapshot.shape_of(like[0]) if like else None
-    members = [sibling.node for sibling in snapshot.network.siblings_of(key)]
+    members = [sibling.node for sibling in view.siblings_of(key)]
     unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
     return TopologyExplanation(wish, where, tuple(survey(snapshot, tree, shape, members)), unknown)
 
@@ -179,11 +181,11 @@ def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
 
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
-    snapshot = state.snapshot()
+    snapshot = state.open_cycle()
     alike: dict[PodShape, list[Pod]] = {}
     for pod in pods:
         alike.setdefault(snapshot.shape_of(pod), []).append(pod)
-    company = tuple(state.company())
+    company = tuple(state.pods_on_nodes())
     return tuple(
         ShapeOffers(len(of_shape), shape.requests, tuple(offers(asked)))
         for shape, of_shape in sorted(alike.items(), key=lambda item: item[0].requests)

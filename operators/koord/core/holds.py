@@ -28,6 +28,7 @@ from koord.core.gang.reasons import KeptForReplacements
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodPhase, PodShape
 from koord.core.state import ClusterState
+from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.replacement_domain import find_home
 
 PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
@@ -346,23 +347,23 @@ class _Session:
         filler = Allocator(self.snapshot, self.scoring)
         for slot in left:
             home = homes[slot.sub_group]
-            self.snapshot.confined = {} if home is None else {slot.shape: home}
-            shares = filler.fill(slot.shape, 1)
+            with self.snapshot.only({} if home is None else {slot.shape: home}):
+                shares = filler.fill(slot.shape, 1)
             if shares:
                 slot.row = shares[0].row
                 slot.node = self.snapshot.table.node_at(slot.row).name
-        self.snapshot.confined = {}
 
     def _keep_there(self, hold: _Hold) -> dict[str, Mask | None]:
         """Charge what has room on its node; return where each sub-group may be."""
         groups = {slot.sub_group for slot in hold.slots if slot.row is None}
-        homes = {group: find_home(self.snapshot, hold.gang, group) for group in groups}
+        view = self.snapshot.session(TopologySession).view
+        homes = {group: find_home(self.snapshot, view, hold.gang, group) for group in groups}
         for slot in hold.slots:
             row = self.snapshot.table.row_of.get(slot.node)
             if slot.row is not None or row is None:
                 continue
             home = homes[slot.sub_group]
-            if (home is None or home[row]) and self.snapshot.room_at(slot.shape, row):
+            if (home is None or home[row]) and self.snapshot.has_room(slot.shape, row):
                 self.snapshot.place(slot.shape, row)
                 slot.row = row
         return homes

@@ -4,9 +4,9 @@ A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The 
 least ``required`` pods of every demand of the unit, or none of the unit.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from koord.core.gang.sub_group_tree import SubGroupTree
 from koord.core.pods import Pod
@@ -91,11 +91,28 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnotationWrite:
+    """An annotation that records an allocation: on which object, by uid, under which key."""
+
+    uid: str
+    key: str
+    value: str
+
+
+class Allocation(Protocol):
+    """What a domain gave to one pod, beyond room on its node: a value, compared by equality."""
+
+    def writes(self) -> Iterable[AnnotationWrite]:
+        """Yield the annotations that record it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
-    """One pod and its node."""
+    """One pod, its node, and what domains allocated to it there."""
 
     pod: Pod
     node: str
+    allocations: tuple[Allocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class Load:
 class PodCharge:
     """A pod that holds a place: its load, and what matters to other pods."""
 
+    uid: str
     load: Load
     profile: PodLabels
     constraints: PodConstraints | None
@@ -42,6 +43,7 @@ def charge_of(pod: Pod) -> PodCharge | None:
     load = Load(node, shape.requests, shape.host_ports)
     is_there = bool(pod.node) or pod.pinned
     return PodCharge(
+        uid=pod.uid,
         load=load,
         profile=pod.profile,
         constraints=shape.constraints if is_there else None,

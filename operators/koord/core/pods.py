@@ -5,6 +5,7 @@ shape are planned together and each question about a shape is answered once. Sha
 whoever makes them, so that identity is equality on the hot path.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -13,8 +14,6 @@ from koord.core.constraints import (
     ClaimUse,
     PodConstraints,
     PodLabels,
-    PodSelector,
-    VolumeConstraints,
 )
 from koord.core.gang.model import GangClaim
 from koord.core.selectors import SelectorTerm
@@ -50,9 +49,8 @@ class PodShape:
     asks of other pods. ``needs_kube_scheduler`` names the spec fields that only kube-scheduler can
     serve.
 
-    The rest is known only where all pods are, and filled in by :meth:`resolved`: the selectors
-    that select the pod, as far as they matter, and what its volumes ask. ``spec`` is the shape
-    without them.
+    ``asks`` holds what each domain of the planner has to know of the pod beyond its spec, by the
+    name of the domain; only a cycle can tell. ``spec`` is the shape without them.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -63,8 +61,7 @@ class PodShape:
     preferences: tuple[tuple[int, SelectorTerm], ...] = ()
     constraints: PodConstraints | None = None
     needs_kube_scheduler: tuple[str, ...] = ()
-    sought_by: tuple[PodSelector, ...] = ()
-    volumes: VolumeConstraints | None = None
+    asks: tuple[tuple[str, Hashable], ...] = ()
     _spec: "PodShape | None" = field(repr=False, compare=False, default=None)
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
@@ -73,7 +70,7 @@ class PodShape:
         parts = (
             (self.requests, self.node_selector, self.terms, self.tolerations, self.host_ports),
             (self.preferences, self.constraints, self.needs_kube_scheduler),
-            (self.sought_by, self.volumes),
+            self.asks,
         )
         object.__setattr__(self, "_hash", hash(parts))
 
@@ -85,18 +82,16 @@ class PodShape:
         """The shape as the spec of the pod alone makes it."""
         return self if self._spec is None else self._spec
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether nothing but its node decides where such a pod fits."""
-        return self.constraints is None and not self.sought_by and self.volumes is None
+    def asked(self, domain: str) -> Hashable | None:
+        """Return what a domain has to know of such pods; None for nothing."""
+        for name, ask in self.asks:
+            if name == domain:
+                return ask
+        return None
 
-    def resolved(
-        self, sought_by: tuple[PodSelector, ...], volumes: VolumeConstraints | None
-    ) -> "PodShape":
-        """Return the shape with what only the cluster can tell."""
-        if not sought_by and volumes is None:
-            return self
-        return replace(self, sought_by=sought_by, volumes=volumes, _spec=self)
+    def asking(self, asks: tuple[tuple[str, Hashable], ...]) -> "PodShape":
+        """Return the shape with what domains ask, by their names."""
+        return replace(self, asks=asks, _spec=self.spec) if asks else self
 
 
 NOBODY: Final = PodLabels("")

@@ -16,6 +16,7 @@ from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queueing_hints import QueueingHints
+from koord.core.quota.plugin import Quotas
 from koord.core.quota.session import QuotaSession
 from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
 from koord.core.state import ClusterState
@@ -77,6 +78,7 @@ class Queue:
 
     def absorb(self, changes: Changes, state: ClusterState) -> None:
         """Bring the queue in line with what changed."""
+        state.refresh()
         gangs = changes.gangs | self._look_again
         self._look_again = set()
         # Gangs of a group share units, and a pod that joins a gang is a unit of the same key as
@@ -90,7 +92,7 @@ class Queue:
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             is_moved = changes.is_regrouped and bool(changes.freed)
-            self._wake(QueueingHints(changes, state.snapshot()), is_moved=is_moved)
+            self._wake(QueueingHints(changes, state.open_cycle()), is_moved=is_moved)
         self._wake_by_quota(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
@@ -244,7 +246,7 @@ class Queue:
         }
         if not refused:
             return
-        gate = state.quota_gate(self.pending)
+        gate = state.plugin(Quotas).open_session(self.pending)
         if gate is not None and state.quotas.version == self._quotas_seen:
             return
         self._quotas_seen = state.quotas.version

@@ -10,6 +10,7 @@ from koord.core.changes import Changes
 from koord.core.constraints import PodSelector
 from koord.core.framework.cycle import Cycle
 from koord.core.plugins.affinity_terms import SelectorIndex
+from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.pods import Pod, PodShape
 
 
@@ -19,6 +20,7 @@ class QueueingHints:
     def __init__(self, changes: Changes, snapshot: Cycle) -> None:
         self._changes = changes
         self._snapshot = snapshot
+        self._pods = snapshot.session(InterPodSession).state
         row_of = snapshot.table.row_of
         self._rows = np.array(
             [row_of[name] for name in changes.freed if name in row_of], dtype=np.int64
@@ -36,7 +38,7 @@ class QueueingHints:
         if pod.pinned and pod.recorded is not None:
             # It counts as used on its node already: what is free beside it says nothing.
             is_moved = pod.recorded.node in self._changes.freed
-            return is_moved and self._snapshot.holds(pod.shape, pod.recorded.node)
+            return is_moved and self._snapshot.can_keep(pod.shape, pod.recorded.node)
         if any(use.key in self._changes.claims for use in pod.claims):
             return True
         if self._is_company_changed(pod):
@@ -63,12 +65,11 @@ class QueueingHints:
                 return True
         if not self._lifted:
             return False
-        return next(self._snapshot.around.meaning(self._lifted, pod.profile), None) is not None
+        return next(self._pods.meaning(self._lifted, pod.profile), None) is not None
 
     def _is_touched(self, pods: PodSelector) -> bool:
         """Whether a selector means a pod that came or went."""
         known = self._touched.get(pods)
         if known is None:
-            around = self._snapshot.around
-            known = self._touched[pods] = any(around.means(pods, one) for one in self._moved)
+            known = self._touched[pods] = any(self._pods.means(pods, one) for one in self._moved)
         return known

@@ -197,7 +197,8 @@ def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator
 
 
 def _first_reason(state: ClusterState, units: tuple[Unit, ...], scoring: Scoring) -> Reason:
-    outcome = plan(state.snapshot(lambda: find_pending(state)), units, scoring)
+    state.refresh()
+    outcome = plan(state.open_cycle(lambda: find_pending(state)), units, scoring)
     if outcome.refusals:
         return outcome.refusals[0].reason
     placed = [one for placement in outcome.placements for one in placement.assignments]

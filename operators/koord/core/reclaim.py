@@ -26,6 +26,7 @@ from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import ROOT, QuotaCharge, QuotaName
 from koord.core.quota.overuse import Overuse, find_entitlement, find_overuse, is_rounding
+from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
 from koord.core.state import ClusterState
 from koord.core.topology.rank import Rank, rank_member
@@ -294,13 +295,9 @@ class _Nodes:
         return self._others
 
     def _fits(self, unit: Unit, gone: Iterable[Pod]) -> bool:
-        snapshot = self._state.snapshot()
-        snapshot.quotas = None  # they have been asked
-        for pod in gone:
-            row = self._state.table.row_of.get(pod.node)
-            if row is not None:
-                snapshot.place(snapshot.shape_of(pod), row, -1)
-        return bool(plan(snapshot, (unit,), Scoring()).placements)
+        cycle = self._state.open_cycle(without={Quotas.name})  # they have been asked
+        cycle.remove(gone)
+        return bool(plan(cycle, (unit,), Scoring()).placements)
 
 
 class _Room:

@@ -5,41 +5,48 @@ assigned but whose binding has not been seen counts as being on its node (*assum
 confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from koord.core.changes import Changes, Feed
-from koord.core.framework.cycle import Cycle
+from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.node_table import NodeTable
+from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
-from koord.core.plugins.affinity_terms import AffinityTerms
-from koord.core.plugins.host_ports import HostPorts
-from koord.core.plugins.pod_affinity import AffinityBase
-from koord.core.plugins.pod_index import NOWHERE, PodIndex
-from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim
+from koord.core.plugins.inter_pod import InterPod
+from koord.core.plugins.pod_index import NOWHERE
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
 from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.quota.cache import QuotaCache, claim_of
+from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile_cache import ProfileCache
-from koord.core.quota.session import QuotaSession
+from koord.core.registry import make_plugins
 from koord.core.topology.cache import Topology, TopologyCache
-from koord.core.topology.pod_attraction import PodAttraction
-from koord.core.topology.strategy.topology_view import TopologyView
+from koord.core.topology.plugin import Topologies
 from koord.core.units import Amounts
+
+P = TypeVar("P", bound=Plugin)
 
 
 class ClusterState:
     """Pods, nodes and PodGroups, with what is used where."""
 
     def __init__(
-        self, *, compat: bool = False, limits_by_share: bool = True, hooks: Hooks | None = None
+        self,
+        *,
+        compat: bool = False,
+        limits_by_share: bool = True,
+        hooks: Hooks | None = None,
+        more_plugins: Iterable[Plugin] = (),
     ) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
@@ -47,29 +54,39 @@ class ClusterState:
         """uids of pods that carry our mark and are yet to be evicted."""
         self.table = NodeTable()
         self.book = GangCache(compat=compat)
-        self.topologies = TopologyCache()
-        self.attraction = PodAttraction()
         self.profiles = ProfileCache()
+        rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
+        self.plugins = (*make_plugins(self.book, rules, hooks), *more_plugins)
+        self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
         self._fading: set[str] = set()
         """Assumed only until their release is seen."""
         self._charges: dict[str, PodCharge] = {}
-        self._on_node: dict[str, dict[str, int]] = {}
-        """Node -> uid of every pod that holds a place on it -> its slot among the residents."""
+        self._on_node: dict[str, set[str]] = {}
+        """Node -> uids of the pods that hold a place on it."""
         self._keeping: dict[str, set[str]] = {}
         """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
-        rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
-        self.quotas = QuotaCache(rules, hooks=hooks)
-        self._quota_feed: Feed | None = None
-        self._ports = HostPorts()
-        self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._residents = PodIndex(self._namespaces)
-        self._carriers = AffinityTerms()
-        self.volumes = VolumeCache()
         self._changes = Changes()
         self._feeds: list[Feed] = []
+        self._plugin_feeds: dict[str, Feed] = {}
+
+    def plugin(self, kind: type[P]) -> P:
+        """Return the plugin of one domain."""
+        return next(one for one in self.plugins if isinstance(one, kind))
+
+    @property
+    def quotas(self) -> QuotaCache:
+        return self.plugin(Quotas).cache
+
+    @property
+    def topologies(self) -> TopologyCache:
+        return self.plugin(Topologies).cache
+
+    @property
+    def volumes(self) -> VolumeCache:
+        return self.plugin(Volumes).cache
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -85,63 +102,48 @@ class ClusterState:
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
 
-    def snapshot(self, pending: Callable[[], Iterable[Unit]] = tuple) -> Cycle:
-        """Return the cluster as it is now, for a planner to try things on.
+    def refresh(self, now: float = 0.0) -> None:
+        """Bring every plugin up to date with what changed; to be done before a cycle is opened."""
+        for plugin in self.plugins:
+            if plugin.is_in_use:
+                self._refresh_plugin(plugin, now)
 
-        ``pending`` returns the complete units that wait, in order: they share out what is left
-        over of quotas.
+    def _refresh_plugin(self, plugin: Plugin, now: float = 0.0) -> None:
+        feed = self._plugin_feeds.get(plugin.name)
+        if feed is None:
+            feed = self._plugin_feeds[plugin.name] = self.feed()
+        plugin.absorb(self, feed.drain(), now)
+
+    def open_cycle(
+        self,
+        pending: Callable[[], Iterable[Unit]] = tuple,
+        *,
+        without: Collection[str] = (),
+    ) -> Cycle:
+        """Return the cluster as of the last :meth:`refresh`, for a planner to try things on.
+
+        ``pending`` returns the complete units that wait, in order. Plugins named in ``without``
+        take no part.
         """
-        around = AffinityBase(self._namespaces, self._residents, self._carriers)
-        snapshot = Cycle(self.table, self._ports, around, self.volumes)
-        snapshot.network = TopologyView(self.topologies, self.attraction, self.book)
-        snapshot.quotas = self.quota_gate(pending)
-        return snapshot
-
-    def quota_gate(self, pending: Callable[[], Iterable[Unit]]) -> QuotaSession | None:
-        """Return what quotas allow now; None without any quota."""
-        if not self.quotas.is_in_use:
-            return None
-        return QuotaSession(self.quotas, self.open_ledger(), pending)
+        plugins = [one for one in self.plugins if one.name not in without]
+        return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
 
     def open_ledger(self) -> Ledger:
         """Return what every quota may use and uses now."""
-        quotas = self.quotas
-        if self._quota_feed is None:
-            self._quota_feed = self.feed()
-        changes = self._quota_feed.drain()
-        if quotas.book.registry.specs:
-            # Whether a change of a quota is valid may depend on the pods that it has by now.
-            self._count_for_quotas(changes)
-            changes = Changes()
-        with quotas.stopwatch("settle"):
-            moved = quotas.settle()
-        for one in self.pods.values() if moved else ():
-            if claim_of(one) in moved:
-                if one.gang is None:
-                    changes.singles.add(one.uid)
-                else:
-                    changes.gangs.add(one.gang.key)
-        self._count_for_quotas(changes)
-        quotas.limit_submissions()
-        with quotas.stopwatch("solve"):
-            solutions = quotas.solve(self.used_on)
-        return quotas.hooks.bind(Ledger(solutions, quotas.rules))
+        plugin = self.plugin(Quotas)
+        self._refresh_plugin(plugin)
+        return plugin.open_ledger()
 
-    def _count_for_quotas(self, changes: Changes) -> None:
-        quotas = self.quotas
-        quotas.count_gangs(changes.gangs, self.book)
-        for uid in changes.singles:
-            pod = self.pods.get(uid)
-            if pod is None:
-                quotas.forget_pod(uid)
-            elif pod.gang is None:
-                quotas.count_pod(pod)
+    def note_plan(self, cycle: Cycle, plan: Plan) -> None:
+        """Have plugins remember what a plan that is carried out means for later cycles."""
+        by_name = {plugin.name: plugin for plugin in self.plugins}
+        for session in cycle.sessions:
+            by_name[session.name].note_plan(session, plan)
 
-    def note_served(self, snapshot: Cycle, plan: Plan) -> None:
-        """Remember which quotas a plan has given leftovers to: others have their turn first."""
-        if snapshot.quotas is not None:
-            placed = {placement.unit for placement in plan.placements}
-            self.quotas.served |= snapshot.quotas.served_by(placed)
+    def _find_place(self, uid: str) -> Place | None:
+        charge = self._charges.get(uid)
+        row = None if charge is None else self.table.row_of.get(charge.load.node)
+        return None if charge is None or row is None else Place(row, is_seen=charge.is_there)
 
     def used_on(self, node: str) -> Amounts:
         """Return what pods use on a node."""
@@ -150,7 +152,7 @@ class ClusterState:
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
         }
 
-    def company(self) -> Iterator[tuple[Pod, int]]:
+    def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods that others see on a node, each with the node's row, by their keys."""
         for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
             charge = self._charges.get(pod.uid)
@@ -222,7 +224,7 @@ class ClusterState:
         self.doomed.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
-        self.attraction.note(uid, "", "")
+        self.plugin(Topologies).attraction.note(uid, "", "")
         self._discharge(uid, is_free=True)
         self.book.remove_pod(uid)
         if pod.gang is None:
@@ -234,11 +236,11 @@ class ClusterState:
         before = None if row is None else self.table.nodes[row]
         if before == node:
             return
-        self.quotas.upsert_node(node)
         self.profiles.upsert_node(node)
         epoch = self.table.epoch
         row = self.table.upsert(node)
-        self.topologies.upsert_node(row, node.name, node.labels)
+        for plugin in self.plugins:
+            plugin.upsert_node(row, node)
         if before is None:
             self._settle(node.name, row)
         self._changes.freed.add(node.name)
@@ -248,16 +250,15 @@ class ClusterState:
 
     def remove_node(self, name: str) -> None:
         """Forget a node that is gone; its pods stay on the books until they are gone too."""
-        self.quotas.remove_node(name)
         self.profiles.remove_node(name)
-        row = self.table.remove(name)
+        row = self.table.row_of.get(name)
         if row is None:
             return
-        self.topologies.remove_node(row)
-        self._ports.clear(row)
-        for uid, slot in self._on_node.get(name, {}).items():
-            self._residents.move(slot, NOWHERE)
-            self._carry(row, self._charges[uid], -1)
+        for uid in self._on_node.get(name, ()):
+            self._move(self._charges[uid], row, NOWHERE)
+        self.table.remove(name)
+        for plugin in self.plugins:
+            plugin.remove_node(row, name)
         self._changes.is_regrouped = True
         self._refresh_keeping(name)
 
@@ -297,13 +298,14 @@ class ClusterState:
 
     def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take in a namespace as observed."""
-        if self._namespaces.get(name) != labels:
-            self._namespaces[name] = labels
+        namespaces = self.plugin(InterPod).namespaces
+        if namespaces.get(name) != labels:
+            namespaces[name] = labels
             self._changes.is_regrouped = True
 
     def remove_namespace(self, name: str) -> None:
         """Forget a namespace that is gone."""
-        if self._namespaces.pop(name, None) is not None:
+        if self.plugin(InterPod).namespaces.pop(name, None) is not None:
             self._changes.is_regrouped = True
 
     def upsert_claim(self, claim: VolumeClaim) -> None:
@@ -378,7 +380,8 @@ class ClusterState:
             pod = replace(pod, kept_on="")
         self.pods[uid] = pod
         if pod.attraction:
-            self.attraction.note(uid, pod.attraction, "" if pod.phase.is_terminal else pod.node)
+            node = "" if pod.phase.is_terminal else pod.node
+            self.plugin(Topologies).attraction.note(uid, pod.attraction, node)
         self._recharge(pod)
         if pod.gang is None or (before is not None and before.gang is None):
             self._changes.singles.add(uid)
@@ -419,13 +422,9 @@ class ClusterState:
         if charge is None:
             return
         node = charge.load.node
-        row = self.table.row_of.get(node, NOWHERE)
-        seen_at = row if charge.is_there else NOWHERE
-        slot = self._residents.add(charge.profile, seen_at, is_leaving=charge.is_leaving)
-        self._on_node.setdefault(node, {})[pod.uid] = slot
+        self._on_node.setdefault(node, set()).add(pod.uid)
         self._charges[pod.uid] = charge
-        self._apply(row, charge, 1)
-        self.volumes.use(charge.claims, 1)
+        self._count(self.table.row_of.get(node, NOWHERE), charge, 1)
         self._changes.arrived.add(charge.profile)
 
     def _discharge(self, uid: str, *, is_free: bool) -> None:
@@ -435,36 +434,27 @@ class ClusterState:
             return
         node = charge.load.node
         residents = self._on_node[node]
-        self._residents.remove(residents.pop(uid))
+        residents.discard(uid)
         if not residents:
             del self._on_node[node]
-        self._apply(self.table.row_of.get(node, NOWHERE), charge, -1)
-        self.volumes.use(charge.claims, -1)
+        self._count(self.table.row_of.get(node, NOWHERE), charge, -1)
         self._changes.left.add((charge.profile, charge.constraints))
         self._changes.claims.update(use.key for use in charge.claims)
         if is_free:
             self._changes.freed.add(node)
 
-    def _apply(self, row: int, charge: PodCharge, count: int) -> None:
-        if row == NOWHERE:
-            return
-        self.table.charge(row, charge.shape, count)
-        if charge.load.host_ports:
-            self._ports.charge(row, charge.load.host_ports, count)
-        self._carry(row, charge, count)
+    def _count(self, row: int, charge: PodCharge, count: int) -> None:
+        """Charge a pod to a row, or take it off; plugins also learn of pods on unknown nodes."""
+        if row != NOWHERE:
+            self.table.charge(row, charge.shape, count)
+        for plugin in self._charging:
+            plugin.charge(row, charge, count)
 
-    def _carry(self, row: int, charge: PodCharge, count: int) -> None:
-        if charge.constraints is not None:
-            self._carriers.charge(row, charge.constraints, count)
+    def _move(self, charge: PodCharge, before: int, after: int) -> None:
+        self._count(before, charge, -1)
+        self._count(after, charge, 1)
 
     def _settle(self, node: str, row: int) -> None:
-        """Put the pods of a node that has come on its row."""
-        residents = self._on_node.get(node, {})
-        charges = [self._charges[uid] for uid in residents]
-        self.table.recharge(row, (charge.shape for charge in charges))
-        for charge, slot in zip(charges, residents.values(), strict=True):
-            if charge.load.host_ports:
-                self._ports.charge(row, charge.load.host_ports, 1)
-            self._carry(row, charge, 1)
-            if charge.is_there:
-                self._residents.move(slot, row)
+        """Charge the pods of a node that has come to its row."""
+        for uid in sorted(self._on_node.get(node, ())):
+            self._move(self._charges[uid], NOWHERE, row)

@@ -19,6 +19,7 @@ from koord.core.plan import Demand, Unit
 from koord.core.topology.describe import describe_domains
 from koord.core.topology.goal import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
+from koord.core.topology.plugin import Topologies
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
@@ -229,7 +230,7 @@ def must_gather_layer(case: Fields) -> Fields:
 
 def existing_pods(case: Fields) -> Fields:
     state = fill_state(case)
-    counts = state.attraction.pods_by_node(case["selector"])
+    counts = state.plugin(Topologies).attraction.pods_by_node(case["selector"])
     return {"existing": {node["name"]: counts.get(node["name"], 0) for node in case["nodes"]}}
 
 

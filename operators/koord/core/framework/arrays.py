@@ -1,4 +1,4 @@
-"""Words that all of placement shares: kinds of arrays over node rows, and two constants."""
+"""Arrays over the rows of the node table, and the constants that go with them."""
 
 from typing import Final, TypeAlias
 
@@ -8,6 +8,10 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Ids: TypeAlias = npt.NDArray[np.int32]
+
+Rows: TypeAlias = Ints | slice
+"""Numbers of rows, or a slice of them."""
+ALL: Final = slice(None)
 
 NO_LIMIT: Final = 1 << 40
 """More pods than any node takes."""

@@ -1,252 +1,170 @@
-"""The cluster at one moment, on which a planner may try things: place, checkpoint, roll back.
+"""One planning cycle: a transaction on a copy of everything that planning changes.
 
-A snapshot copies what planning changes (used amounts, host ports, who is near whom) and shares what
-it does not. It answers which nodes take a shape, and how many pods of it. It does not choose.
+A cycle copies used amounts, opens one session per domain, and answers how many pods of a shape each
+node takes. Whatever changes is on one undo log, so that :meth:`Cycle.rollback` forgets nothing. It
+does not choose nodes, and knows no domain.
+
+Opening a cycle only reads: nothing that outlives it is computed, and nobody is called back.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 
-from koord.core.constraints import PodConstraints, PodSelector, VolumeConstraints
-from koord.core.framework.arrays import Ints, Mask
+from koord.core.framework.arrays import ALL, Ints, Mask, Rows
+from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.node_table import NodeTable, RequestVector
-from koord.core.framework.reasons import NodeRefusal
-from koord.core.plugins.host_ports import HostPorts
-from koord.core.plugins.pod_affinity import AffinityBase, PodAffinityState
-from koord.core.plugins.pod_affinity_filter import affinity_limits
-from koord.core.plugins.reasons import VolumeNotReady
-from koord.core.plugins.topology_spread import spread_limits
-from koord.core.plugins.volumes import Volume, VolumeCache, VolumeClaim, volume_limits
+from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Score, Session, Short
+from koord.core.framework.undo_log import Mark, UndoLog
+from koord.core.plan import Allocation, Unit
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler
-from koord.core.topology.strategy.topology_view import NO_NETWORK
-
-if TYPE_CHECKING:
-    from koord.core.quota.session import QuotaSession
-
-
-class Checkpoint(NamedTuple):
-    """How much has been done: pods placed, and quotas charged."""
-
-    placed: int
-    charged: int
-
+from koord.core.reasons import Reason
 
 _MANY: Final = 8
-"""From so many rows on, arithmetic on arrays is faster than row by row."""
+"""From this many rows on, arithmetic on arrays is faster than row by row."""
 
-_PASSING: Final = frozenset({NodeRefusal.POD_AFFINITY, NodeRefusal.SPREAD})
-"""What pods that are placed elsewhere may put an end to."""
-
-_Resolved: TypeAlias = tuple[PodShape, tuple[PodSelector, ...], VolumeConstraints | None]
+S = TypeVar("S", bound=Session)
 
 
-_Undo: TypeAlias = tuple[Callable[..., object], tuple[object, ...]]
-"""The inverse of one change: a function and its arguments."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod is counted. Pods that others cannot ``see`` yet only take amounts and ports."""
+
+    row: int
+    is_seen: bool = True
+    allocations: tuple[Allocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Pods that were taken off their nodes, to be put back exactly as they were.
+
+    ``used`` holds what their rows had in use before, by row.
+    """
+
+    pods: tuple[tuple[Pod, PodShape, Place], ...]
+    used: Mapping[int, Ints]
 
 
 class Cycle:
-    """Used amounts, ports and neighbours of all nodes, with an undo log.
+    """Used amounts and sessions, with one undo log.
 
-    ``version`` grows with every change, rollbacks included: equal versions mean equal answers.
-    ``confined`` restricts shapes to some rows for as long as it is set.
+    ``version`` grows with every change, rollbacks included: equal versions mean equal answers,
+    except within :meth:`only`. ``pending`` returns all complete units that wait, in order.
     """
 
     def __init__(
         self,
         table: NodeTable,
-        ports: HostPorts,
-        neighbourhood: AffinityBase,
-        volumes: VolumeCache,
+        plugins: Iterable[Plugin] = (),
+        *,
+        find_place: Callable[[str], Place | None] = lambda _: None,
+        pending: Callable[[], Iterable[Unit]] = tuple,
     ) -> None:
         self.table = table
         self.used: Ints = table.used.copy()
-        self.quotas: QuotaSession | None = None
-        """What quotas say; None where there are none."""
-        self.version = 0
-        self.network = NO_NETWORK
-        self.around = PodAffinityState(neighbourhood, table)
-        self.confined: Mapping[PodShape, Mask] = {}
-        self._ports = ports
-        self._ports_are_ours = False
-        self._volumes = volumes
-        self._taken: set[str] = set()
-        self._resolved: dict[_Resolved, PodShape] = {}
-        self._log: list[_Undo] = []
+        self.pending = pending
+        self.undo = UndoLog()
+        self._find_place = find_place
+        self._places: dict[str, Place | None] = {}
+        """uid -> where this cycle has put a pod; None: taken off its node."""
+        self._restricted: Mapping[PodShape, Mask] = {}
+        self._changed: list[int] = []
+        self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
+        self._accounting: dict[PodShape, tuple[Session, ...]] = {}
+        opened = (plugin.open(self) for plugin in plugins)
+        self.sessions = _in_order([one for one in opened if one is not None])
+        self._narrowing = _overriding(self.sessions, "narrow")
+        self._asking = _overriding(self.sessions, "ask")
+        self._filtering = _overriding(self.sessions, "filter")
+        self._local = [one for one in self._filtering if one.reach is not Reach.CLUSTER]
+        self._global = [one for one in self._filtering if one.reach is Reach.CLUSTER]
+        self.pre_filtering = _overriding(self.sessions, "pre_filter")
+        self.retrying = _overriding(self.sessions, "retry_within")
+        self._blocking = _overriding(self.sessions, "obstacle")
+        self._scoring = _overriding(self.sessions, "score")
+        self._applying = _overriding(self.sessions, "apply")
+        self._reserving = _overriding(self.sessions, "reserve")
+        self._holding = _overriding(self.sessions, "holders")
+        self._releasing = _overriding(self.sessions, "release")
 
-    def checkpoint(self) -> Checkpoint:
-        """Return a mark to roll back to."""
-        return Checkpoint(len(self._log), self.quotas.checkpoint() if self.quotas else 0)
+    # --- the transaction -------------------------------------------------------------------------
 
-    def rollback(self, mark: Checkpoint) -> None:
-        """Undo everything since ``mark``: placed pods, charges, and all that was logged."""
-        while len(self._log) > mark.placed:
-            undo, arguments = self._log.pop()
-            undo(*arguments)
-        if self.quotas is not None:
-            self.quotas.rollback(mark.charged)
+    @property
+    def version(self) -> int:
+        return len(self._changed)
 
-    def place(self, shape: PodShape, row: int, count: int = 1) -> None:
-        """Put ``count`` pods of a shape on a row. The caller has asked :meth:`room` before."""
-        self._log.append((self._apply, (row, shape, -count)))
-        self._apply(row, shape, count)
+    @property
+    def is_restricted(self) -> bool:
+        """Whether :meth:`only` is in effect."""
+        return bool(self._restricted)
 
-    def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
-        """Put pods of a shape on many rows, row -> how many."""
-        if len(counts) < _MANY or shape.host_ports or not shape.is_alone:
-            for row, count in counts.items():
-                self.place(shape, row, count)
-            return
-        self.version += 1
-        self._log += [(self._apply, (row, shape, -count)) for row, count in counts.items()]
-        rows = np.fromiter(counts.keys(), np.int64, len(counts))
-        times = np.fromiter(counts.values(), np.int64, len(counts))
-        vector = self.vector(shape)
-        for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            self.used[column, rows] += amount * times
+    def find_session(self, kind: type[S]) -> S | None:
+        """Return the session of one domain; None where it is not in use."""
+        return next((one for one in self.sessions if isinstance(one, kind)), None)
 
-    def log(self, undo: Callable[..., object], *arguments: object) -> None:
-        """Have :meth:`rollback` call ``undo`` with these arguments: the inverse of a change."""
-        self._log.append((undo, arguments))
+    def session(self, kind: type[S]) -> S:
+        """Return the session of a domain that is always in use."""
+        found = self.find_session(kind)
+        if found is None:
+            raise LookupError(f"this cycle was opened without {kind.name}")
+        return found
+
+    def checkpoint(self) -> Mark:
+        return self.undo.checkpoint()
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything since ``mark``, in whatever session it happened."""
+        self.undo.rollback(mark)
+
+    def touched(self, since: int) -> Ints:
+        """Return the rows that changed after a version, also those that were changed back."""
+        return np.unique(np.array(self._changed[since:], dtype=np.int64))
 
     @contextmanager
     def only(self, rows: Mapping[PodShape, Mask]) -> Iterator[None]:
         """Restrict shapes to some rows for the duration of a ``with`` block."""
-        before, self.confined = self.confined, rows
+        before, self._restricted = self._restricted, rows
         try:
             yield
         finally:
-            self.confined = before
+            self._restricted = before
 
-    def note(self, constraints: PodConstraints) -> None:
-        """Learn what pods ask of others, before any of those others is placed."""
-        self.around.note(constraints)
+    # --- shapes ----------------------------------------------------------------------------------
+
+    def expect(self, pods: Iterable[Pod]) -> None:
+        """Announce pods to the sessions before any of them is placed."""
+        pods = list(pods)
+        for session in _overriding(self.sessions, "expect"):
+            session.expect(pods)
 
     def shape_of(self, pod: Pod) -> PodShape:
-        """Return the shape of a pod with what only the cluster can tell; equal ones are one."""
-        is_confined = self.quotas is not None and self.quotas.confines
-        shape = self.quotas.confine(pod) if self.quotas and is_confined else pod.shape
-        if shape.constraints is not None:
-            self.around.note(shape.constraints)
-        elif self.around.is_quiet and not pod.claims:
-            return shape
-        sought_by = self.around.sought_by(pod.profile)
-        volumes = self._volumes.constraints(pod) if pod.claims else None
-        key = (shape, sought_by, volumes)
-        resolved = self._resolved.get(key)
-        if resolved is None:
-            resolved = self._resolved[key] = shape.resolved(sought_by, volumes)
-        return resolved
+        """Return the shape of a pod with what domains ask of it; equal ones are identical."""
+        shape = pod.shape
+        for session in self._narrowing:
+            shape = session.narrow(pod, shape)
+        asks = tuple(
+            (session.name, ask)
+            for session in self._asking
+            if (ask := session.ask(pod, shape)) is not None
+        )
+        return self._resolve(shape, asks) if asks else shape
 
     def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
-        """Return :meth:`shape_of` of each; what they ask of others has been noted."""
-        if not self.around.is_quiet or (self.quotas is not None and self.quotas.confines):
+        """Return :meth:`shape_of` of each pod; the sessions expect them already."""
+        if self._narrowing:
             return [self.shape_of(pod) for pod in pods]
-        return [self.shape_of(pod) if pod.claims else pod.shape for pod in pods]
-
-    def volume_obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
-        """Return what is the matter with the volumes of a pod, wherever it may go."""
-        return self._volumes.obstacle(pod) if pod.claims else None
-
-    def bound_volumes(self, pod: Pod) -> Iterator[tuple[VolumeClaim, Volume]]:
-        """Yield the claims of a pod that are bound, each with its volume."""
-        return self._volumes.bound(pod)
-
-    def is_reactive(self, shape: PodShape) -> bool:
-        """Whether a pod of the shape, once placed, changes where the next of them may go."""
-        if shape.volumes is not None and shape.volumes.exclusive:
-            return True
-        constraints = shape.constraints
-        return constraints is not None and any(
-            pods in shape.sought_by for pods in constraints.selectors
-        )
-
-    def room(self, shape: PodShape) -> Ints:
-        """Return, per row, how many more pods of the shape may go there (and nowhere else)."""
-        room = self.capacity(shape)
-        for _, limits in self.limits(shape):
-            np.minimum(room, limits, out=room)
-        return room
-
-    def reach(self, shape: PodShape) -> Ints:
-        """Return :meth:`room` as it may become: others may yet come near, and spread even out."""
-        reach = self.capacity(shape)
-        for cause, limits in self.limits(shape):
-            if cause not in _PASSING:
-                np.minimum(reach, limits, out=reach)
-        return reach
-
-    def capacity(self, shape: PodShape) -> Ints:
-        """Return :meth:`room` as far as other pods and volumes do not matter."""
-        copies = self._copies(self.vector(shape), self.used)
-        copies[~self.table.eligible(shape)] = 0
-        if shape.host_ports:
-            np.minimum(copies, self._port_room(shape), out=copies)
-        confined = self.confined.get(shape) if self.confined else None
-        if confined is not None:
-            copies[~confined] = 0
-        return copies
-
-    def limits(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, Ints]]:
-        """Yield (cause, how many more pods per row) for each rule on volumes and other pods."""
-        if shape.volumes is not None:
-            yield from volume_limits(shape.volumes, self.table.labels, self._is_taken)
-        if shape.constraints is not None:
-            yield from spread_limits(shape, self.around)
-        if shape.constraints is not None or shape.sought_by:
-            yield from affinity_limits(shape, self.around)
-
-    def room_when_empty(self, shape: PodShape) -> Ints:
-        """Return, per row, how many pods of the shape fit on the node with nothing else on it."""
-        copies = self._copies(self.vector(shape), None)
-        copies[~self.table.eligible(shape)] = 0
-        if shape.host_ports:
-            np.minimum(copies, 1, out=copies)
-        return copies
-
-    def room_at(self, shape: PodShape, row: int) -> bool:
-        """Whether one more pod of the shape fits on the row."""
-        if not self.table.eligible(shape)[row] or (
-            shape.host_ports and not self._port_room(shape)[row]
-        ):
-            return False
-        vector = self.vector(shape)
-        return all(
-            self.table.allocatable[column, row] - self.used[column, row] >= amount
-            for column, amount in zip(vector.columns, vector.amounts, strict=True)
-        ) and all(limits[row] for _, limits in self.limits(shape))
-
-    def holds(self, shape: PodShape, node: str) -> bool:
-        """Whether a node can keep a pod of the shape that already counts as used on it."""
-        row = self.table.row_of.get(node)
-        if row is None or not self.table.eligible(shape)[row]:
-            return False
-        columns = self.vector(shape).columns
-        return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
-
-    def checks(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, str, Mask]]:
-        """Yield every check in the order of kube-scheduler as (cause, resource, rows that pass).
-
-        There is one resource check per resource, and a node may fail several of them.
-        """
-        for refusal, rows in self.table.static_checks(shape):
-            yield refusal, "", rows
-        if shape.host_ports:
-            yield NodeRefusal.HOST_PORT, "", self._port_room(shape) > 0
-        vector = self.vector(shape)
-        for name, column, amount in zip(
-            vector.resources,
-            vector.columns,
-            vector.amounts,
-            strict=True,
-        ):
-            free = self.table.allocatable[column] - self.used[column]
-            yield NodeRefusal.RESOURCE, name, free >= amount
-        for refusal, limits in self.limits(shape):
-            yield refusal, "", limits > 0
+        asked = [(one.name, asks) for one in self._asking if (asks := one.ask_all(pods))]
+        if not asked:
+            return [pod.shape for pod in pods]
+        found = []
+        for at, pod in enumerate(pods):
+            asks = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
+            found.append(self._resolve(pod.shape, asks) if asks else pod.shape)
+        return found
 
     def vector(self, shape: PodShape) -> RequestVector:
         """Return the request vector of a shape, with a column here for each of its resources."""
@@ -257,42 +175,372 @@ class Cycle:
             self.used = np.vstack([self.used, more])
         return vector
 
-    def _copies(self, vector: RequestVector, used: Ints | None) -> Ints:
+    def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
+        key = (shape, asks)
+        resolved = self._resolved.get(key)
+        if resolved is None:
+            resolved = self._resolved[key] = shape.asking(asks)
+        return resolved
+
+    # --- room ------------------------------------------------------------------------------------
+
+    def room(self, shape: PodShape, rows: Rows = ALL) -> Ints:
+        """Return, per row, how many more pods of the shape may go there (and nowhere else)."""
+        room = self.capacity(shape, rows)
+        for _, limits in self.limits(shape, rows):
+            np.minimum(room, limits, out=room)
+        return room
+
+    def possible_room(self, shape: PodShape) -> Ints:
+        """Return :meth:`room` as it may become once other pods of the unit are placed."""
+        room = self.capacity(shape)
+        for cause, limits in self.limits(shape):
+            if not cause.is_transient:
+                np.minimum(room, limits, out=room)
+        return room
+
+    def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
+        """Return :meth:`room` as far as pods on other rows do not matter."""
+        copies = self._copies(self.vector(shape), self.used, rows)
+        for session in self._local:
+            for _, limits in session.filter(shape, rows):
+                np.minimum(copies, limits, out=copies)
+        allowed = self._restricted.get(shape) if self._restricted else None
+        if allowed is not None:
+            copies[~allowed[rows]] = 0
+        return copies
+
+    def limits(self, shape: PodShape, rows: Rows = ALL) -> Iterator[tuple[Cause, Ints]]:
+        """Yield (cause, how many more pods per row) for each rule about pods on other rows."""
+        for session in self._global:
+            yield from session.filter(shape, rows)
+
+    def room_when_empty(self, shape: PodShape) -> Ints | None:
+        """Return, per row, how many pods fit on the node with nothing else on it.
+
+        None if that depends on other pods.
+        """
+        copies = self._copies(self.vector(shape), None, ALL)
+        for session in self.sessions:
+            most = session.most_when_empty(shape)
+            if most is None:
+                return None
+            np.minimum(copies, most, out=copies)
+        return copies
+
+    def has_room(self, shape: PodShape, row: int) -> bool:
+        """Whether one more pod of the shape fits on a row."""
+        return bool(self.room(shape, np.array([row]))[0])
+
+    def can_keep(self, shape: PodShape, node: str) -> bool:
+        """Whether a node can keep a pod of the shape that already counts as used on it."""
+        row = self.table.row_of.get(node)
+        if row is None or any(
+            not limits[0]
+            for session in self._local
+            if session.reach is Reach.NOTHING
+            for _, limits in session.filter(shape, np.array([row]))
+        ):
+            return False
+        columns = self.vector(shape).columns
+        return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
+
+    def checks(self, shape: PodShape) -> list[tuple[Cause, str, Mask]]:
+        """Return every check in the order of kube-scheduler: (cause, resource, rows that pass).
+
+        There is one resource check per resource, and a node may fail several of them.
+        """
+        vector = self.vector(shape)
+        checks = [
+            (cause, "", limits > 0)
+            for session in self._filtering
+            for cause, limits in session.filter(shape, ALL)
+        ]
+        checks += [
+            (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount)
+            for name, column, amount in vector.items()
+        ]
+        return sorted(checks, key=lambda check: check[0].rank)
+
+    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
+        """Return the obstacle behind a cause that is counted by detail."""
+        found = (one.detail(cause, shape, row) for one in self._filtering)
+        return next((one for one in found if one), "")
+
+    def obstacle(self, pod: Pod) -> Reason | None:
+        """Return what keeps a pod from being placed on any node, as far as sessions know."""
+        found = (one.obstacle(pod) for one in self._blocking)
+        return next((one for one in found if one is not None), None)
+
+    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
+        """Take back charges for pods of an admitted unit that were not placed."""
+        for session in self.pre_filtering:
+            session.settle(unit, placed)
+
+    def scores(self, shape: PodShape, rows: Ints) -> Iterator[Score]:
+        """Yield what sessions score on feasible rows."""
+        for session in self._scoring:
+            yield from session.score(shape, rows)
+
+    def depends_on_others(self, shape: PodShape) -> bool:
+        """Whether a pod without room may find some after other pods of its unit are placed."""
+        return any(one.may_fit_later(shape) for one in self.sessions)
+
+    def is_reactive(self, shape: PodShape) -> bool:
+        """Whether a pod of the shape, once placed, changes where the next of them may go."""
+        return any(one.is_reactive(shape) for one in self._global)
+
+    def is_plain(self, shape: PodShape) -> bool:
+        """Whether placing such a pod changes used amounts only, and no session has to know."""
+        return not self._sessions_of(shape)
+
+    def _copies(self, vector: RequestVector, used: Ints | None, rows: Rows) -> Ints:
         copies: Ints | None = None
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            free = self.table.allocatable[column]
+            free = self.table.allocatable[column][rows]
             if used is not None:
-                free = free - used[column]
+                free = free - used[column][rows]
             fits = free // amount
             copies = fits if copies is None else np.minimum(copies, fits, out=copies)
         if copies is None:
             raise ValueError("a shape asks for at least one pod slot")
         return np.maximum(copies, 0, out=copies)
 
-    def _port_room(self, shape: PodShape) -> Ints:
-        room = np.ones(len(self.table.nodes), dtype=np.int64)
-        room[self._ports.rows_in_conflict(shape.host_ports)] = 0
-        return room
+    # --- placing ---------------------------------------------------------------------------------
 
-    def _is_taken(self, claim: str) -> bool:
-        return claim in self._taken or claim in self._volumes.in_use
+    def place(self, shape: PodShape, row: int, count: int = 1) -> None:
+        """Put ``count`` pods of a shape on a row. The caller has asked :meth:`room` before."""
+        self.undo.push(self._apply, shape, row, -count)
+        self._apply(shape, row, count)
 
-    def _apply(self, row: int, shape: PodShape, count: int) -> None:
-        self.version += 1
+    def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
+        """Put pods of a shape on many rows, row -> how many."""
+        if len(counts) < _MANY or not self.is_plain(shape):
+            for row, count in counts.items():
+                self.place(shape, row, count)
+            return
+        rows = np.fromiter(counts.keys(), np.int64, len(counts))
+        times = np.fromiter(counts.values(), np.int64, len(counts))
+        self.undo.push(self._add, shape, rows, -times)
+        self._add(shape, rows, times)
+
+    def fill_amounts(self, shape: PodShape, counts: Ints) -> None:
+        """Charge the amounts of ``counts`` pods to each row, as if no session had to know."""
+        rows = np.flatnonzero(counts)
+        self.undo.push(self._add, shape, rows, -counts[rows])
+        self._add(shape, rows, counts[rows])
+
+    def charge(self, row: int, column: int, amount: int) -> None:
+        """Count an amount of one resource on a row as used: what a session holds or gives back."""
+        self.undo.push(self._charge, row, column, -amount)
+        self._charge(row, column, amount)
+
+    def note_places(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
+        """Note where pods that were placed by count are, for :meth:`remove`."""
+        places = {pod.uid: Place(row) for pod, row in zip(pods, rows, strict=True)}
+        before = {uid: self._places[uid] for uid in places if uid in self._places}
+        self.undo.push(self._restore_places, places, before)
+        self._places |= places
+
+    def note_place(self, pod: Pod, place: Place | None) -> None:
+        """Note where a pod is counted from now on, for :meth:`remove`; None: nowhere."""
+        before = {pod.uid: self._places[pod.uid]} if pod.uid in self._places else {}
+        self.undo.push(self._restore_places, (pod.uid,), before)
+        self._places[pod.uid] = place
+
+    def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Short:
+        """Place one pod on one row exactly, in the first combination of held room that does."""
+        short = Short()
+        for holders in self._options(shape, row):
+            mark = self.checkpoint()
+            draft = Draft(pod, shape, row, holders)
+            failed = self._try(draft)
+            if failed is None:
+                place = Place(row, allocations=tuple(draft.allocations))
+                self.note_place(pod, place)
+                return place
+            self.rollback(mark)
+            short = failed
+            if not failed.is_optional:
+                break
+        return short
+
+    def needs_reserve(self, shape: PodShape) -> bool:
+        """Whether pods of the shape are placed one by one with :meth:`reserve`."""
+        return any(one.concerns(shape) for one in (*self._reserving, *self._holding))
+
+    def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
+        """Return exactly how many pods such as ``like`` each row takes, up to ``most``.
+
+        Found by trial; rows of equal signature in every session that reserves are tried once.
+        """
+        bounds = np.minimum(self.bounds(shape, rows), most)
+        if not self.needs_reserve(shape):
+            return bounds
+        numbers = [self._signature_of(one, shape, rows) for one in self._reserving]
+        known: dict[tuple[int, ...], int] = {}
+        for at, row in enumerate(rows.tolist()):
+            key = (int(bounds[at]), *(int(one[at]) for one in numbers))
+            if key not in known:
+                known[key] = self._count_fitting(shape, like, row, int(bounds[at]))
+            bounds[at] = known[key]
+        return bounds
+
+    def bounds(self, shape: PodShape, rows: Ints) -> Ints:
+        """Return :meth:`room`, together with room that is held for such pods."""
+        bounds = self.room(shape, rows)
+        for session in self._holding:
+            found = session.holders(shape, rows) if session.concerns(shape) else {}
+            for at, row in enumerate(rows.tolist()):
+                held = max((sum(h.most for h in one) for one in found.get(row, ())), default=0)
+                bounds[at] = max(bounds[at], held)
+        return bounds
+
+    def _count_fitting(self, shape: PodShape, like: Pod, row: int, most: int) -> int:
+        mark, count = self.checkpoint(), 0
+        while count < most and isinstance(self.reserve(like, shape, row), Place):
+            count += 1
+        self.rollback(mark)
+        return count
+
+    def _signature_of(self, session: Session, shape: PodShape, rows: Ints) -> Ints:
+        if not session.concerns(shape):
+            return np.zeros_like(rows)
+        found = session.signature(shape, rows)
+        return rows if found is None else found
+
+    def _options(self, shape: PodShape, row: int) -> Iterator[tuple[Holder, ...]]:
+        """Yield the combinations of held room to try on a row; free room alone comes last."""
+        rows = np.array([row])
+        for session in self._holding:
+            if session.concerns(shape):
+                yield from session.holders(shape, rows).get(row, ())
+        yield ()
+
+    def _try(self, draft: Draft) -> Short | None:
+        """Place and reserve; amounts are checked at the end, when held room was given back."""
+        shape, row = draft.shape, draft.row
+        self.place(shape, row)
+        for session in self._reserving:
+            if not session.concerns(shape):
+                continue
+            found = session.reserve(draft)
+            if isinstance(found, Short):
+                return found
+            if found is not None:
+                draft.allocations.append(found)
+        columns = self.vector(shape).columns
+        fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
+        return None if fits else Short(is_optional=bool(draft.holders))
+
+    def _sessions_of(self, shape: PodShape) -> tuple[Session, ...]:
+        found = self._accounting.get(shape)
+        if found is None:
+            found = tuple(one for one in self._applying if one.concerns(shape))
+            self._accounting[shape] = found
+        return found
+
+    def _apply(self, shape: PodShape, row: int, count: int) -> None:
+        self._changed.append(row)
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
-        if shape.host_ports:
-            if not self._ports_are_ours:
-                self._ports, self._ports_are_ours = self._ports.copy(), True
-            self._ports.charge(row, shape.host_ports, count)
-        if shape.constraints is not None or shape.sought_by or shape.volumes is not None:
-            self.around.apply(shape, row, count)
-            self._take(shape.volumes, is_taken=count > 0)
+        for session in self._sessions_of(shape):
+            session.apply(shape, row, count)
 
-    def _take(self, volumes: VolumeConstraints | None, *, is_taken: bool) -> None:
-        for claim in () if volumes is None else volumes.exclusive:
-            if is_taken:
-                self._taken.add(claim)
-            else:
-                self._taken.discard(claim)
+    def _add(self, shape: PodShape, rows: Ints, times: Ints) -> None:
+        self._changed += rows.tolist()
+        vector = self.vector(shape)
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            self.used[column, rows] += amount * times
+
+    def _charge(self, row: int, column: int, amount: int) -> None:
+        self._changed.append(row)
+        self.used[column, row] += amount
+
+    def _restore_places(self, uids: Iterable[str], before: Mapping[str, "Place | None"]) -> None:
+        for uid in uids:
+            del self._places[uid]
+        self._places |= before
+
+    # --- removing --------------------------------------------------------------------------------
+
+    def place_of(self, pod: Pod) -> Place | None:
+        """Return where a pod is counted, in this cycle or since before it."""
+        if pod.uid in self._places:
+            return self._places[pod.uid]
+        return self._find_place(pod.uid)
+
+    def remove(self, pods: Iterable[Pod]) -> Removed:
+        """Take pods off their nodes, in every session; those without a place are passed over."""
+        removed: list[tuple[Pod, PodShape, Place]] = []
+        used: dict[int, Ints] = {}
+        for pod in pods:
+            place = self.place_of(pod)
+            if place is None:
+                continue
+            used.setdefault(place.row, self.used[:, place.row].copy())
+            shape = self.shape_of(pod)
+            allocations = tuple(
+                one for session in self._releasing for one in session.release(pod, place.row)
+            )
+            self._move(shape, place, -1)
+            self.note_place(pod, None)
+            place = Place(place.row, is_seen=place.is_seen, allocations=allocations)
+            removed.append((pod, shape, place))
+        return Removed(tuple(removed), used)
+
+    def restore(self, removed: Removed) -> bool:
+        """Put pods back exactly as they were; False, and nothing is changed, if that is taken."""
+        mark = self.checkpoint()
+        for pod, shape, place in reversed(removed.pods):
+            self._move(shape, place, 1)
+            self.note_place(pod, place)
+            shorts = (one.adopt(pod, place.row, place.allocations) for one in self._releasing)
+            if any(short is not None for short in shorts):
+                self.rollback(mark)
+                return False
+        for row, used in removed.used.items():
+            # A row that was over its capacity before may be so again, and by no more.
+            limit = np.maximum(self.table.allocatable[: len(used), row], used)
+            if (self.used[: len(used), row] > limit).any():
+                self.rollback(mark)
+                return False
+        return True
+
+    def _move(self, shape: PodShape, place: Place, count: int) -> None:
+        if place.is_seen:
+            self.place(shape, place.row, count)
+            return
+        self.undo.push(self._apply_unseen, shape, place.row, -count)
+        self._apply_unseen(shape, place.row, count)
+
+    def _apply_unseen(self, shape: PodShape, row: int, count: int) -> None:
+        """Account for pods that are not there yet: their amounts, and what is of the row alone."""
+        self._changed.append(row)
+        vector = self.vector(shape)
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            self.used[column, row] += amount * count
+        for session in self._sessions_of(shape):
+            if session.reach is Reach.ROW:
+                session.apply(shape, row, count)
+
+
+def _overriding(sessions: Collection[S], method: str) -> list[S]:
+    """Return the sessions that define a method: nothing is asked of the others."""
+    default = getattr(Session, method)
+    return [one for one in sessions if getattr(type(one), method) is not default]
+
+
+def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
+    """Return sessions so that each comes after those that it names."""
+    ordered: list[Session] = []
+    waiting = list(sessions)
+    while waiting:
+        names = {one.name for one in waiting}
+        ready = [one for one in waiting if not names & set(one.after)]
+        if not ready:
+            raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
+        ordered += ready[:1]
+        waiting.remove(ready[0])
+    return tuple(ordered)

@@ -10,7 +10,6 @@ import numpy as np
 
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.labels import LabelColumns
-from koord.core.framework.reasons import NodeRefusal
 from koord.core.nodes import Node
 from koord.core.pods import PodShape
 from koord.core.units import CPU, MEMORY, PODS
@@ -28,6 +27,10 @@ class RequestVector:
         self.resources = resources
         self.columns = columns
         self.amounts = amounts
+
+    def items(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (resource, column, amount)."""
+        return zip(self.resources, self.columns, self.amounts, strict=True)
 
 
 class NodeTable:
@@ -48,7 +51,6 @@ class NodeTable:
         self.epoch = 0
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
         self._vectors: dict[tuple[tuple[str, int], ...], RequestVector] = {}
-        self._eligible: dict[PodShape, Mask] = {}
         self._rank: Ints | None = None
 
     def __len__(self) -> int:
@@ -86,7 +88,7 @@ class NodeTable:
             self._write_allocatable(row, node)
         if before is None or not _is_same_statically(before, node):
             self.labels.write(row, node)
-            self._begin_epoch()
+            self.epoch += 1
         return row
 
     def remove(self, name: str) -> int | None:
@@ -101,25 +103,8 @@ class NodeTable:
         self.labels.clear(row)
         self._free_rows.append(row)
         self._rank = None
-        self._begin_epoch()
+        self.epoch += 1
         return row
-
-    def eligible(self, shape: PodShape) -> Mask:
-        """Return the rows that the spec admits, whatever else is there; do not write to it."""
-        spec = shape.spec
-        mask = self._eligible.get(spec)
-        if mask is None:
-            mask = self.is_live.copy()
-            for _, rows in self.static_checks(spec):
-                mask &= rows
-            self._eligible[spec] = mask
-        return mask
-
-    def static_checks(self, shape: PodShape) -> Iterator[tuple[NodeRefusal, Mask]]:
-        """Yield the checks that do not depend on what runs where, in order, with rows that pass."""
-        yield NodeRefusal.UNSCHEDULABLE, self.labels.open_rows(shape.tolerations)
-        yield NodeRefusal.TAINT, self.labels.tolerated_rows(shape.tolerations)
-        yield NodeRefusal.SELECTOR, self.labels.selected_rows(shape.node_selector, shape.terms)
 
     def vector(self, shape: PodShape) -> RequestVector:
         """Return the request vector of a shape, adding columns for resources not seen before."""
@@ -155,10 +140,6 @@ class NodeTable:
         self.used[:, row] = 0
         for shape in shapes:
             self.charge(row, shape, 1)
-
-    def _begin_epoch(self) -> None:
-        self.epoch += 1
-        self._eligible.clear()
 
     def _take_row(self, name: str) -> int:
         if not self._free_rows:

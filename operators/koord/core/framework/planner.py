@@ -1,7 +1,7 @@
 """The planner: takes units in order, finds a place for all that each needs, or says what is short.
 
-Every unit is one transaction on the snapshot: all required pods of all its gangs are placed, or the
-snapshot is rolled back to where it was. What a unit does not get, the next one may have. The same
+Every unit is one transaction on the cycle: all required pods of all its gangs are placed, or the
+cycle is rolled back to where it was. What a unit does not get, the next one may have. The same
 planner serves the operators, ``koord explain`` and what-if questions.
 
 Order of trying within a unit: shapes with the least room first, so that a picky pod is not left
@@ -15,87 +15,101 @@ from dataclasses import replace
 from hashlib import blake2s
 
 from koord.core.framework.allocator import Allocator
-from koord.core.framework.cycle import Checkpoint, Cycle
+from koord.core.framework.cycle import Cycle, Place
+from koord.core.framework.plugin import Admission, Share, StrategyResult
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
 from koord.core.framework.shortage import explain_shortage
+from koord.core.framework.undo_log import Mark
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
-from koord.core.plugins.affinity_seed import find_gatherings
-from koord.core.plugins.reasons import VolumeNotReady
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.quota.session import Admitted
 from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason
-from koord.core.topology.strategy.gang_topology import StrategyResult, TopologyStrategy
-from koord.core.topology_constraint import TopologyConstraint
 
 
-def plan(snapshot: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
-    """Decide units in the given order on ``snapshot``, which afterwards holds the outcome."""
+def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
+    """Decide units in the given order on ``cycle``, which afterwards holds the outcome."""
     placements: list[Placement] = []
     refusals: list[Refusal] = []
-    attempt = _Attempt(snapshot, scoring)
+    attempt = _Attempt(cycle, scoring)
     units = list(units)
-    _note_constraints(snapshot, units)
+    cycle.expect(pod for unit in units for pod in unit.pods)
     for unit in units:
-        admitted = snapshot.quotas.admit(unit) if snapshot.quotas else Admitted(unit)
-        if isinstance(admitted, Refusal):
-            refusals.append(admitted)
+        mark = cycle.checkpoint()
+        admission = _pre_filter(cycle, unit)
+        if isinstance(admission, Refusal):
+            cycle.rollback(mark)
+            refusals.append(admission)
             continue
-        outcome = attempt.decide(admitted.unit)
-        if snapshot.quotas:
-            snapshot.quotas.finish(admitted, outcome)
+        outcome = attempt.decide(admission.unit)
         if isinstance(outcome, Refusal):
+            cycle.rollback(mark)
             refusals.append(replace(outcome, pods=unit.pods))
             continue
+        cycle.settle(admission.unit, [one.pod for one in outcome.assignments])
         placements.append(outcome)
-        left_over = admitted.add_left(attempt.explain_left_over(admitted.unit, outcome))
+        left_over = _add_left(unit, admission, attempt.explain_left_over(admission.unit, outcome))
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
 
 
-def _note_constraints(snapshot: Cycle, units: Iterable[Unit]) -> None:
-    for unit in units:
-        for pod in unit.pods:
-            if pod.shape.constraints is not None:
-                snapshot.note(pod.shape.constraints)
+def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
+    """Ask every session; the surplus that one of them trims is not shown to the next."""
+    admission = Admission(unit)
+    for session in cycle.pre_filtering:
+        one = session.pre_filter(admission.unit)
+        if isinstance(one, Refusal):
+            return replace(one, pods=unit.pods)
+        left = (*admission.left, *one.left)
+        admission = Admission(one.unit, left, admission.reason or one.reason)
+    return admission
+
+
+def _add_left(unit: Unit, admission: Admission, refusal: Refusal | None) -> Refusal | None:
+    """Return why surplus was not placed, including what the sessions did not admit."""
+    if admission.reason is None:
+        return refusal
+    rest = refusal.pods if refusal else ()
+    return Refusal(unit.key, (*rest, *admission.left), admission.reason)
 
 
 class _Attempt:
     """One pass over units. Refusals are remembered until something is placed."""
 
-    def __init__(self, snapshot: Cycle, scoring: Scoring) -> None:
-        self._snapshot = snapshot
-        self._filler = Allocator(snapshot, scoring)
+    def __init__(self, cycle: Cycle, scoring: Scoring) -> None:
+        self._cycle = cycle
+        self._allocator = Allocator(cycle, scoring)
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
-        self._domains = TopologyStrategy(snapshot, self._keep_promise)
-        self._gathered = StrategyResult([])
-        """Of the unit that is being decided."""
+        strategies = (one.strategy(self._keep_recorded) for one in cycle.sessions)
+        self._strategies = [one for one in strategies if one is not None]
+        self._result = StrategyResult([])
+        """What a strategy said of the unit that is being decided."""
 
     def decide(self, unit: Unit) -> Placement | Refusal:
         pods = unit.pods
-        obstacle = _obstacle(pods, self._snapshot)
+        obstacle = _obstacle(pods, self._cycle)
         if obstacle is not None:
             return Refusal(unit.key, pods, obstacle)
-        wishes = self._domains.divide(unit)
-        # What domains say goes before what all nodes together would.
-        is_plain = not wishes and unit.required == len(pods)
+        share = next((s for one in self._strategies if (s := one.divide(unit)) is not None), None)
+        # The answer of a strategy goes before what all nodes together would give.
+        is_plain = share is None and unit.required == len(pods)
         question = self._question_of(pods) if is_plain else None
         known = None if question is None else self._refused.get(question)
         if known is not None:
             return Refusal(unit.key, pods, replace(known, first=pods[0].key))
-        self._gathered = StrategyResult([])
-        placed = self._place_gathered(unit, wishes) if wishes else self._place(unit, pods)
+        self._result = StrategyResult([])
+        placed = self._place(unit, pods) if share is None else self._place_share(unit, share)
         if not isinstance(placed, list):
             if question is not None and isinstance(placed, InsufficientNodes):
                 self._refused[question] = placed
             return Refusal(unit.key, pods, placed)
         self._refused.clear()
-        self._domains.confirm(unit, placed)
+        for strategy in self._strategies:
+            strategy.confirm(unit, placed)
         placed.sort(key=lambda assignment: assignment.pod.key)
-        plan_id, gathered = _plan_id(unit, placed), self._gathered.gathered
+        plan_id, details = _plan_id(unit, placed), self._result.details
         strengths = unit.strengths_with({assignment.pod.uid for assignment in placed})
-        return Placement(unit.key, plan_id, unit.group, tuple(placed), gathered, strengths)
+        return Placement(unit.key, plan_id, unit.group, tuple(placed), details, strengths)
 
     def explain_left_over(self, unit: Unit, placement: Placement) -> Refusal | None:
         """Return why surplus pods of the unit just placed were not placed."""
@@ -103,59 +117,51 @@ class _Attempt:
         rest = tuple(pod for pod in unit.pods if pod.uid not in placed)
         if not rest:
             return None
-        reason = self._gathered.left_over.get(rest[0].uid)
+        reason = self._result.left_over.get(rest[0].uid)
         if reason is None:
-            reason = explain_shortage(self._snapshot, len(rest), 0, rest[0])
+            reason = explain_shortage(self._cycle, len(rest), 0, rest[0])
         return Refusal(unit.key, rest, reason)
 
-    def _place_gathered(
-        self, unit: Unit, wishes: dict[TopologyConstraint, list[Demand]]
-    ) -> list[Assignment] | Reason:
-        """Place a unit of which some gangs ask something of the network, the others after them."""
-        mark = self._snapshot.checkpoint()
-        gathered = self._domains.place(unit, wishes)
-        if not isinstance(gathered, StrategyResult):
-            self._snapshot.rollback(mark)
-            is_asked = any(wish.layers or wish.nest for wish in wishes)
-            return gathered if is_asked else self._place(unit, unit.pods)
-        rest = replace(
-            unit,
-            demands=tuple(
-                one for one in unit.demands if all(one not in met for met in wishes.values())
-            ),
-        )
+    def _place_share(self, unit: Unit, share: Share) -> list[Assignment] | Reason:
+        """Place a unit of which a strategy places some demands, and the others after them."""
+        mark = self._cycle.checkpoint()
+        result = share.place()
+        if not isinstance(result, StrategyResult):
+            self._cycle.rollback(mark)
+            return result if share.is_required else self._place(unit, unit.pods)
+        rest = replace(unit, demands=tuple(d for d in unit.demands if d not in share.demands))
         others = self._place(rest, rest.pods) if rest.demands else []
         if not isinstance(others, list):
-            self._snapshot.rollback(mark)
+            self._cycle.rollback(mark)
             return others
-        self._gathered = gathered
-        return gathered.assignments + others
+        self._result = result
+        return result.assignments + others
 
     def _place(self, unit: Unit, pods: Sequence[Pod]) -> list[Assignment] | InsufficientNodes:
-        mark = self._snapshot.checkpoint()
+        mark = self._cycle.checkpoint()
         placed = self._assign(pods)
         if len(placed) == len(pods):
             return placed
         if not unit.required and any(one.least > 1 for one in unit.demands):
-            self._snapshot.rollback(mark)
+            self._cycle.rollback(mark)
             placed = self._assign_surplus(unit, frozenset())
         if placed and not unit.required:
             return placed
         if unit.required in {0, len(pods)}:
             return self._refuse(unit, pods, placed, mark)
-        self._snapshot.rollback(mark)
+        self._cycle.rollback(mark)
         return self._place_required_first(unit)
 
     def _place_required_first(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
         """Quorum first, then as much of the surplus as there is room for."""
-        mark = self._snapshot.checkpoint()
+        mark = self._cycle.checkpoint()
         for choose in (_first_required, _smallest_required):
             required = [pod for demand in unit.demands for pod in choose(demand)]
             placed = self._assign(required)
             if len(placed) == len(required):
                 return placed + self._assign_surplus(unit, {pod.uid for pod in required})
             if choose is _first_required:
-                self._snapshot.rollback(mark)
+                self._cycle.rollback(mark)
         return self._refuse(unit, required, placed, mark)
 
     def _assign_surplus(self, unit: Unit, chosen: Collection[str]) -> list[Assignment]:
@@ -170,10 +176,10 @@ class _Attempt:
             if demand.required or demand.least < 2:
                 loose += rest
                 continue
-            mark = self._snapshot.checkpoint()
+            mark = self._cycle.checkpoint()
             found = self._assign(rest)
             if len(found) < demand.least:
-                self._snapshot.rollback(mark)
+                self._cycle.rollback(mark)
             else:
                 placed += found
         return placed + self._assign(loose)
@@ -183,38 +189,41 @@ class _Attempt:
         unit: Unit,
         wanted: Sequence[Pod],
         placed: list[Assignment],
-        mark: Checkpoint,
+        mark: Mark,
     ) -> InsufficientNodes:
         has_place = {assignment.pod.uid for assignment in placed}
         first = next(pod for pod in wanted if pod.uid not in has_place)
         want = max(unit.required, 1)
-        reason = explain_shortage(self._snapshot, want, len(placed), first)
-        self._snapshot.rollback(mark)
+        reason = explain_shortage(self._cycle, want, len(placed), first)
+        self._cycle.rollback(mark)
         return reason
 
     def _assign(self, pods: Sequence[Pod]) -> list[Assignment]:
-        """Place as many of ``pods`` as fit, gathered in one place if that is how all of them do."""
-        mark = self._snapshot.checkpoint()
+        """Place as many of ``pods`` as fit, within a restriction if that is how all of them do."""
+        cycle = self._cycle
+        mark = cycle.checkpoint()
         placed = self._assign_once(pods)
-        if len(placed) == len(pods) or not any(map(_has_affinity, _distinct(pods))):
+        if len(placed) == len(pods) or not cycle.retrying:
             return placed
-        self._snapshot.rollback(mark)
-        shapes = Counter(self._snapshot.shapes_of(pods))
-        for confined in find_gatherings(self._snapshot, shapes):
-            self._snapshot.confined = confined
-            placed = self._assign_once(pods)
-            self._snapshot.confined = {}
-            if len(placed) == len(pods):
-                return placed
-            self._snapshot.rollback(mark)
+        shapes = Counter(cycle.shapes_of(pods))
+        if not any(map(cycle.depends_on_others, shapes)):
+            return placed
+        cycle.rollback(mark)
+        for session in cycle.retrying:
+            for rows in session.retry_within(shapes):
+                with cycle.only(rows):
+                    placed = self._assign_once(pods)
+                if len(placed) == len(pods):
+                    return placed
+                cycle.rollback(mark)
         return self._assign_once(pods)
 
     def _assign_once(self, pods: Sequence[Pod]) -> list[Assignment]:
         """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
-        for pod, shape in zip(pods, self._snapshot.shapes_of(pods), strict=True):
-            kept = None if pod.recorded is None else self._keep_promise(pod)
+        for pod, shape in zip(pods, self._cycle.shapes_of(pods), strict=True):
+            kept = None if pod.recorded is None else self._keep_recorded(pod)
             if kept is None:
                 waiting.setdefault(shape, []).append(pod)
             else:
@@ -223,12 +232,13 @@ class _Attempt:
             before = len(assignments)
             for shape in self._hardest_first(waiting):
                 assignments += self._assign_shape(shape, waiting[shape])
-            waiting = {s: left for s, left in waiting.items() if left and s.constraints is not None}
+            later = self._cycle.depends_on_others
+            waiting = {shape: left for shape, left in waiting.items() if left and later(shape)}
             if len(assignments) == before:
                 break
         return assignments
 
-    def _keep_promise(self, pod: Pod) -> Assignment | None:
+    def _keep_recorded(self, pod: Pod) -> Assignment | None:
         """Return a released pod's recorded node, if it still fits there.
 
         A pinned pod can go nowhere else and already counts as used on that node.
@@ -238,17 +248,23 @@ class _Attempt:
         node = pod.recorded.node
         if pod.pinned:
             return Assignment(pod, node)
-        row = self._snapshot.table.row_of.get(node)
-        shape = self._snapshot.shape_of(pod)
-        if row is None or not self._snapshot.room_at(shape, row):
+        row = self._cycle.table.row_of.get(node)
+        shape = self._cycle.shape_of(pod)
+        if row is None or not self._cycle.has_room(shape, row):
             return None
-        self._snapshot.place(shape, row)
+        if self._cycle.needs_reserve(shape):
+            found = self._cycle.reserve(pod, shape, row)
+            return Assignment(pod, node, found.allocations) if isinstance(found, Place) else None
+        self._cycle.place(shape, row)
+        self._cycle.note_place(pod, Place(row))
         return Assignment(pod, node)
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
         """Place pods of one shape, and leave in ``pods`` those that found no room."""
-        shares = self._filler.fill(shape, len(pods))
-        table = self._snapshot.table
+        if self._cycle.needs_reserve(shape):
+            return self._reserve_shape(shape, pods)
+        shares = self._allocator.fill(shape, len(pods))
+        table = self._cycle.table
         names = sorted(
             (int(table.name_rank[share.row]), table.node_at(share.row).name, share.count)
             for share in shares
@@ -257,45 +273,44 @@ class _Attempt:
         if nodes and len(nodes) < len(pods):
             pods.sort(key=_order_of)
         chosen, pods[:] = pods[: len(nodes)], pods[len(nodes) :]
+        self._cycle.note_places(chosen, [table.row_of[node] for node in nodes])
         return [Assignment(pod, node) for pod, node in zip(chosen, nodes, strict=True)]
+
+    def _reserve_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
+        pods.sort(key=_order_of)
+        placed = self._allocator.reserve(shape, pods)
+        del pods[: len(placed)]
+        node_at = self._cycle.table.node_at
+        return [
+            Assignment(pod, node_at(place.row).name, place.allocations) for pod, place in placed
+        ]
 
     def _hardest_first(self, waiting: dict[PodShape, list[Pod]]) -> list[PodShape]:
         if len(waiting) < 2:
             return list(waiting)
-        room = {shape: int(self._snapshot.room(shape).sum()) for shape in waiting}
+        room = {shape: int(self._cycle.room(shape).sum()) for shape in waiting}
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
     def _question_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
         """Return what pods that are all required ask, if others may ask exactly the same."""
         if any(pod.recorded for pod in pods):
             return None
-        shapes = self._snapshot.shapes_of(pods)
+        shapes = self._cycle.shapes_of(pods)
         return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
 
 
-def _obstacle(pods: Sequence[Pod], snapshot: Cycle) -> Reason | None:
-    """Return what keeps pods from being placed by us wherever there may be room."""
+def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
+    """Return what keeps pods from being placed by us on any node."""
     for pod in pods:
-        if pod.shape.needs_kube_scheduler and pod.handling is not Handling.RELEASE_PINNED:
+        is_pinned = pod.handling is Handling.RELEASE_PINNED
+        if pod.shape.needs_kube_scheduler and not is_pinned:
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
-        if pod.pinned and pod.recorded and not snapshot.holds(pod.shape, pod.recorded.node):
+        if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
-        if not pod.claims:
-            continue
-        unready = snapshot.volume_obstacle(pod)
-        if isinstance(unready, VolumeNotReady):
-            return unready
-        if unready is not None and pod.handling is not Handling.RELEASE_PINNED:
-            return unready
+        reason = cycle.obstacle(pod)
+        if reason is not None and not (is_pinned and isinstance(reason, NeedsKubeScheduler)):
+            return reason
     return None
-
-
-def _distinct(pods: Sequence[Pod]) -> Iterable[PodShape]:
-    return {id(pod.shape): pod.shape for pod in pods}.values()
-
-
-def _has_affinity(shape: PodShape) -> bool:
-    return shape.constraints is not None and bool(shape.constraints.affinity)
 
 
 def _order_of(pod: Pod) -> tuple[int, float, str, str]:

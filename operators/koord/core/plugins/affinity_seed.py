@@ -13,28 +13,29 @@ import numpy as np
 from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cycle import Cycle
+from koord.core.plugins.pod_affinity import PodAffinityState, selected_by
 from koord.core.pods import PodShape
 
 MAX_DOMAINS: Final = 16
 """How many domains are tried for one unit."""
 
 
-def find_gatherings(
-    snapshot: Cycle, pods: Mapping[PodShape, int]
+def find_affinity_seeds(
+    cycle: Cycle, state: PodAffinityState, pods: Mapping[PodShape, int]
 ) -> Iterator[dict[PodShape, Mask]]:
-    """Yield confinements for a snapshot, the tightest domain with room for all members first."""
-    keys, members = _bound_together(snapshot, pods)
+    """Yield restrictions for a cycle, the tightest domain with room for all members first."""
+    keys, members = _bound_together(state, pods)
     if not members:
         return
-    domain, size = _combine(snapshot, keys)
+    domain, size = _combine(cycle, state, keys)
     fits = np.arange(size) > 0
     spare = np.full(size, np.iinfo(np.int64).max)
     for shape in members:
-        room = np.bincount(domain, weights=snapshot.capacity(shape), minlength=size)
+        room = np.bincount(domain, weights=cycle.capacity(shape), minlength=size)
         fits &= room >= pods[shape]
         spare = np.minimum(spare, room.astype(np.int64) - pods[shape])
     first = np.full(size, np.iinfo(np.int64).max)
-    np.minimum.at(first, domain, snapshot.table.name_rank)
+    np.minimum.at(first, domain, cycle.table.name_rank)
     found = np.flatnonzero(fits)
     for number in found[np.lexsort((first[found], spare[found]))][:MAX_DOMAINS]:
         mask = np.equal(domain, number)
@@ -42,7 +43,7 @@ def find_gatherings(
 
 
 def _bound_together(
-    snapshot: Cycle, pods: Mapping[PodShape, int]
+    state: PodAffinityState, pods: Mapping[PodShape, int]
 ) -> tuple[list[str], list[PodShape]]:
     """Return the topology keys of affinity that only members can satisfy, and those members."""
     keys: dict[str, None] = {}
@@ -50,7 +51,7 @@ def _bound_together(
     for shape in pods:
         terms = () if shape.constraints is None else shape.constraints.affinity
         wanted = [other for other in pods if _is_meant(other, terms)]
-        if not wanted or snapshot.around.count(tuple(term.pods for term in terms)).any():
+        if not wanted or state.count(tuple(term.pods for term in terms)).any():
             continue
         keys |= dict.fromkeys(term.topology_key for term in terms)
         members |= dict.fromkeys([shape, *wanted])
@@ -58,15 +59,15 @@ def _bound_together(
 
 
 def _is_meant(shape: PodShape, terms: tuple[AffinityTerm, ...]) -> bool:
-    return bool(terms) and all(term.pods in shape.sought_by for term in terms)
+    return bool(terms) and all(term.pods in selected_by(shape) for term in terms)
 
 
-def _combine(snapshot: Cycle, keys: list[str]) -> tuple[Ints, int]:
+def _combine(cycle: Cycle, state: PodAffinityState, keys: list[str]) -> tuple[Ints, int]:
     """Give each row the number, from 1, of its values of all keys; return the numbers, a bound."""
-    combined = np.zeros(len(snapshot.table.nodes), dtype=np.int64)
-    is_known = snapshot.table.is_live.copy()
+    combined = np.zeros(len(cycle.table.nodes), dtype=np.int64)
+    is_known = cycle.table.is_live.copy()
     for key in keys:
-        domains = snapshot.around.domains(key)
+        domains = state.domains(key)
         is_known &= domains.is_known
         _, combined = np.unique(combined * (domains.size + 1) + domains.of_row, return_inverse=True)
     numbers = np.where(is_known, combined + 1, 0)

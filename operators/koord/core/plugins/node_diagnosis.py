@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koord.core.constraints import AffinityTerm, PodConstraints, PodSelector, SpreadConstraint
+from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.labels import is_tolerated
-from koord.core.framework.reasons import NodeRefusal
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.inter_pod import InterPodSession
+from koord.core.plugins.node_rules import untolerated_taints
+from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.core.plugins.topology_spread import count_skew
-from koord.core.plugins.volumes import is_in_zones
+from koord.core.plugins.volumes import VolumeCache, VolumesSession, constraints_of, is_in_zones
 from koord.core.pods import Pod, PodShape
 from koord.core.selectors import Operator, Requirement
 
@@ -22,7 +25,7 @@ from koord.core.selectors import Operator, Requirement
 class NodeDiagnosis:
     """What is known of refusals of ``subject``. ``company`` are pods on nodes, with their rows."""
 
-    snapshot: Cycle
+    cycle: Cycle
     subject: Pod
     company: tuple[tuple[Pod, int], ...]
     shape: PodShape = field(init=False)
@@ -32,20 +35,17 @@ class NodeDiagnosis:
     _repelling: dict[str, dict[str, str]] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shape = self.snapshot.shape_of(self.subject)
+        self.shape = self.cycle.shape_of(self.subject)
         self._repelling = None
 
-    def describe(self, refusal: NodeRefusal | None, row: int) -> str:
+    def describe(self, refusal: Cause | None, row: int) -> str:
         """Return the detail of a refusal; empty if the refusal says it all."""
         make = _DESCRIBERS.get(refusal) if refusal is not None else None
         return "" if make is None else next(make(self, row), "")
 
     def taint(self, row: int) -> Iterator[str]:
         """Yield taints that are not tolerated."""
-        for taint in self.snapshot.table.node_at(row).taints:
-            is_soft = taint.effect == "PreferNoSchedule"
-            if not is_soft and not is_tolerated(taint, self.shape.tolerations):
-                yield f"{taint.key}: {taint.value}"
+        yield from untolerated_taints(self.cycle.table.node_at(row), self.shape)
 
     def missing_label(self, row: int) -> Iterator[str]:
         """Yield topology keys of spread that the node has no label for."""
@@ -56,7 +56,7 @@ class NodeDiagnosis:
     def skew(self, row: int) -> Iterator[str]:
         """Yield spread constraints that one more pod would break, with the numbers."""
         for constraint in self._spread:
-            skew = count_skew(self.shape, constraint, self.snapshot.around)
+            skew = count_skew(self.shape, constraint, self._state)
             here = int(skew.totals[row])
             if here + skew.is_self - skew.lowest > constraint.max_skew:
                 where = self._domain(constraint.topology_key, row)
@@ -97,26 +97,34 @@ class NodeDiagnosis:
 
     def volume(self, row: int) -> Iterator[str]:
         """Yield claims whose volume cannot be used from the node."""
-        labels = self.snapshot.table.labels
-        for claim, volume in self.snapshot.bound_volumes(self.subject):
+        labels = self.cycle.table.labels
+        for claim, volume in self._volumes.bound(self.subject):
             if volume.terms is not None and not labels.rows_of_any(volume.terms)[row]:
                 yield f"{volume.name} of {claim.key}"
 
     def volume_zone(self, row: int) -> Iterator[str]:
         """Yield claims whose volume is in another zone."""
-        for claim, volume in self.snapshot.bound_volumes(self.subject):
-            if volume.zones and not is_in_zones(volume.zones, self.snapshot.table.labels)[row]:
+        for claim, volume in self._volumes.bound(self.subject):
+            if volume.zones and not is_in_zones(volume.zones, self.cycle.table.labels)[row]:
                 zones = {value for _, values in volume.zones for value in values}
                 yield f"{volume.name} of {claim.key} is in {', '.join(sorted(zones))}"
 
     def volume_user(self, _row: int) -> Iterator[str]:
         """Yield pods that use a claim which one pod at a time may use."""
-        volumes = self.shape.volumes
+        volumes = constraints_of(self.shape)
         exclusive = () if volumes is None else volumes.exclusive
         for pod, _ in self.company:
             for use in pod.claims:
                 if use.key in exclusive:
                     yield f"{use.key} by {pod.key}"
+
+    @property
+    def _state(self) -> PodAffinityState:
+        return self.cycle.session(InterPodSession).state
+
+    @property
+    def _volumes(self) -> VolumeCache:
+        return self.cycle.session(VolumesSession).cache
 
     @property
     def _constraints(self) -> PodConstraints:
@@ -127,7 +135,7 @@ class NodeDiagnosis:
         return self._constraints.spread
 
     def _value_at(self, key: str, row: int) -> str:
-        return self.snapshot.table.node_at(row).labels.get(key, "")
+        return self.cycle.table.node_at(row).labels.get(key, "")
 
     def _domain(self, key: str, row: int) -> str:
         return f"{key}={self._value_at(key, row)}"
@@ -139,7 +147,7 @@ class NodeDiagnosis:
             constraints = pod.shape.constraints
             for term in () if constraints is None else constraints.anti_affinity:
                 value = self._value_at(term.topology_key, at)
-                if value and self.snapshot.around.means(term.pods, self.subject.profile):
+                if value and self._state.means(term.pods, self.subject.profile):
                     found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
         return found
 
@@ -147,7 +155,7 @@ class NodeDiagnosis:
         """Return value of the label -> the first pod there that all of the terms mean."""
         known = self._found.get((terms, key))
         if known is None:
-            means = self.snapshot.around.means
+            means = self._state.means
             known = self._found[terms, key] = {}
             for pod, at in self.company:
                 if all(means(term.pods, pod.profile) for term in terms):
@@ -157,7 +165,7 @@ class NodeDiagnosis:
 
 _NO_CONSTRAINTS: Final = PodConstraints()
 
-_DESCRIBERS: Final[dict[NodeRefusal, Callable[[NodeDiagnosis, int], Iterator[str]]]] = {
+_DESCRIBERS: Final[dict[Cause, Callable[[NodeDiagnosis, int], Iterator[str]]]] = {
     NodeRefusal.TAINT: NodeDiagnosis.taint,
     NodeRefusal.VOLUME_IN_USE: NodeDiagnosis.volume_user,
     NodeRefusal.VOLUME_AFFINITY: NodeDiagnosis.volume,
@@ -189,3 +197,41 @@ def _write(one: Requirement) -> str:
             return f"{one.key} in ({','.join(one.values)})"
         case _:
             return f"{one.key} notin ({','.join(one.values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """One node's answer for one shape: pods that fit, or what stands against it.
+
+    ``short`` holds (resource, asked, free) for every resource of which one pod asks too much.
+    """
+
+    node: str
+    pods: int
+    refusal: Cause | None
+    detail: str
+    short: tuple[tuple[str, int, int], ...]
+
+
+def offers(obstacles: NodeDiagnosis) -> list[NodeOffer]:
+    """Return every node's answer for a pod, nodes in the order of names."""
+    cycle, shape = obstacles.cycle, obstacles.shape
+    room = cycle.room(shape)
+    checks = cycle.checks(shape)
+    answers = []
+    for name, row in cycle.table.live_rows():
+        refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
+        detail = obstacles.describe(refusal, row)
+        short = _short_at(cycle, shape, row)
+        answers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
+    return answers
+
+
+def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:
+    vector = cycle.vector(shape)
+    free = cycle.table.allocatable[:, row] - cycle.used[:, row]
+    return tuple(
+        (name, amount, int(free[column]))
+        for name, column, amount in vector.items()
+        if free[column] < amount
+    )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class Sort(StrEnum):
     REPELLING = "Repelling"
     PREFERRING = "Preferring"
 
+
+INTER_POD: Final = "inter-pod"
+"""The name of the plugin, under which shapes carry the selectors that select them."""
 
 _Question: TypeAlias = tuple[tuple[PodSelector, ...], bool]
 
@@ -150,7 +153,7 @@ class PodAffinityState:
         """Return the terms that pods carry and that mean such a pod, each once."""
         return dict.fromkeys(
             term
-            for pods in shape.sought_by
+            for pods in selected_by(shape)
             for carriers in (self._base.carriers, self._added)
             for term in _counts_of(carriers, sort).terms_of(pods)
         )
@@ -164,8 +167,6 @@ class PodAffinityState:
 
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Put pods of a shape on a row (negative: take them off again)."""
-        if not shape.sought_by and shape.constraints is None:
-            return
         self._placed[shape, row] += count
         for (pods, _), counts in self._counts.items():
             if _is_sought(shape, pods):
@@ -188,8 +189,14 @@ class PodAffinityState:
             weights[row] += weight
 
 
+def selected_by(shape: PodShape) -> tuple[PodSelector, ...]:
+    """Return the selectors, of all that matter, that select pods of a shape."""
+    found = shape.asked(INTER_POD)
+    return found if isinstance(found, tuple) else ()
+
+
 def _is_sought(shape: PodShape, pods: tuple[PodSelector, ...]) -> bool:
-    return all(one in shape.sought_by for one in pods)
+    return all(one in selected_by(shape) for one in pods)
 
 
 def _counts_of(carriers: AffinityTerms, sort: Sort) -> TermCounts:

@@ -17,14 +17,13 @@ import numpy as np
 
 from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
-from koord.core.framework.reasons import NodeRefusal
-from koord.core.plugins.pod_affinity import PodAffinityState, Sort
+from koord.core.framework.cause import Cause
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.pod_affinity import PodAffinityState, Sort, selected_by
 from koord.core.pods import PodShape
 
 
-def affinity_limits(
-    shape: PodShape, around: PodAffinityState
-) -> Iterator[tuple[NodeRefusal, Ints]]:
+def affinity_limits(shape: PodShape, around: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
     """Yield (cause, how many more such pods each row may take) for every rule that applies."""
     own = shape.constraints
     if own is not None and own.affinity:
@@ -55,7 +54,7 @@ def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], around: PodAffinityS
         has_keys = domains.is_known if has_keys is None else has_keys & domains.is_known
     if is_near is None or has_keys is None:
         raise ValueError("affinity has at least one term")
-    is_first = not exists and all(pods in shape.sought_by for pods in meant)
+    is_first = not exists and all(pods in selected_by(shape) for pods in meant)
     return has_keys if is_first else is_near
 
 
@@ -64,7 +63,7 @@ def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], around: PodAffinity
     for term in terms:
         mask = _free_of(term, around.count((term.pods,)), around)
         limit = _unlimited(mask)
-        if term.pods in shape.sought_by:
+        if term.pods in selected_by(shape):
             # Such a pod keeps the next one of its kind away from its own domain.
             limit[mask & around.domains(term.topology_key).is_known] = 1
         limits = limit if limits is None else np.minimum(limits, limit)

@@ -1,9 +1,8 @@
-"""What a pod would rather have: preferred affinity, even spread, and nodes that would rather not.
+"""Scores of what a pod prefers of other pods: preferred affinity and even spread.
 
-Each part scores the nodes that are left from 0 to 100 and counts with kube-scheduler's default
-weight, next to the score of resources, which weighs 1. Sources: the plugins TaintToleration,
-NodeAffinity, PodTopologySpread and InterPodAffinity. A part that cannot tell nodes apart is left
-out. How large an image a node already has is not looked at.
+Each part scores feasible nodes from 0 to 100, with kube-scheduler's default weight beside the score
+of resources, which weighs 1. Sources: the plugins PodTopologySpread and InterPodAffinity. A part
+that does not tell nodes apart is left out.
 """
 
 import math
@@ -15,14 +14,12 @@ import numpy as np
 
 from koord.core.constraints import SpreadConstraint
 from koord.core.framework.arrays import HOSTNAME, Ints, Mask
-from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Score
 from koord.core.framework.scoring import MAX_SCORE
-from koord.core.plugins.pod_affinity import PodAffinityState, Sort
+from koord.core.plugins.pod_affinity import PodAffinityState, Sort, selected_by
 from koord.core.plugins.topology_spread import counting_rows, matching_pods
 from koord.core.pods import PodShape
 
-TAINT_WEIGHT: Final = 3
-NODE_WEIGHT: Final = 2
 SPREAD_WEIGHT: Final = 2
 COMPANY_WEIGHT: Final = 2
 
@@ -30,31 +27,15 @@ _ONE: Final = 1 << 20
 """Logarithms are kept as multiples of 1/``_ONE``: what is decided is decided by integers."""
 
 
-def prefer(snapshot: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
-    """Score ``rows`` (those that will do) by what the pod prefers; None if it is all the same."""
-    parts = list(_parts(snapshot, shape, rows))
-    return None if not parts else np.sum(parts, axis=0, dtype=np.int64)
-
-
-def _parts(snapshot: Cycle, shape: PodShape, rows: Ints) -> Iterator[Ints]:
-    labels = snapshot.table.labels
-    unwanted = labels.unwanted(shape.tolerations)
-    if unwanted is not None:
-        yield TAINT_WEIGHT * (MAX_SCORE - _scaled(unwanted[rows]))
-    if shape.preferences:
-        yield NODE_WEIGHT * _scaled(labels.preferred(shape.preferences)[rows])
+def score_pods(state: PodAffinityState, shape: PodShape, rows: Ints) -> Iterator[Score]:
+    """Score feasible rows by what the pod prefers of other pods; nothing if all are the same."""
     constraints = shape.constraints
     if constraints is not None and constraints.even:
-        yield SPREAD_WEIGHT * _evenness(shape, constraints.even, snapshot.around, rows)
-    if shape.sought_by or (constraints is not None and constraints.preferred):
-        company = _company(shape, snapshot.around)
+        yield Score(_evenness(shape, constraints.even, state, rows), SPREAD_WEIGHT)
+    if selected_by(shape) or (constraints is not None and constraints.preferred):
+        company = _company(shape, state)
         if company is not None:
-            yield COMPANY_WEIGHT * _between_least_and_most(company[rows])
-
-
-def _scaled(scores: Ints) -> Ints:
-    most = int(scores.max()) if scores.size else 0
-    return scores * MAX_SCORE // most if most else scores
+            yield Score(_between_least_and_most(company[rows]), COMPANY_WEIGHT)
 
 
 def _between_least_and_most(scores: Ints) -> Ints:

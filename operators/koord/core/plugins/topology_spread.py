@@ -17,12 +17,13 @@ import numpy as np
 
 from koord.core.constraints import SpreadConstraint
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
-from koord.core.framework.reasons import NodeRefusal
-from koord.core.plugins.pod_affinity import LabelDomains, PodAffinityState
+from koord.core.framework.cause import Cause
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.pod_affinity import LabelDomains, PodAffinityState, selected_by
 from koord.core.pods import PodShape
 
 
-def spread_limits(shape: PodShape, around: PodAffinityState) -> Iterator[tuple[NodeRefusal, Ints]]:
+def spread_limits(shape: PodShape, around: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
     """Yield (cause, how many more such pods each row may take), two per constraint."""
     constraints = () if shape.constraints is None else shape.constraints.spread
     for constraint in constraints:
@@ -72,7 +73,7 @@ def _limits(
     """
     tally = _count(shape, constraint, constraints, around)
     lowest, of_the_others = _minima(tally.totals, tally.present, constraint.min_domains)
-    is_self = constraint.pods in shape.sought_by
+    is_self = constraint.pods in selected_by(shape)
     if is_self and constraint.pods.selector:
         limits = np.clip(constraint.max_skew + of_the_others - tally.totals, 0, NO_LIMIT)
     else:
@@ -125,7 +126,7 @@ def count_skew(shape: PodShape, constraint: SpreadConstraint, around: PodAffinit
         totals=tally.domains.spread_out(tally.totals),
         lowest=lowest,
         present=int(tally.present.size),
-        is_self=constraint.pods in shape.sought_by,
+        is_self=constraint.pods in selected_by(shape),
     )
 
 

@@ -8,20 +8,25 @@ volume together with the node; pods with such claims are left to it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from typing_extensions import override
 
 from koord.core.constraints import ClaimUse, VolumeConstraints
-from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
+from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.framework.cause import Cause
 from koord.core.framework.columns import ABSENT
+from koord.core.framework.cycle import Cycle
 from koord.core.framework.labels import LabelColumns
-from koord.core.framework.reasons import NodeRefusal
+from koord.core.framework.plugin import Plugin, Reach, Session
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.reasons import VolumeNotReady, VolumeProblem
-from koord.core.pods import Pod
-from koord.core.reasons import NeedsKubeScheduler
+from koord.core.pod_charge import PodCharge
+from koord.core.pods import Pod, PodShape
+from koord.core.reasons import NeedsKubeScheduler, Reason
 from koord.core.selectors import SelectorTerm
 
 _BETA: Final = {
@@ -186,23 +191,90 @@ class VolumeCache:
         return claim.is_bound and not self.volumes[claim.volume].is_in_tree
 
 
-def volume_limits(
-    constraints: VolumeConstraints, labels: LabelColumns, taken: Callable[[str], bool]
-) -> Iterator[tuple[NodeRefusal, Ints]]:
-    """Yield (cause, how many more pods with such volumes each row may take) per rule that applies.
+class Volumes(Plugin):
+    """Joins claims and volumes to the planner."""
 
-    ``taken`` tells whether a claim is in use.
-    """
-    if constraints.exclusive:
-        limit = int(not any(map(taken, constraints.exclusive)))
-        yield NodeRefusal.VOLUME_IN_USE, np.full(labels.rows, limit, dtype=np.int64)
-    if constraints.terms:
-        mask = np.ones(labels.rows, dtype=np.bool_)
-        for terms in constraints.terms:
-            mask &= labels.rows_of_any(terms)
-        yield NodeRefusal.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)
-    if constraints.zones:
-        yield NodeRefusal.VOLUME_ZONE, np.where(is_in_zones(constraints.zones, labels), NO_LIMIT, 0)
+    name = "volumes"
+
+    def __init__(self) -> None:
+        self.cache = VolumeCache()
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        self.cache.use(charge.claims, count)
+
+    @override
+    def open(self, cycle: Cycle) -> "VolumesSession":
+        return VolumesSession(self.cache, cycle.table.labels)
+
+
+class VolumesSession(Session):
+    """Volumes in one cycle: which exclusive claims it has taken or given back."""
+
+    name = Volumes.name
+    reach = Reach.CLUSTER
+
+    def __init__(self, cache: VolumeCache, labels: LabelColumns) -> None:
+        self.cache = cache
+        self.uses: Counter[str] = Counter()
+        """Exclusive claim -> pods that use it, more or fewer than before the cycle."""
+        self._labels = labels
+
+    @override
+    def ask(self, pod: Pod, shape: PodShape) -> VolumeConstraints | None:
+        return self.cache.constraints(pod) if pod.claims else None
+
+    @override
+    def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        return super().ask_all(pods) if any(pod.claims for pod in pods) else None
+
+    @override
+    def obstacle(self, pod: Pod) -> Reason | None:
+        return self.cache.obstacle(pod) if pod.claims else None
+
+    @override
+    def is_reactive(self, shape: PodShape) -> bool:
+        constraints = constraints_of(shape)
+        return constraints is not None and bool(constraints.exclusive)
+
+    @override
+    def most_when_empty(self, shape: PodShape) -> int | None:
+        return NO_LIMIT if constraints_of(shape) is None else None
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        constraints = constraints_of(shape)
+        if constraints is None:
+            return
+        labels = self._labels
+        if constraints.exclusive:
+            limit = int(not any(map(self._is_taken, constraints.exclusive)))
+            yield NodeRefusal.VOLUME_IN_USE, np.full(labels.rows, limit, dtype=np.int64)[rows]
+        if constraints.terms:
+            mask = np.ones(labels.rows, dtype=np.bool_)
+            for terms in constraints.terms:
+                mask &= labels.rows_of_any(terms)
+            yield NodeRefusal.VOLUME_AFFINITY, np.where(mask, NO_LIMIT, 0)[rows]
+        if constraints.zones:
+            mask = is_in_zones(constraints.zones, labels)
+            yield NodeRefusal.VOLUME_ZONE, np.where(mask, NO_LIMIT, 0)[rows]
+
+    @override
+    def apply(self, shape: PodShape, row: int, count: int) -> None:
+        constraints = constraints_of(shape)
+        for claim in () if constraints is None else constraints.exclusive:
+            self.uses[claim] += count
+            if not self.uses[claim]:
+                del self.uses[claim]
+
+    def _is_taken(self, claim: str) -> bool:
+        return self.cache.in_use[claim] + self.uses[claim] > 0
+
+
+def constraints_of(shape: PodShape) -> VolumeConstraints | None:
+    """Return where the volumes of a shape can be used, as the session has found out."""
+    found = shape.asked(Volumes.name)
+    return found if isinstance(found, VolumeConstraints) else None
 
 
 def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelColumns) -> Mask:

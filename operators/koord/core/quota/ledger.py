@@ -1,21 +1,19 @@
 """What every quota uses and may use, while units are tried on it.
 
-A ledger belongs to one planning cycle. Charging a unit adds what it asks to its quota and to all
-above; a rollback takes back everything since a checkpoint. Whether a charge is allowed is decided
-in ``admission``, not here.
+A ledger belongs to one planning cycle and may share its undo log. Charging a unit adds what it asks
+to its quota and to all above; a rollback takes back everything since a checkpoint. Whether a charge
+is allowed is decided in ``admission``, not here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from koord.core.framework.undo_log import Mark, UndoLog
 from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.solve import Solution
 from koord.core.units import Amounts
 
-Checkpoint: TypeAlias = int
-"""How many charges there have been."""
-NOTHING_CHARGED: Final[Checkpoint] = 0
 Check: TypeAlias = Callable[[QuotaCharge], str]
 """A check of somebody else's: what it has against a charge, empty if nothing."""
 
@@ -52,8 +50,10 @@ class Ledger:
         solutions: Iterable[Solution],
         rules: QuotaRules,
         checks: Mapping[str, Check] | None = None,
+        undo: UndoLog | None = None,
     ) -> None:
         self.rules = rules
+        self._undo = undo or UndoLog()
         self.checks = checks or {}
         """Checks of others by name, after our own of the quota itself."""
         self._solutions = {
@@ -62,7 +62,6 @@ class Ledger:
             for name in solution.snapshot.tree.layout.names[1:]
         }
         self._accounts: dict[QuotaName, Account] = {}
-        self._log: list[tuple[dict[str, int], str, int | None]] = []
 
     def names(self) -> list[QuotaName]:
         """Return all quotas that have an account, sorted."""
@@ -87,18 +86,12 @@ class Ledger:
         """Return what quotas use of a resource, together."""
         return sum(self.account(name).used.get(key, 0) for name in names)
 
-    def checkpoint(self) -> Checkpoint:
-        """Return where the ledger stands now."""
-        return len(self._log)
+    def checkpoint(self) -> Mark:
+        return self._undo.checkpoint()
 
-    def rollback(self, mark: Checkpoint) -> None:
-        """Take back every charge since ``mark``."""
-        while len(self._log) > mark:
-            amounts, key, before = self._log.pop()
-            if before is None:
-                del amounts[key]
-            else:
-                amounts[key] = before
+    def rollback(self, mark: Mark) -> None:
+        """Take back every charge since ``mark``; on a cycle's log, everything else too."""
+        self._undo.rollback(mark)
 
     def charge(self, charge: QuotaCharge) -> None:
         """Count what is asked of a quota as used, there and in all quotas above."""
@@ -113,8 +106,16 @@ class Ledger:
 
     def _count(self, amounts: dict[str, int], more: Amounts) -> None:
         for key, amount in more.items():
-            self._log.append((amounts, key, amounts.get(key)))
-            amounts[key] = amounts.get(key, 0) + amount
+            before = amounts.get(key)
+            self._undo.push(_restore, amounts, key, before)
+            _restore(amounts, key, (before or 0) + amount or (None if before else 0))
+
+
+def _restore(amounts: dict[str, int], key: str, before: int | None) -> None:
+    if before is None:
+        del amounts[key]
+    else:
+        amounts[key] = before
 
 
 def mask(request: Amounts, account: Account) -> dict[str, int]:

@@ -1,20 +1,23 @@
-"""What quotas say in planning: a unit is let through, charged for what got a place, or refused.
+"""Quotas in one planning cycle: a unit is admitted and charged, or refused.
 
-A gate belongs to one planning cycle. It knows which quota a pod belongs to from the keeper, and
-tries units on a ledger of its own.
+The session knows from the cache which quota a pod belongs to, and tries units on a ledger of the
+cycle. Which nodes are chosen is not known here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from koord.core.plan import Placement, Refusal, Unit, UnitKey
+from typing_extensions import override
+
+from koord.core.framework.plugin import Admission, Reach, Session
+from koord.core.plan import Allocation, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodShape
 from koord.core.quota.admission import try_charge
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.capacity import add_up
 from koord.core.quota.devices import count_devices
-from koord.core.quota.ledger import NOTHING_CHARGED, Checkpoint, Ledger
+from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
 from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
 from koord.core.quota.profile import confine
@@ -29,30 +32,14 @@ MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A unit that its quotas let through; ``left`` are surplus pods that they do not, and why."""
-
-    unit: Unit
-    mark: Checkpoint = NOTHING_CHARGED
-    left: tuple[Pod, ...] = ()
-    reason: Reason | None = None
-    served: QuotaName = ""
-    """The quota that exceeds its share for the unit."""
-
-    def add_left(self, refusal: Refusal | None) -> Refusal | None:
-        """Return why surplus has no place, that for which there was no node included."""
-        if self.reason is None:
-            return refusal
-        rest = refusal.pods if refusal else ()
-        return Refusal(self.unit.key, (*rest, *self.left), self.reason)
-
-
-class QuotaSession:
-    """What one planning cycle asks of quotas; charges are undone with the ledger's own rollback.
+class QuotaSession(Session):
+    """Quotas in one cycle; charges are on the undo log of the cycle.
 
     ``pending`` returns all complete units that wait, in order: leftovers are those of all.
     """
+
+    name = "quota"
+    reach = Reach.NOTHING
 
     def __init__(
         self,
@@ -73,57 +60,55 @@ class QuotaSession:
         self._pools = keeper.pools()
         self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
 
-    @property
-    def confines(self) -> bool:
-        """Whether there are trees whose pods may go to some nodes only."""
-        return bool(self._pools)
-
-    def confine(self, pod: Pod) -> PodShape:
-        """Return the shape of a pod, on the nodes of the tree that its quota is in."""
+    @override
+    def narrow(self, pod: Pod, shape: PodShape) -> PodShape:
+        """Keep a pod on the nodes of the tree that its quota is in."""
+        if not self._pools:
+            return shape
         spec = self._keeper.book.registry.get(self._keeper.quota_of(pod))
         if spec is None or spec.tree_id not in self._pools:
-            return pod.shape
-        key = (spec.tree_id, pod.shape)
+            return shape
+        key = (spec.tree_id, shape)
         confined = self._confined.get(key)
         if confined is None:
-            terms = confine(pod.shape.terms, *self._pools[spec.tree_id])
-            confined = self._confined[key] = replace(pod.shape, terms=terms)
+            terms = confine(shape.terms, *self._pools[spec.tree_id])
+            confined = self._confined[key] = replace(shape, terms=terms)
         return confined
 
-    def checkpoint(self) -> Checkpoint:
-        """Return a mark to roll back to."""
-        return self._ledger.checkpoint()
-
-    def rollback(self, mark: Checkpoint) -> None:
-        """Take back every charge since ``mark``."""
-        self._ledger.rollback(mark)
-
-    def admit(self, unit: Unit) -> Admitted | Refusal:
+    @override
+    def pre_filter(self, unit: Unit) -> Admission | Refusal:
         """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
-        mark = self._ledger.checkpoint()
         required = _required(unit)
         served, refusal = self._charge_required(unit, required)
         if refusal is not None:
             return Refusal(unit.key, unit.pods, refusal)
-        surplus = _without(unit.pods, required)
+        surplus = _without(unit.pods, required) if len(required) < len(unit.pods) else ()
         left, reason = self._charge_surplus(surplus)
         if left and len(left) == len(unit.pods) and reason is not None:
-            self._ledger.rollback(mark)
             return Refusal(unit.key, unit.pods, reason)
-        allowed = _reduce(unit, left) if left else unit
-        return Admitted(allowed, mark, left, reason, served)
+        if served:
+            self._served[unit.key] = served
+        return Admission(_reduce(unit, left) if left else unit, left, reason)
 
-    def finish(self, admitted: Admitted, outcome: Placement | Refusal) -> None:
-        """Take back what was charged for pods of an admitted unit that have got no place."""
-        placed = []
-        if isinstance(outcome, Placement):
-            placed = [assignment.pod for assignment in outcome.assignments]
-        if len(placed) < len(admitted.unit.pods):
-            self._ledger.rollback(admitted.mark)
-            for charge in self._charges_of(placed):
-                self._ledger.charge(charge)
-        if admitted.served:
-            self._served[admitted.unit.key] = admitted.served
+    @override
+    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
+        if len(placed) == len(unit.pods):
+            return
+        for charge in self._charges_of(_without(unit.pods, placed)):
+            self._ledger.charge(_times(charge, -1))
+
+    @override
+    def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        self._count(pod, -1)
+        return ()
+
+    @override
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> None:
+        self._count(pod, 1)
+
+    def _count(self, pod: Pod, count: int) -> None:
+        kind = (self._keeper.quota_of(pod), pod.shape, pod.is_fixed)
+        self._ledger.charge(_times(self._charge_of(kind), count))
 
     def served_by(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""
@@ -256,8 +241,6 @@ def _required(unit: Unit) -> tuple[Pod, ...]:
 
 
 def _without(pods: Sequence[Pod], others: Sequence[Pod]) -> tuple[Pod, ...]:
-    if len(pods) == len(others):
-        return ()
     uids = {pod.uid for pod in others}
     return tuple(pod for pod in pods if pod.uid not in uids)
 

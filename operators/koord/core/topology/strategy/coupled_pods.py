@@ -32,9 +32,8 @@ def fill_domain(
         mark = snapshot.checkpoint()
         mask = np.zeros(len(snapshot.table.nodes), dtype=np.bool_)
         mask[rows] = True
-        snapshot.confined = {shape: mask}
-        shares = Allocator(snapshot, Scoring()).fill(shape, ask.most)
-        snapshot.confined = {}
+        with snapshot.only({shape: mask}):
+            shares = Allocator(snapshot, Scoring()).fill(shape, ask.most)
         placed = sum(share.count for share in shares)
         if placed >= least and _keeps_multiples(tree, ask.goal, fixed, shares):
             return shares

@@ -21,6 +21,7 @@ from koord.core.topology.rank import rank_member
 from koord.core.topology.solve import NoSplit, Split, count_used, explain_offers, split
 from koord.core.topology.strategy.coupled_pods import fill_domain
 from koord.core.topology.strategy.observed_topology import describe_rows
+from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import Ints, TopologyTree
 from koord.core.topology_constraint import PlacedMember
 
@@ -35,9 +36,15 @@ class DomainPlacer:
     """
 
     def __init__(
-        self, snapshot: Cycle, tree: TopologyTree, goal: Goal, siblings: Iterable[PlacedMember]
+        self,
+        snapshot: Cycle,
+        view: TopologyView,
+        tree: TopologyTree,
+        goal: Goal,
+        siblings: Iterable[PlacedMember],
     ) -> None:
         self.snapshot = snapshot
+        self._view = view
         self.tree = tree
         self.goal = goal
         self.members: list[PlacedMember] = []
@@ -80,7 +87,7 @@ class DomainPlacer:
 
     def reach(self, shape: PodShape, within: Mask | None = None) -> Ints:
         """Return how many it may take at most, however others are placed."""
-        return self._inside(self.snapshot.reach(shape), within)
+        return self._inside(self.snapshot.possible_room(shape), within)
 
     def _inside(self, per_row: Ints, within: Mask | None) -> Ints:
         found = per_row[self.tree.rows]
@@ -210,7 +217,7 @@ class DomainPlacer:
         )
 
     def _near(self, pod: Pod) -> Ints | None:
-        attracting = self.snapshot.network.attracting(pod.attraction)
+        attracting = self._view.attracting(pod.attraction)
         if not attracting:
             return None
         near = np.zeros(len(self.tree.rows), dtype=np.int64)

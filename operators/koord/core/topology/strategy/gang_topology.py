@@ -6,11 +6,12 @@ then wherever the wish allows. A wish that cannot be met refuses the whole unit,
 the domains.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Keep, StrategyResult
 from koord.core.plan import Assignment, Demand, Gathered, Unit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason
@@ -28,6 +29,7 @@ from koord.core.topology.strategy.domain_placer import DomainPlacer
 from koord.core.topology.strategy.heterogeneous import Mixture, find_bound, find_gap, place_mixed
 from koord.core.topology.strategy.outspent import count_outspent
 from koord.core.topology.strategy.sub_groups import SubGroupPlacer, SubGroupRequest
+from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import GatherStrategy, PlacedMember, TopologyConstraint
 
@@ -37,30 +39,43 @@ MOST_OFFERS: Final = 5
 DRAWN: Final = TopologyConstraint(())
 """The wish of pods that ask for no layer: to be near others, if there is room."""
 
-Keep: TypeAlias = Callable[[Pod], Assignment | None]
-"""Places a released pod where it was promised, if that still is possible."""
-
 
 @dataclass(frozen=True, slots=True)
-class StrategyResult:
-    """Pods with their nodes, where that is in the network, and why others got none."""
+class TopologyShare:
+    """The demands of one unit that have topology constraints, by constraint."""
 
-    assignments: list[Assignment]
-    gathered: tuple[Gathered, ...] = ()
-    left_over: dict[str, Reason] = field(default_factory=dict)
-    """uid of a surplus pod -> why it was not placed."""
+    strategy: "TopologyStrategy"
+    unit: Unit
+    constraints: dict[TopologyConstraint, list[Demand]]
+
+    @property
+    def demands(self) -> list[Demand]:
+        return [demand for demands in self.constraints.values() for demand in demands]
+
+    @property
+    def is_required(self) -> bool:
+        """Pods that are only attracted by others are placed anywhere if need be."""
+        return any(one.layers or one.nest for one in self.constraints)
+
+    def place(self) -> StrategyResult | Reason:
+        return self.strategy.place(self.unit, self.constraints)
 
 
 class TopologyStrategy:
     """Places the gangs of one planning cycle; later ones see where earlier ones went."""
 
-    def __init__(self, snapshot: Cycle, keep: Keep) -> None:
+    def __init__(self, snapshot: Cycle, view: TopologyView, keep: Keep) -> None:
         self._snapshot = snapshot
+        self._view = view
         self._keep = keep
         self._placed: dict[tuple[str, TopologyConstraint], list[PlacedMember]] = {}
 
-    def divide(self, unit: Unit) -> dict[TopologyConstraint, list[Demand]]:
-        """Return the demands of a unit that ask something of the network, by what they ask."""
+    def divide(self, unit: Unit) -> "TopologyShare | None":
+        """Return the demands of a unit that have topology constraints; None if none has."""
+        wishes = self._wishes(unit)
+        return TopologyShare(self, unit, wishes) if wishes else None
+
+    def _wishes(self, unit: Unit) -> dict[TopologyConstraint, list[Demand]]:
         divided: dict[TopologyConstraint, list[Demand]] = {}
         for demand in unit.demands:
             wish = self._wish_of(demand) or self._draw(demand)
@@ -70,22 +85,22 @@ class TopologyStrategy:
 
     def _wish_of(self, demand: Demand) -> TopologyConstraint | None:
         """Return what is asked; where there is no tree, what is only preferred asks for nothing."""
-        wish = self._snapshot.network.wish_of(demand.gang)
-        nest = self._snapshot.network.nest_of(demand.gang)
+        wish = self._view.wish_of(demand.gang)
+        nest = self._view.nest_of(demand.gang)
         if nest is not None:
             nested = replace(wish or DRAWN, nest=demand.gang)
             is_asked = any(one.layer for one in nest.groups) or nested.layers_with(
                 GatherStrategy.MUST
             )
-            has_tree = self._snapshot.network.topologies.tree(nested.topology) is not None
+            has_tree = self._view.topologies.tree(nested.topology) is not None
             return nested if is_asked or has_tree else None
         if wish is None or wish.layers_with(GatherStrategy.MUST):
             return wish
-        return wish if self._snapshot.network.topologies.tree(wish.topology) is not None else None
+        return wish if self._view.topologies.tree(wish.topology) is not None else None
 
     def _draw(self, demand: Demand) -> TopologyConstraint | None:
         """Return a wish without demands if pods that others draw to them are all that is asked."""
-        network = self._snapshot.network
+        network = self._view
         if network.topologies.tree(DRAWN.topology) is None:
             return None
         selectors = {pod.attraction for pod in demand.pods}
@@ -103,7 +118,7 @@ class TopologyStrategy:
             if not isinstance(met, StrategyResult):
                 return met
             assignments += met.assignments
-            gathered += met.gathered
+            gathered += met.details
             left_over |= met.left_over
         return StrategyResult(assignments, tuple(gathered), left_over)
 
@@ -137,7 +152,7 @@ class TopologyStrategy:
     def _meet_nested(
         self, unit: Unit, wish: TopologyConstraint, demands: list[Demand]
     ) -> StrategyResult | Reason:
-        network = self._snapshot.network
+        network = self._view
         nest, tree = network.nest_of(wish.nest), network.topologies.tree(wish.topology)
         if nest is None or tree is None:
             return MissingTopology(wish.topology, exists=wish.topology in network.topologies)
@@ -149,7 +164,7 @@ class TopologyStrategy:
         placed = self._placed.get((unit.group, wish), ())
         siblings = [*network.siblings_of(wish.nest), *placed]
         goal = _goal_of_all(wish, tree)
-        site = DomainPlacer(self._snapshot, tree, goal, siblings)
+        site = DomainPlacer(self._snapshot, self._view, tree, goal, siblings)
         required = [pod for demand in demands for pod in demand.pods[: demand.required]]
         bound = find_bound(site, _by_shape(site, required)) if required else ()
         nesting = SubGroupPlacer(self._snapshot, tree, nest, wish, siblings, self._place_one)
@@ -188,7 +203,7 @@ class TopologyStrategy:
         self, unit: Unit, wish: TopologyConstraint, demands: list[Demand]
     ) -> DomainPlacer | Reason:
         siblings = [
-            *self._snapshot.network.siblings_of(demands[0].gang),
+            *self._view.siblings_of(demands[0].gang),
             *self._placed.get((unit.group, wish), ()),
         ]
         return self._open_site_at(wish, siblings)
@@ -196,14 +211,14 @@ class TopologyStrategy:
     def _open_site_at(
         self, wish: TopologyConstraint, siblings: Sequence[PlacedMember]
     ) -> DomainPlacer | Reason:
-        topologies = self._snapshot.network.topologies
+        topologies = self._view.topologies
         tree = topologies.tree(wish.topology)
         if tree is None:
             return MissingTopology(wish.topology, exists=wish.topology in topologies)
         goal = make_goal(wish, tree.layers)
         if isinstance(goal, frozenset):
             return UnknownLayer(wish.topology, tuple(sorted(goal)), tree.layers[1:])
-        return DomainPlacer(self._snapshot, tree, goal, siblings)
+        return DomainPlacer(self._snapshot, self._view, tree, goal, siblings)
 
 
 class _Gathering:

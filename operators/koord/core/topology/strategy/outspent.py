@@ -25,15 +25,9 @@ def count_outspent(snapshot: Cycle, pods: Sequence[Pod], want: int, fit: int) ->
     ordered = sorted(pods, key=lambda pod: rank_member(pod.index, pod.name, pod.uid))
     first = ordered[min(fit, len(ordered) - 1)]
     shape = snapshot.shape_of(first)
-    vector = snapshot.vector(shape)
     room = np.minimum(snapshot.capacity(shape), want)
-    taken = [
-        (column, amount * room)
-        for column, amount in zip(vector.columns, vector.amounts, strict=True)
-    ]
-    for column, amounts in taken:
-        snapshot.used[column] += amounts
+    mark = snapshot.checkpoint()
+    snapshot.fill_amounts(shape, room)
     reason = explain_shortage(snapshot, want, fit, first)
-    for column, amounts in taken:
-        snapshot.used[column] -= amounts
+    snapshot.rollback(mark)
     return replace(reason, more_nodes=0)

@@ -13,13 +13,15 @@ from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.gang.model import GangKey
 from koord.core.gang.sub_group_tree import ROOT, SubGroupTree
+from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import GatherStrategy, PlacedMember
 
 
-def find_home(snapshot: Cycle, gang: GangKey, sub_group: str = ROOT) -> Mask | None:
+def find_home(
+    snapshot: Cycle, network: TopologyView, gang: GangKey, sub_group: str = ROOT
+) -> Mask | None:
     """Return the rows that replacements may go to; None if every one will do."""
-    network = snapshot.network
     wish = network.wish_of(gang) if gang else None
     if wish is None:
         return None

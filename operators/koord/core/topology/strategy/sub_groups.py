@@ -217,7 +217,7 @@ class SubGroupPlacer:
         fits: Mask | None = None
         room = np.zeros(0, dtype=np.int64)
         for shape, count in self._shapes(name, needed).items():
-            offers = np.where(within, self.snapshot.reach(shape)[self.tree.rows], 0)
+            offers = np.where(within, self.snapshot.possible_room(shape)[self.tree.rows], 0)
             sums = sum_up(self.tree, np.minimum(offers, count))[layer]
             fits = sums >= count if fits is None else fits & (sums >= count)
             room = room + sums if room.size else sums

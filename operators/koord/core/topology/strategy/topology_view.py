@@ -53,7 +53,3 @@ class TopologyView:
     def attracting(self, selector: str) -> Mapping[str, int]:
         """Return node -> pods that draw pods with this selector to them."""
         return self._attraction.pods_by_node(selector) if selector else {}
-
-
-NO_NETWORK = TopologyView(TopologyCache(), PodAttraction(), GangCache())
-"""Of a snapshot that nobody told of any."""

@@ -1,0 +1,140 @@
+"""Rules about other pods, joined to the planner: affinity, anti-affinity and topology spread.
+
+The plugin keeps the pods of the cluster as selectors see them; a session adds what the cycle has
+placed. The rules stand in ``pod_affinity_filter`` and ``topology_spread``.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from typing_extensions import override
+
+from koord.core.constraints import PodConstraints, PodSelector
+from koord.core.framework.arrays import HOSTNAME, NO_LIMIT, Ints, Mask, Rows
+from koord.core.framework.cause import Cause
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Plugin, Reach, Score, Session
+from koord.core.plugins.affinity_seed import find_affinity_seeds
+from koord.core.plugins.affinity_terms import AffinityTerms
+from koord.core.plugins.pod_affinity import INTER_POD, AffinityBase, PodAffinityState, selected_by
+from koord.core.plugins.pod_affinity_filter import affinity_limits
+from koord.core.plugins.pod_index import PodIndex
+from koord.core.plugins.preferences import score_pods
+from koord.core.plugins.topology_spread import spread_limits
+from koord.core.pod_charge import PodCharge
+from koord.core.pods import Pod, PodShape
+
+_NO_CONSTRAINTS: Final = PodConstraints()
+
+
+class InterPod(Plugin):
+    """The pods of the cluster, their terms, and the labels of namespaces."""
+
+    name = INTER_POD
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self._pods = PodIndex(self.namespaces)
+        self._terms = AffinityTerms()
+        self._slots: dict[str, int] = {}
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        if row < 0:
+            return
+        if not charge.is_there:
+            return
+        if count < 0:
+            self._pods.remove(self._slots.pop(charge.uid))
+        else:
+            slot = self._pods.add(charge.profile, row, is_leaving=charge.is_leaving)
+            self._slots[charge.uid] = slot
+        if charge.constraints is not None:
+            self._terms.charge(row, charge.constraints, count)
+
+    @override
+    def open(self, cycle: Cycle) -> "InterPodSession":
+        base = AffinityBase(self.namespaces, self._pods, self._terms)
+        return InterPodSession(PodAffinityState(base, cycle.table), cycle)
+
+
+class InterPodSession(Session):
+    """The rules in one cycle, which includes the pods it has placed."""
+
+    name = InterPod.name
+    reach = Reach.CLUSTER
+
+    def __init__(self, state: PodAffinityState, cycle: Cycle) -> None:
+        self.state = state
+        self._cycle = cycle
+
+    @override
+    def expect(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            if pod.shape.constraints is not None:
+                self.state.note(pod.shape.constraints)
+
+    @override
+    def ask(self, pod: Pod, shape: PodShape) -> tuple[PodSelector, ...] | None:
+        if shape.constraints is not None:
+            self.state.note(shape.constraints)
+        elif self.state.is_quiet:
+            return None
+        return self.state.sought_by(pod.profile) or None
+
+    @override
+    def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        return None if self.state.is_quiet else super().ask_all(pods)
+
+    @override
+    def concerns(self, shape: PodShape) -> bool:
+        return shape.constraints is not None or bool(selected_by(shape))
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        if shape.constraints is not None:
+            for cause, limits in spread_limits(shape, self.state):
+                yield cause, limits[rows]
+        if self.concerns(shape):
+            for cause, limits in affinity_limits(shape, self.state):
+                yield cause, limits[rows]
+
+    @override
+    def most_when_empty(self, shape: PodShape) -> int | None:
+        if not self.concerns(shape):
+            return NO_LIMIT
+        return 1 if _is_one_per_node(shape) else None
+
+    @override
+    def may_fit_later(self, shape: PodShape) -> bool:
+        return shape.constraints is not None
+
+    @override
+    def is_reactive(self, shape: PodShape) -> bool:
+        constraints = shape.constraints
+        return constraints is not None and any(
+            pods in selected_by(shape) for pods in constraints.selectors
+        )
+
+    @override
+    def retry_within(self, shapes: Mapping[PodShape, int]) -> Iterator[Mapping[PodShape, Mask]]:
+        return find_affinity_seeds(self._cycle, self.state, shapes)
+
+    @override
+    def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
+        return score_pods(self.state, shape, rows)
+
+    @override
+    def apply(self, shape: PodShape, row: int, count: int) -> None:
+        self.state.apply(shape, row, count)
+
+
+def _is_one_per_node(shape: PodShape) -> bool:
+    """Whether all that such pods ask is that there be one of them per node."""
+    constraints = shape.constraints or _NO_CONSTRAINTS
+    if constraints.affinity or constraints.spread:
+        return False
+    return any(
+        term.topology_key == HOSTNAME and term.pods in selected_by(shape)
+        for term in constraints.anti_affinity
+    ) and all(term.topology_key == HOSTNAME for term in constraints.anti_affinity)

@@ -1,0 +1,101 @@
+"""Where a pod may go as far as its node's labels and taints decide: cordons, taints, affinity.
+
+Sources: kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. Answers
+depend on the nodes alone and are kept until a node's labels or taints change.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+from typing_extensions import override
+
+from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
+from koord.core.framework.cause import Cause
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.labels import LabelColumns, is_tolerated
+from koord.core.framework.node_table import NodeTable
+from koord.core.framework.plugin import Plugin, Reach, Scale, Score, Session
+from koord.core.nodes import Node
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.pods import PodShape
+
+TAINT_WEIGHT: Final = 3
+NODE_WEIGHT: Final = 2
+"""kube-scheduler's default weights; the score of resources weighs 1."""
+
+
+class NodeRules(Plugin):
+    """Keeps the limits of each pod spec for one epoch of the node table."""
+
+    name = "node-rules"
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._limits: dict[PodShape, tuple[tuple[Cause, Ints], ...]] = {}
+
+    @override
+    def open(self, cycle: Cycle) -> "NodeRulesSession":
+        return NodeRulesSession(self, cycle.table)
+
+    def limits(self, table: NodeTable, spec: PodShape) -> tuple[tuple[Cause, Ints], ...]:
+        """Return the limits of each check that some node does not pass."""
+        if self._epoch != table.epoch:
+            self._epoch, self._limits = table.epoch, {}
+        found = self._limits.get(spec)
+        if found is None:
+            found = self._limits[spec] = tuple(
+                (cause, np.where(rows, NO_LIMIT, 0))
+                for cause, rows in check_node_rules(table.labels, spec)
+                if not rows[table.is_live].all()
+            )
+        return found
+
+
+class NodeRulesSession(Session):
+    """The rules in one cycle."""
+
+    name = NodeRules.name
+    reach = Reach.NOTHING
+
+    def __init__(self, plugin: NodeRules, table: NodeTable) -> None:
+        self._plugin = plugin
+        self._table = table
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        for cause, limits in self._plugin.limits(self._table, shape.spec):
+            yield cause, limits[rows]
+
+    @override
+    def most_when_empty(self, shape: PodShape) -> Ints | int:
+        limits = self._plugin.limits(self._table, shape.spec)
+        return np.minimum.reduce([one for _, one in limits]) if limits else NO_LIMIT
+
+    @override
+    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
+        found = untolerated_taints(self._table.node_at(row), shape)
+        return next(found, "") if cause is NodeRefusal.TAINT else ""
+
+    @override
+    def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
+        labels = self._table.labels
+        unwanted = labels.unwanted(shape.tolerations)
+        if unwanted is not None:
+            yield Score(unwanted[rows], TAINT_WEIGHT, Scale.BY_MAX_REVERSED)
+        if shape.preferences:
+            yield Score(labels.preferred(shape.preferences)[rows], NODE_WEIGHT, Scale.BY_MAX)
+
+
+def check_node_rules(labels: LabelColumns, shape: PodShape) -> Iterable[tuple[Cause, Mask]]:
+    """Yield the checks in order, each with the rows that pass."""
+    yield NodeRefusal.UNSCHEDULABLE, labels.open_rows(shape.tolerations)
+    yield NodeRefusal.TAINT, labels.tolerated_rows(shape.tolerations)
+    yield NodeRefusal.SELECTOR, labels.selected_rows(shape.node_selector, shape.terms)
+
+
+def untolerated_taints(node: Node, shape: PodShape) -> Iterator[str]:
+    """Yield the taints that keep pods of a shape away, as ``key: value``."""
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations):
+            yield f"{taint.key}: {taint.value}"

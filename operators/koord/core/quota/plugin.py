@@ -1,0 +1,99 @@
+"""Joins quotas to the planner: keeps the cache in step with the state, opens sessions.
+
+Everything that is computed for all quotas (settling edits, counting pods, fair shares) happens in
+:meth:`Quotas.absorb`; a session only reads the outcome.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from koord.core.changes import Changes
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Plugin, Session
+from koord.core.framework.undo_log import UndoLog
+from koord.core.nodes import Node
+from koord.core.plan import Plan, Unit
+from koord.core.quota.cache import QuotaCache, claim_of
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.session import QuotaSession
+
+if TYPE_CHECKING:
+    from koord.core.state import ClusterState
+
+
+class Quotas(Plugin):
+    """The quotas of a cluster."""
+
+    name = "quota"
+
+    def __init__(self, cache: QuotaCache | None = None) -> None:
+        self.cache = cache or QuotaCache()
+
+    @property
+    @override
+    def is_in_use(self) -> bool:
+        return self.cache.is_in_use
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        self.cache.upsert_node(node)
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self.cache.remove_node(name)
+
+    @override
+    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+        """Bring edits into force, count changed pods, and compute fair shares."""
+        cache = self.cache
+        if cache.book.registry.specs:
+            # Whether a change of a quota is valid may depend on the pods that it has by now.
+            self._count(state, changes)
+            changes = Changes()
+        with cache.stopwatch("settle"):
+            moved = cache.settle()
+        for pod in state.pods.values() if moved else ():
+            if claim_of(pod) in moved:
+                if pod.gang is None:
+                    changes.singles.add(pod.uid)
+                else:
+                    changes.gangs.add(pod.gang.key)
+        self._count(state, changes)
+        cache.limit_submissions()
+        with cache.stopwatch("solve"):
+            cache.solve(state.used_on)
+
+    def open_ledger(self, undo: UndoLog | None = None) -> Ledger:
+        """Return what every quota may use and uses, as of the last :meth:`absorb`."""
+        cache = self.cache
+        return cache.hooks.bind(Ledger(cache.solutions.values(), cache.rules, undo=undo))
+
+    @override
+    def open(self, cycle: Cycle) -> QuotaSession | None:
+        return self.open_session(cycle.pending, cycle.undo)
+
+    def open_session(
+        self, pending: Callable[[], Iterable[Unit]], undo: UndoLog | None = None
+    ) -> QuotaSession | None:
+        """Return a session outside of any cycle, to ask what quotas would allow."""
+        if not self.cache.is_in_use:
+            return None
+        return QuotaSession(self.cache, self.open_ledger(undo), pending)
+
+    @override
+    def note_plan(self, session: Session, plan: Plan) -> None:
+        """Remember which quotas a plan has given leftovers to: others have their turn first."""
+        if isinstance(session, QuotaSession):
+            placed = {placement.unit for placement in plan.placements}
+            self.cache.served |= session.served_by(placed)
+
+    def _count(self, state: "ClusterState", changes: Changes) -> None:
+        self.cache.count_gangs(changes.gangs, state.book)
+        for uid in changes.singles:
+            pod = state.pods.get(uid)
+            if pod is None:
+                self.cache.forget_pod(uid)
+            elif pod.gang is None:
+                self.cache.count_pod(pod)

@@ -1,0 +1,32 @@
+"""The plugins of the planner: every domain, and kube-scheduler's own rules."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from koord.core.framework.plugin import Plugin
+from koord.core.gang.cache import GangCache
+from koord.core.plugins.host_ports import HostPorts
+from koord.core.plugins.inter_pod import InterPod
+from koord.core.plugins.node_rules import NodeRules
+from koord.core.plugins.volumes import Volumes
+from koord.core.quota.cache import QuotaCache
+from koord.core.quota.hooks import Hooks
+from koord.core.quota.model import QuotaRules
+from koord.core.quota.plugin import Quotas
+from koord.core.topology.plugin import Topologies
+
+MakePlugins: TypeAlias = Callable[[GangCache], tuple[Plugin, ...]]
+
+
+def make_plugins(
+    gangs: GangCache, rules: QuotaRules | None = None, hooks: Hooks | None = None
+) -> tuple[Plugin, ...]:
+    """Return new plugins for one cluster state; ``gangs`` are its gangs."""
+    return (
+        NodeRules(),
+        HostPorts(),
+        Volumes(),
+        InterPod(),
+        Topologies(gangs),
+        Quotas(QuotaCache(rules, hooks=hooks)),
+    )

@@ -1,0 +1,58 @@
+"""Joins network topology to the planner: keeps trees in step with nodes, opens sessions.
+
+How a gang is split over a tree is decided in the package; how its domains are chosen, in
+``strategy``.
+"""
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Keep, Plugin, Reach, Session, Strategy
+from koord.core.nodes import Node
+from koord.core.topology.cache import TopologyCache
+from koord.core.topology.pod_attraction import PodAttraction
+from koord.core.topology.strategy.gang_topology import TopologyStrategy
+from koord.core.topology.strategy.topology_view import TopologyView
+
+if TYPE_CHECKING:
+    from koord.core.gang.cache import GangCache
+
+
+class Topologies(Plugin):
+    """The network topologies of a cluster, and the gangs whose constraints refer to them."""
+
+    name = "topology"
+
+    def __init__(self, gangs: "GangCache") -> None:
+        self.cache = TopologyCache()
+        self.attraction = PodAttraction()
+        self._gangs = gangs
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        self.cache.upsert_node(row, node.name, node.labels)
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self.cache.remove_node(row)
+
+    @override
+    def open(self, cycle: Cycle) -> "TopologySession":
+        return TopologySession(cycle, TopologyView(self.cache, self.attraction, self._gangs))
+
+
+class TopologySession(Session):
+    """Topologies in one cycle: a strategy that places gangs by them."""
+
+    name = Topologies.name
+    reach = Reach.NOTHING
+
+    def __init__(self, cycle: Cycle, view: TopologyView) -> None:
+        self.view = view
+        self._cycle = cycle
+
+    @override
+    def strategy(self, keep: Keep) -> Strategy:
+        return TopologyStrategy(self._cycle, self.view, keep)
