@@ -14,7 +14,7 @@ from koord.kube.wire import WireElasticQuota
 
 if TYPE_CHECKING:
     from koord.kube.objects import ObjectRef
-    from koord.kube.status import Statement
+    from koord.kube.status import StatusPatch
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 
@@ -25,7 +25,7 @@ class Writer:
     def __init__(self) -> None:
         self.said: list[Any] = []
 
-    def say(self, _: ObjectRef, statement: Statement) -> None:
+    def submit(self, _: ObjectRef, statement: StatusPatch) -> None:
         self.said.append(statement.fields)
 
 

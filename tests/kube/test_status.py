@@ -18,7 +18,7 @@ from koord.kube.objects import ObjectRef, ref_of_pod
 from koord.kube.status import (
     MERGED,
     ConditionPatch,
-    Statement,
+    StatusPatch,
     StatusWriter,
     annotated_by,
     applied_by,
@@ -75,7 +75,7 @@ async def test_latest_of_a_burst_is_written_once(client: Client, group: ObjectRe
     made = StatusWriter(client, applied_by("me"), lambda _: NOBODY, observe=took.append)
     async with running(made) as writer:
         for n in range(20):
-            writer.say(group, Statement((placed(message=f"try {n}"),), {"attempts": n}))
+            writer.submit(group, StatusPatch((placed(message=f"try {n}"),), {"attempts": n}))
             await asyncio.sleep(0.005)
         await until(lambda: writer.stats.written == 1)
     assert len(took) == 1
@@ -98,16 +98,16 @@ async def test_endless_changes_are_written_now_and_then(client: Client, group: O
         async with asyncio.timeout(20):
             n = 0
             while not writer.stats.written:
-                writer.say(group, Statement(fields={"attempts": (n := n + 1)}))
+                writer.submit(group, StatusPatch(fields={"attempts": (n := n + 1)}))
                 await asyncio.sleep(0.1)
     assert 0 < (await status_of(client, group))["attempts"] <= n
 
 
 async def test_what_was_written_is_not_written_again(client: Client, group: ObjectRef) -> None:
     async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
-        writer.say(group, Statement((placed(),), {"phase": "Pending"}))
+        writer.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: writer.stats.written == 1)
-        writer.say(group, Statement((placed(),), {"phase": "Pending"}))
+        writer.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: writer.stats.unchanged == 1)
         assert writer.stats.written == 1
 
@@ -117,12 +117,12 @@ async def test_what_others_changed_is_written_again(client: Client, group: Objec
     mine = StatusWriter(client, applied_by("me"), lambda _: seen)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
-        mine.say(group, Statement((placed(),)))
+        mine.submit(group, StatusPatch((placed(),)))
         await until(lambda: mine.stats.written == 1)
-        other.say(group, Statement((placed(message="quite another thing"),)))
+        other.submit(group, StatusPatch((placed(message="quite another thing"),)))
         await until(lambda: other.stats.written == 1)
         seen |= await status_of(client, group)
-        mine.say(group, Statement((placed(),)))
+        mine.submit(group, StatusPatch((placed(),)))
         await until(lambda: mine.stats.written == 2)
     (condition,) = (await status_of(client, group))["conditions"]
     assert condition["message"] == "no room"
@@ -131,20 +131,20 @@ async def test_what_others_changed_is_written_again(client: Client, group: Objec
 async def test_nothing_is_written_anew_after_a_restart(client: Client, group: ObjectRef) -> None:
     first = StatusWriter(client, applied_by("me"), lambda _: NOBODY, wall_clock=lambda: 1e9)
     async with running(first):
-        first.say(group, Statement((placed(),), {"phase": "Pending"}))
+        first.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: first.stats.written == 1)
     seen = await status_of(client, group)
     second = StatusWriter(client, applied_by("me"), lambda _: seen, wall_clock=lambda: 2e9)
     async with running(second):
-        second.say(group, Statement((placed(),), {"phase": "Pending"}))
+        second.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: second.stats.unchanged == 1)
         assert second.stats.written == 0
         # Another message is a change, but no transition.
-        second.say(group, Statement((placed(message="less room"),), {"phase": "Pending"}))
+        second.submit(group, StatusPatch((placed(message="less room"),), {"phase": "Pending"}))
         await until(lambda: second.stats.written == 1)
         (condition,) = (await status_of(client, group))["conditions"]
         assert condition["lastTransitionTime"] == "2001-09-09T01:46:40Z"
-        second.say(group, Statement((placed(status=True),), {"phase": "Pending"}))
+        second.submit(group, StatusPatch((placed(status=True),), {"phase": "Pending"}))
         await until(lambda: second.stats.written == 2)
     (condition,) = (await status_of(client, group))["conditions"]
     assert condition["lastTransitionTime"] == "2033-05-18T03:33:20Z"
@@ -154,13 +154,13 @@ async def test_managers_own_their_own_conditions(client: Client, group: ObjectRe
     mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
-        mine.say(group, Statement((placed(),)))
+        mine.submit(group, StatusPatch((placed(),)))
         bound = ConditionPatch("Bound", status=False, reason="PartiallyBound", message="1 of 2")
-        other.say(group, Statement((bound,), {"phase": "Scheduling"}))
+        other.submit(group, StatusPatch((bound,), {"phase": "Scheduling"}))
         await until(lambda: bool(mine.stats.written and other.stats.written))
         status = await status_of(client, group)
         assert {c["type"] for c in status["conditions"]} == {"Placed", "Bound"}
-        mine.say(group, Statement())
+        mine.submit(group, StatusPatch())
         await until(lambda: mine.stats.written == 2)
     status = await status_of(client, group)
     assert [c["type"] for c in status["conditions"]] == ["Bound"]
@@ -170,10 +170,10 @@ async def test_managers_own_their_own_conditions(client: Client, group: ObjectRe
 async def test_an_object_that_is_gone_is_left_alone(client: Client, group: ObjectRef) -> None:
     never = ObjectRef(GROUPS, "PodGroup", "podgroups", "never", "some-uid", group.namespace)
     async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
-        writer.say(never, Statement((placed(),)))
+        writer.submit(never, StatusPatch((placed(),)))
         await until(lambda: writer.stats.gone == 1)
     async with running(StatusWriter(client, applied_by("me"), lambda _: None)) as writer:
-        writer.say(group, Statement((placed(),)))
+        writer.submit(group, StatusPatch((placed(),)))
         await until(lambda: writer.stats.gone == 1)
     assert await status_of(client, group) == {}
 
@@ -186,7 +186,7 @@ async def test_a_recreated_pod_is_left_alone(pods: Pods) -> None:
         operators.PLACED, status=False, reason="MissingMembers", message="1 of 2"
     )
     async with running(StatusWriter(pods.client, MERGED, lambda _: NOBODY)) as writer:
-        writer.say(ref_of_pod(pod), Statement((waits,)))
+        writer.submit(ref_of_pod(pod), StatusPatch((waits,)))
         await until(lambda: writer.stats.refused == 1)
     assert (await pods.translate(after.name)).wait_reason == ""
 
@@ -213,7 +213,7 @@ class Failing(Client):
 async def test_transient_failures_are_tried_again(client: Client, group: ObjectRef) -> None:
     failing = Failing(client, 2)
     async with running(StatusWriter(failing, applied_by("me"), lambda _: NOBODY)) as writer:
-        writer.say(group, Statement((placed(),)))
+        writer.submit(group, StatusPatch((placed(),)))
         await until(lambda: writer.stats.written == 1)
         assert writer.stats.retried == 2
     assert (await status_of(client, group))["conditions"]
@@ -222,7 +222,7 @@ async def test_transient_failures_are_tried_again(client: Client, group: ObjectR
 async def test_lost_rights_are_waited_for(client: Client, group: ObjectRef) -> None:
     forbidden = Failing(client, 3, Forbidden(403, "Forbidden", "no more"))
     async with running(StatusWriter(forbidden, applied_by("me"), lambda _: NOBODY)) as writer:
-        writer.say(group, Statement((placed(),)))
+        writer.submit(group, StatusPatch((placed(),)))
         await until(lambda: writer.stats.written == 1)
     assert (await status_of(client, group))["conditions"]
 
@@ -234,13 +234,13 @@ async def test_managers_may_leave_a_condition_to_each_other(
     mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
-        mine.say(group, Statement((placed(),)))
+        mine.submit(group, StatusPatch((placed(),)))
         await until(lambda: mine.stats.written == 1)
-        other.say(group, Statement((placed(message="gone"),), {"phase": "Pending"}))
+        other.submit(group, StatusPatch((placed(message="gone"),), {"phase": "Pending"}))
         await until(lambda: other.stats.written == 1)
-        other.say(group, Statement(fields={"phase": "Running"}))
+        other.submit(group, StatusPatch(fields={"phase": "Running"}))
         await until(lambda: other.stats.retried > 0)
-        mine.say(group, Statement((placed(message="no room again"),)))
+        mine.submit(group, StatusPatch((placed(message="no room again"),)))
         await until(lambda: other.stats.written == 2)
     assert (await status_of(client, group))["phase"] == "Running"
 
@@ -254,7 +254,7 @@ async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> No
         operators.PLACED, status=False, reason="MissingMembers", message="1 of 2"
     )
     async with running(StatusWriter(client, MERGED, lambda _: NOBODY)) as writer:
-        writer.say(ref, Statement((waits,)))
+        writer.submit(ref, StatusPatch((waits,)))
         await until(lambda: writer.stats.written == 1)
     after = await status_of(client, ref)
     assert {c["type"]: c["reason"] for c in after["conditions"]} == {
@@ -270,7 +270,7 @@ async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> No
         return pods.translator.status_of(ref.uid)
 
     async with running(StatusWriter(client, MERGED, present)) as restarted:
-        restarted.say(ref, Statement((waits,)))
+        restarted.submit(ref, StatusPatch((waits,)))
         await until(lambda: restarted.stats.unchanged == 1)
 
 
@@ -280,7 +280,7 @@ async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
     monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", 0.5)
     writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
     async with running(writer):
-        writer.say(group, Statement((placed(),)))
+        writer.submit(group, StatusPatch((placed(),)))
         await asyncio.sleep(0.5)
         assert not writer.stats.written
         await until(lambda: writer.stats.written == 1)
@@ -296,7 +296,7 @@ async def test_a_statement_waits_for_the_end_of_a_burst_not_for_a_gap_in_it(
     async with running(
         StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=is_busy)
     ) as writer:
-        writer.say(group, Statement((placed(),)))
+        writer.submit(group, StatusPatch((placed(),)))
         await asyncio.sleep(0.5)
         assert not writer.stats.written
         await until(lambda: writer.stats.written == 1)
@@ -308,7 +308,7 @@ async def test_what_somebody_has_to_act_on_makes_room_for_nothing(
     monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
     writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
     async with running(writer):
-        writer.say(group, Statement((placed(),), is_urgent=True))
+        writer.submit(group, StatusPatch((placed(),), is_urgent=True))
         await until(lambda: writer.stats.written == 1)
 
 
@@ -323,11 +323,11 @@ async def test_annotations_are_written_beside_those_of_others_and_taken_back(
     await client.patch(group.path, own, Media.MERGE_PATCH)
     seen: dict[str, Any] = {}
     async with running(StatusWriter(client, annotated_by("me"), lambda _: seen)) as writer:
-        writer.say(group, Statement(fields={"a": "1", "b": "2"}))
+        writer.submit(group, StatusPatch(fields={"a": "1", "b": "2"}))
         await until(lambda: writer.stats.written == 1)
         assert await annotations() == {"mine": "1", "a": "1", "b": "2"}
         seen |= {"a": "1", "b": "2"}
-        writer.say(group, Statement(fields={"b": "3"}))
+        writer.submit(group, StatusPatch(fields={"b": "3"}))
         await until(lambda: writer.stats.written == 2)
         assert await annotations() == {"mine": "1", "b": "3"}
         assert (await client.get(group.path, dict))["metadata"]["generation"] == 1
@@ -338,6 +338,6 @@ async def test_annotations_of_an_object_that_is_another_by_now_are_not_written(
 ) -> None:
     other = replace(group, uid="another")
     async with running(StatusWriter(client, annotated_by("me"), lambda _: NOBODY)) as writer:
-        writer.say(other, Statement(fields={"a": "1"}))
+        writer.submit(other, StatusPatch(fields={"a": "1"}))
         await until(lambda: writer.stats.refused + writer.stats.retried > 0)
     assert not writer.stats.written

@@ -7,7 +7,7 @@ from tests.builders import make_pod
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.objects import ref_of_pod
-from koord.kube.status import ConditionPatch, Statement
+from koord.kube.status import ConditionPatch, StatusPatch
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import PLACEMENT, Parts
 
@@ -34,7 +34,9 @@ async def test_nothing_more_is_said_about_a_pod_that_is_gone() -> None:
         here, gone = make_pod("here").build(), make_pod("gone").build()
         parts.reader.state.upsert_pod(here)
         for pod in (here, gone):
-            writer.say(ref_of_pod(pod), Statement((ConditionPatch("Placed", False, "x", "y"),)))
+            writer.submit(
+                ref_of_pod(pod), StatusPatch((ConditionPatch("Placed", False, "x", "y"),))
+            )
         task = asyncio.create_task(writer.run())
         async with asyncio.timeout(5):
             while not (writer.stats.gone and writer.stats.retried):  # noqa: ASYNC110 - counters

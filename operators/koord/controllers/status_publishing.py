@@ -33,7 +33,7 @@ from koord.kube.objects import (
     ref_of_topology,
 )
 from koord.kube.root_quota import RootQuotaWriter
-from koord.kube.status import ConditionPatch, Statement, StatusWriter, format_time
+from koord.kube.status import ConditionPatch, StatusPatch, StatusWriter, format_time
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
@@ -79,7 +79,7 @@ class PlacementAnnouncer:
         conditions = [ConditionPatch(operators.PLACED, is_placed, reason.code, text)]
         if not is_placed and not pod.is_gated and reason.is_unschedulable:
             conditions.append(ConditionPatch(POD_SCHEDULED, False, UNSCHEDULABLE, text))
-        self.pods.say(ref_of_pod(pod), Statement(tuple(conditions)))
+        self.pods.submit(ref_of_pod(pod), StatusPatch(tuple(conditions)))
 
     def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
         """Set ``Placed=False`` on a PodGroup, and False what else it is that failed."""
@@ -91,14 +91,14 @@ class PlacementAnnouncer:
         fields: dict[str, Any] = {"attempts": attempts.count}
         if attempts.last:
             fields["lastAttemptTime"] = format_time(attempts.last)
-        self.pod_groups.say(ref_of_pod_group(pod_group), Statement(tuple(conditions), fields))
+        self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch(tuple(conditions), fields))
 
     def retract_gang(self, pod_group: PodGroup) -> None:
         """Leave a PodGroup to its own operator.
 
         Left over, a condition would be ours in part: that operator could not take its part back.
         """
-        self.pod_groups.say(ref_of_pod_group(pod_group), Statement())
+        self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch())
 
     def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
         """Emit one event on a PodGroup: a warning, unless it was placed."""
@@ -129,8 +129,8 @@ class PodGroupAnnouncer:
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
         generation = {"observedGeneration": pod_group.generation}
-        statement = Statement(conditions, {**fields, **generation}, _is_alarming(conditions))
-        self.writer.say(ref_of_pod_group(pod_group), statement)
+        statement = StatusPatch(conditions, {**fields, **generation}, _is_alarming(conditions))
+        self.writer.submit(ref_of_pod_group(pod_group), statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class QuotaAnnouncer:
         if present and are_same(amounts, read_recorded(present)):
             made = present  # in words of somebody else, perhaps: with zeros, or without
         if made or present:
-            self.annotations.say(ref_of_quota(quota), Statement(fields=made))
+            self.annotations.submit(ref_of_quota(quota), StatusPatch(fields=made))
 
     def write_status(
         self,
@@ -158,8 +158,8 @@ class QuotaAnnouncer:
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
         generation = {"observedGeneration": quota.generation}
-        statement = Statement(conditions, {**fields, **generation}, _is_alarming(conditions))
-        self.writer.say(ref_of_quota(quota), statement)
+        statement = StatusPatch(conditions, {**fields, **generation}, _is_alarming(conditions))
+        self.writer.submit(ref_of_quota(quota), statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,8 @@ class ProfileAnnouncer:
         conditions: tuple[ConditionPatch, ...],
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
-        statement = Statement(conditions, {**fields, "observedGeneration": profile.generation})
-        self.writer.say(ref_of_profile(profile), statement)
+        statement = StatusPatch(conditions, {**fields, "observedGeneration": profile.generation})
+        self.writer.submit(ref_of_profile(profile), statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class TopologyAnnouncer:
         self, topology: Topology, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
-        self.writer.say(ref_of_topology(topology), Statement(conditions, fields))
+        self.writer.submit(ref_of_topology(topology), StatusPatch(conditions, fields))
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ class AcceptedAnnouncer:
             verdict.message,
             meta.get("generation"),
         )
-        self.writer.say(ref, Statement((condition,)))
+        self.writer.submit(ref, StatusPatch((condition,)))
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered of an object that is gone."""

@@ -1,9 +1,9 @@
-"""Carries out placements: releases pods and binds them, and finds out what became of it.
+"""Releases and binds pods, and determines the outcome of each write.
 
-Each write is repeated until its outcome is known. That is safe because it names the pod's uid and
-says the same thing every time: a release that was carried out fails its own ``test`` when repeated,
-a binding is refused because the pod has its node, and in both cases one look at the pod tells. The
-order of steps for a gang is not known here, nor what an outcome means for it.
+A write is repeated until its outcome is known. That is safe because it names the pod's uid and is
+idempotent: a release that already succeeded fails its own ``test``, a binding is refused because
+the pod has its node, and in both cases reading the pod gives the outcome. The order of steps for a
+gang, and what an outcome means for it, are the caller's.
 """
 
 import asyncio
@@ -36,41 +36,41 @@ from koord.kube.wire import WirePod
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
-"""With an API server that is busy, starts anew or cannot be reached: all else waits, too."""
+"""While the API server is busy, restarting or unreachable: nothing else would succeed either."""
 PATIENCE_WITH_FAILURES_SECONDS: Final = 5.0
-"""With one that answers that it failed, as when an admission webhook does: others are served."""
+"""While it responds with failures, as a broken admission webhook causes: others are served."""
 _UNAVAILABLE: Final = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The write is in force, whether by this request or by one before it."""
+    """The write took effect, by this request or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The pod is not ours to place any more.
+    """The pod is no longer ours to place.
 
-    It was deleted, is being deleted, is another one of the same name, or somebody else took our
-    gate off and left it to its own scheduler.
+    It is deleted, terminating or recreated, or another client removed our gate, which leaves the
+    pod to its own scheduler.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BoundElsewhere:
-    """The pod is bound to ``node``, or was released for that node only."""
+    """The pod is bound to ``node``, or pinned to it."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class StillGated:
-    """A scheduling gate stands on the pod, so it cannot be bound."""
+    """The pod has a scheduling gate, so it cannot be bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server does not accept the write: RBAC, an admission policy, or a defect of ours."""
+    """The server rejects the write: RBAC, an admission policy, or a bug of ours."""
 
     status: int
     message: str
@@ -78,9 +78,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No answer that tells could be had in time; the write may still come into force.
+    """The outcome was not known in time; the write may still take effect.
 
-    ``status`` is that of the last error answered, 0 if there was no answer.
+    ``status`` is that of the last error response, 0 if there was none.
     """
 
     status: int
@@ -93,9 +93,9 @@ Outcome: TypeAlias = Done | PodGone | BoundElsewhere | StillGated | Refused | Un
 class Binder:
     """Writes with bounded concurrency.
 
-    ``forms`` tells by uid how a pod stands on the server (``PodTranslator.form_of``); pods that it
-    does not know are read first. A write of which nothing definite is heard for ``patience``
-    seconds, or less where the server says that it failed, is ``Unknown``.
+    ``forms`` is ``PodTranslator.form_of``; pods that it does not know are read first. A write
+    without a definite outcome after ``patience`` seconds, or less while the server responds with
+    failures, is ``Unknown``. ``Done`` and ``Unknown`` leave the pod's resources taken.
     """
 
     def __init__(
@@ -112,25 +112,25 @@ class Binder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether writes wait for others to be answered."""
+        """Whether writes wait for a slot."""
         return self._slots.locked()
 
     async def release(
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
     ) -> Outcome:
-        """Take our gate off a pod and record the plan on it; this cannot be undone."""
+        """Remove our gate from a pod and record the plan on it; this cannot be undone."""
         form = self._forms(assignment.pod.uid)
         annotations = encode_annotations(assignment, placement)
-        return await self._carry_out(_Release(assignment, annotations, form), patience)
+        return await self._write_until_known(_Release(assignment, annotations, form), patience)
 
     async def bind(
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
     ) -> Outcome:
-        """Give a pod its node, and the same annotations again in the same write."""
+        """Bind a pod to its node; the same annotations are written again with it."""
         annotations = encode_annotations(assignment, placement)
-        return await self._carry_out(_Bind(assignment, annotations), patience)
+        return await self._write_until_known(_Bind(assignment, annotations), patience)
 
-    async def _carry_out(self, step: "_Step", patience: float) -> Outcome:
+    async def _write_until_known(self, step: "_Step", patience: float) -> Outcome:
         began = time.monotonic()
         for attempt in count():
             result = await self._attempt(step)
@@ -138,13 +138,13 @@ class Binder:
                 return result
             delay = self._backoff.delay(attempt, result)
             if time.monotonic() + delay > began + min(patience, _patience_with(result)):
-                return Unknown(*_said_in(result))
+                return Unknown(*_describe(result))
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: count() does not end")
 
     async def _attempt(self, step: "_Step") -> Outcome | KubeError:
-        """Write once; return what became of it, or an error that may pass."""
-        if step.needs_look and (found := await self._look(step)) is not None:
+        """Write once; return the outcome, or an error that may be transient."""
+        if step.must_read and (found := await self._read(step)) is not None:
             return found
         try:
             async with self._slots:
@@ -152,29 +152,23 @@ class Binder:
         except NotFound:
             return PodGone()
         except KubeError as error:
-            return error if is_transient(error) else await self._judge(step, error)
+            return error if is_transient(error) else await self._interpret(step, error)
         return Done()
 
-    async def _judge(self, step: "_Step", error: KubeError) -> Outcome | KubeError:
-        """Tell what a refusal means; it means nothing if an attempt before was carried out.
-
-        Its answer may have been lost, and rights may have gone since.
-        """
-        found = await self._look(step)
+    async def _interpret(self, step: "_Step", error: KubeError) -> Outcome | KubeError:
+        """Interpret a rejection: an earlier attempt may have succeeded without a response."""
+        found = await self._read(step)
         if found is not None:
             return found
         if isinstance(error, Conflict | Invalid):
-            # The pod was not what we took it for.
+            # The pod had changed: retry once with its current form.
             step.rejections += 1
             if step.rejections == 1:
                 return await self._attempt(step)
-        return error if isinstance(error, Conflict) else Refused(*_said_in(error))
+        return error if isinstance(error, Conflict) else Refused(*_describe(error))
 
-    async def _look(self, step: "_Step") -> Outcome | KubeError | None:
-        """Read the pod; return what it shows of the outcome, None if nothing came of it yet.
-
-        Whatever keeps us from reading, nothing is known then.
-        """
+    async def _read(self, step: "_Step") -> Outcome | KubeError | None:
+        """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
         try:
             async with self._slots:
                 found = await self._client.get(step.path, WirePod)
@@ -182,12 +176,12 @@ class Binder:
             return PodGone()
         except KubeError as error:
             return error
-        step.needs_look = False
+        step.must_read = False
         if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
             return PodGone()
         if found.spec.node_name:
             return _compare(found.spec.node_name, step.node)
-        return step.judge(found)
+        return step.outcome(found)
 
 
 class _Step(ABC):
@@ -197,37 +191,36 @@ class _Step(ABC):
         self.pod, self.node = assignment.pod, assignment.node
         self.path = f"/api/v1/namespaces/{self.pod.namespace}/pods/{self.pod.name}"
         self.annotations = annotations
-        self.needs_look = False
+        self.must_read = False
         self.rejections = 0
 
     @abstractmethod
-    async def write(self, client: Client) -> None:
-        """Send it."""
+    async def write(self, client: Client) -> None: ...
 
     @abstractmethod
-    def judge(self, found: WirePod) -> Outcome | None:
-        """Say what a pod without a node shows of the outcome; None if nothing came of it yet."""
+    def outcome(self, found: WirePod) -> Outcome | None:
+        """Return the outcome that a pod without a node shows; None for no effect yet."""
 
 
 class _Release(_Step):
-    """Gate off, plan recorded, pinned if need be."""
+    """Removes the gate, records the plan, and pins the pod if another scheduler binds it."""
 
     def __init__(
         self, assignment: Assignment, annotations: dict[str, str], form: PodForm | None
     ) -> None:
         super().__init__(assignment, annotations)
-        self.needs_look = form is None
+        self.must_read = form is None
         self._form = form
 
     @override
     async def write(self, client: Client) -> None:
         if self._form is None:
-            raise AssertionError("a release needs a look at the pod first")
+            raise AssertionError("the pod must be read before it is released")
         patch = make_release_patch(self.pod, self.node, self._form, self.annotations)
         await client.patch(self.path, patch, Media.JSON_PATCH)
 
     @override
-    def judge(self, found: WirePod) -> Outcome | None:
+    def outcome(self, found: WirePod) -> Outcome | None:
         affinity = parse_affinity(bytes(found.spec.affinity))
         if any(gate.name == operators.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
             self._form = make_form(found, affinity.form)
@@ -238,7 +231,7 @@ class _Release(_Step):
 
 
 class _Bind(_Step):
-    """The node, and the annotations again, so that both are never seen apart."""
+    """Sets node and annotations in one write, so that watchers see both or neither."""
 
     @override
     async def write(self, client: Client) -> None:
@@ -253,7 +246,7 @@ class _Bind(_Step):
         await client.post(f"{self.path}/binding", binding)
 
     @override
-    def judge(self, found: WirePod) -> Outcome | None:
+    def outcome(self, found: WirePod) -> Outcome | None:
         return StillGated() if found.spec.scheduling_gates else None
 
 
@@ -266,8 +259,8 @@ def _patience_with(error: KubeError) -> float:
     return PATIENCE_WITH_FAILURES_SECONDS if is_failure else PATIENCE_SECONDS
 
 
-def _said_in(error: KubeError) -> tuple[int, str]:
-    """Return status and message of an error; status 0: not an answer that the API knows."""
+def _describe(error: KubeError) -> tuple[int, str]:
+    """Return status and message of an error; status 0 if it is not a response of the API."""
     if isinstance(error, ApiError):
         return error.status, error.message
     return 0, str(error)

@@ -1,9 +1,9 @@
-"""After a change of leaders: waits until our copy shows all that the leader before wrote to pods.
+"""Waits, after a change of leaders, until the watch has delivered the last leader's writes to pods.
 
-What it bound in its last moments may be on its way to us still, and planning without it would give
-the same room away twice. How far a watch lags cannot be asked for; but it keeps the order. So a
-mark is written on a pod that waits, and once the watch has brought that, it has brought everything
-before. Where nothing waits there is no need: pods that come later come by the same watch.
+Its last bindings may not have arrived yet, and planning without them would assign the same
+resources twice. A watch cannot be asked how far it lags, but it keeps the order: once it delivers
+an annotation written now, it has delivered everything before. Without pending pods there is nothing
+to wait for: later pods arrive by the same watch.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from koord.kube.wire import ObjectMeta
 log = logging.getLogger(__name__)
 
 MOST_FAILURES: Final = 20
-"""A few pods may be gone, or protected; if none can be marked, none can be placed either."""
+"""Some pods may be gone or protected; if none can be annotated, none can be placed either."""
 SEEN_WITHIN_SECONDS: Final = 10.0
-"""After that one more pod is marked: of the one before, nothing may be seen that makes sense."""
+"""After this another pod is annotated: updates of the first may be undecodable."""
 _BACKOFF: Final = Backoff(base=0.05, cap=2.0)
 _TICK: Final = 0.01
 
@@ -38,7 +38,7 @@ class _Marked(msgspec.Struct):
 
 
 async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
-    """Return when ``state`` is newer than this call; ``identity`` is what is written."""
+    """Return when ``state`` is newer than this call; ``identity`` is the annotation's value."""
     failures = 0
     marks: dict[str, int] = {}
     for attempt in count():
@@ -52,7 +52,7 @@ async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
             failures += 1
             if failures > MOST_FAILURES:
                 log.warning(
-                    "planning begins without proof of a fresh copy",
+                    "Starting to plan without proof that the pod cache is current",
                     extra={"pod": pod.key, "problem": str(error)},
                 )
                 return
@@ -60,11 +60,13 @@ async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
             continue
         if await _is_seen(state, marks):
             return
-        log.warning("the mark on a pod is not seen; another one is marked", extra={"pod": pod.key})
+        log.warning(
+            "Annotation on a pod was not observed; trying another pod", extra={"pod": pod.key}
+        )
 
 
 async def _mark(client: Client, pod: Pod, identity: str) -> int:
-    """Write on a pod, if it is still the same; return the revision that this made."""
+    """Annotate a pod, unless it was recreated; return its new revision."""
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     annotations = {operators.TAKEN_OVER_BY: identity}
     patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
@@ -72,19 +74,19 @@ async def _mark(client: Client, pod: Pod, identity: str) -> int:
     try:
         return int(msgspec.json.decode(body, type=_Marked).metadata.resource_version)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Garbled(f"no revision in the answer to a mark: {error}") from error
+        raise Garbled(f"no revision in the response to a patch: {error}") from error
 
 
 async def _is_seen(state: ClusterState, marks: Mapping[str, int]) -> bool:
-    """Wait until the watch has brought one of the marks; return whether it has, in time."""
+    """Wait until the watch has delivered one of the marks; return False after a timeout."""
     until = time.monotonic() + SEEN_WITHIN_SECONDS
-    while not any(_has_brought(state, uid, revision) for uid, revision in marks.items()):
+    while not any(_has_delivered(state, uid, revision) for uid, revision in marks.items()):
         if time.monotonic() > until:
             return False
         await asyncio.sleep(_TICK)
     return True
 
 
-def _has_brought(state: ClusterState, uid: str, revision: int) -> bool:
+def _has_delivered(state: ClusterState, uid: str, revision: int) -> bool:
     pod = state.observed(uid)
     return pod is None or int(pod.resource_version) >= revision

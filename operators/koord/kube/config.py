@@ -1,8 +1,8 @@
-"""Where the API server is and how to prove who we are: kubeconfig or service account.
+"""Server address and credentials: from a kubeconfig or the pod's service account.
 
 kubernetes_asyncio reads kubeconfigs that are not plain (several files, exec plugins, OIDC). It is
-imported only then, in a thread, because importing it costs more than a second. What comes out is an
-``Access``; ``Credentials`` renews it when it is old or when the server refuses it.
+imported only then, in a thread, because importing it takes more than a second. The result is an
+``Access``; ``Credentials`` renews it when it expires or the server refuses it.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ _BROKEN: Final = (AssertionError, AttributeError, TypeError, ValueError)
 TOKEN_MAX_AGE: Final = 60.0
 """Seconds after which a service account's token file is read again; the kubelet rotates it."""
 RETRY_SECONDS: Final = 5.0
-"""How long an old access is used on when loading again has failed."""
+"""How long an expired access is used when reloading fails."""
 DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Everything a request needs to reach the server. Secrets do not show in its ``repr``."""
+    """All that a request needs to reach the server. Secrets are not in its ``repr``."""
 
     server: str
     authorization: str = field(default="", repr=False)
@@ -44,18 +44,18 @@ class Access:
     proxy: str = field(default="", repr=False)
     namespace: str = DEFAULT_NAMESPACE
     in_pod: bool = False
-    """Whether it is that of the pod that we run in, in the cluster that we talk to."""
+    """Whether it is the service account of the pod that we run in."""
     ca_file: str = ""
     client_files: tuple[str, str] | None = field(default=None, repr=False)
-    """Certificate and key; with ``ca_file`` the parts of ``tls``, for those who make their own."""
+    """Certificate and key; with ``ca_file`` for libraries that make their own TLS context."""
     max_age: float = float("inf")
-    """Seconds after which it should be loaded again."""
+    """Seconds after which it should be reloaded."""
 
 
 class Credentials:
-    """The current ``Access``, loaded again when it is older than it may be, or refused.
+    """The current ``Access``, reloaded when it expires or is refused.
 
-    ``load`` reads files and may start a plugin; it runs in a thread, never twice at a time.
+    ``load`` reads files and may run a plugin; it runs in a thread, once at a time.
     """
 
     def __init__(self, load: Callable[[], Access]) -> None:
@@ -65,7 +65,7 @@ class Credentials:
         self._lock = asyncio.Lock()
 
     async def current(self) -> Access:
-        """Return an access that is young enough. Raises ``ConfigError``."""
+        """Return an access that has not expired. Raises ``ConfigError``."""
         access = self._access
         if access is None:
             return await self.renew(None)
@@ -74,12 +74,12 @@ class Credentials:
         try:
             return await self.renew(access)
         except ConfigError:
-            # The server accepts the old one for a while; the file may be in the middle of a change.
+            # The server accepts the old one for a while; the file may be half written.
             self._loaded_at += RETRY_SECONDS
             return access
 
     async def renew(self, refused: Access | None) -> Access:
-        """Load again, unless another request has replaced ``refused`` meanwhile."""
+        """Reload, unless another request has already replaced ``refused``."""
         async with self._lock:
             if self._access is None or self._access is refused:
                 self._access = await asyncio.to_thread(self.load)
@@ -88,10 +88,10 @@ class Credentials:
 
 
 def find_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
-    """Return credentials from where kubectl would take them, looked for when first needed.
+    """Return credentials from where kubectl takes them, read when first needed.
 
-    That is: the given file, else ``KUBECONFIG``, else ``~/.kube/config`` if it exists, else the
-    service account of the pod that we run in.
+    The order: the given file, ``KUBECONFIG``, ``~/.kube/config`` if it exists, the service account
+    of the pod that we run in.
     """
     return Credentials(lambda: _load_found(kubeconfig, context))
 
@@ -106,13 +106,12 @@ def _load_found(kubeconfig: str, context: str) -> Access:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return load_service_account()
     raise ConfigError(
-        f"no cluster to talk to: KUBECONFIG is not set, there is no {default}, and this is no pod; "
-        "`koord sandbox up` starts one to try things on",
+        f"no cluster configured: KUBECONFIG is not set, {default} does not exist, and this is not "
+        "a pod; `koord sandbox up` starts a cluster to try things on",
     )
 
 
 def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
-    """Read what the kubelet mounts into every pod."""
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         token = (directory / "token").read_text(encoding="utf-8").strip()
@@ -132,16 +131,16 @@ def load_service_account(directory: Path = SERVICE_ACCOUNT) -> Access:
 
 
 def load_kubeconfig(paths: str, context: str = "") -> Access:
-    """Read one or more kubeconfig files (joined as in ``KUBECONFIG``) and run their plugin if any.
+    """Read kubeconfig files (joined as in ``KUBECONFIG``) and run their exec plugin if any.
 
-    Blocks and uses an event loop of its own: call it outside of one.
+    Blocks and runs its own event loop, so it must not be called from one.
     """
     try:
         plain = read_plain(paths, context)
         if plain is not None:
             return _make_access(plain, plain.authorization, plain.namespace)
         return _load_with_library(paths, context)
-    # The library subscripts what a broken file left empty, and asserts that it is complete.
+    # The library fails in many ways on fields that are missing in a broken file.
     except (YAMLError, OSError, LookupError, *_BROKEN) as error:
         raise ConfigError(f"kubeconfig {paths!r} is not usable: {error}") from error
 
@@ -197,9 +196,9 @@ def _make_tls(settings: "Configuration | PlainConfig") -> ssl.SSLContext | None:
 
 @lru_cache(maxsize=1)
 def _trust_only(authorities: str) -> ssl.SSLContext:
-    """Return the same context for the same authorities: its connections can be used on."""
+    """Return the same context for the same authorities, so that connections stay usable."""
     if not authorities.strip():
-        raise ValueError("there is no certificate authority in it")  # else the system's would do
+        raise ValueError("ca.crt is empty")  # an empty text would mean the system's authorities
     return _relax(ssl.create_default_context(cadata=authorities))
 
 
@@ -208,6 +207,6 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _relax(context: ssl.SSLContext) -> ssl.SSLContext:
-    # Cluster CAs often lack the key identifiers that strict checking (Python 3.13) asks for.
+    # Cluster CAs often lack the key identifiers that strict checking (Python 3.13) requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

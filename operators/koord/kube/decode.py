@@ -1,7 +1,7 @@
-"""Pages and watch lines to typed objects, one bad object at a time.
+"""Decodes list pages and watch lines to typed objects.
 
-The fast path decodes a page, or all lines that arrived together, in one go. Only when that fails is
-every object looked at alone, so that a malformed one costs itself and nothing else.
+The fast path decodes a page, or all lines that arrived together, at once. Only if that fails, each
+object is decoded alone, so that a malformed object affects no other.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ERROR: Final = "ERROR"
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """An object that cannot be understood: who it is, as far as known, and what is wrong."""
+    """A malformed object: its identity, as far as it can be decoded, and the problem."""
 
     identity: Identity
     problem: str
@@ -38,7 +38,7 @@ class Decoder(Generic[W]):
     """Decodes lists and watch streams of one kind."""
 
     def __init__(self, wire: type[W]) -> None:
-        # The types are made at run time, which is beyond what a type checker follows.
+        # Type checkers cannot follow types made at run time.
         page: Any = ObjectList[wire]  # type: ignore[valid-type]
         event: Any = WatchEvent[wire]  # type: ignore[valid-type]
         self._object = msgspec.json.Decoder(wire)
@@ -46,7 +46,7 @@ class Decoder(Generic[W]):
         self._event = msgspec.json.Decoder(event)
 
     def decode_page(self, body: bytes) -> tuple[ListMeta, list[W | Poison]]:
-        """Decode one page. Raises ``Garbled`` if it is no list at all."""
+        """Decode one page. Raises ``Garbled`` if it is not a list."""
         try:
             page = self._page.decode(body)
         except msgspec.DecodeError:
@@ -55,7 +55,7 @@ class Decoder(Generic[W]):
         return page.metadata, page.items or []
 
     def decode_lines(self, lines: bytes) -> "list[Line[W]]":
-        """Decode complete watch lines. Raises ``Garbled`` for what is no event."""
+        """Decode complete watch lines. Raises ``Garbled`` for lines that are not events."""
         try:
             events = self._event.decode_lines(lines)
         except msgspec.DecodeError:

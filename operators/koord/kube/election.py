@@ -1,17 +1,15 @@
-"""Electing a leader with a Lease: what to do next, as a pure state machine.
+"""Leader election with a Lease as a pure state machine, and the fence that writes have to pass.
 
-Two rules carry everything. A Lease is over only when it has not been renewed for its whole duration
-*on the clock of the one who looks*: times written by others are never compared with it. And who
-leads counts from when its last renewal was *sent*, and stops writing well before anybody else may
-take over. It may go on when a later renewal succeeds: that names the version of the Lease which it
-goes from, so nobody else has led in between. What travels is not known here: moves are carried out,
-and observations brought, by ``lease``.
+Two rules make it safe. A candidate treats a Lease as expired only after it saw no renewal for the
+whole duration *on its own clock*; times written by others are never compared with it. A leader
+counts from when it *sent* its last renewal, and stops writing well before anybody else may take
+over. It continues when a later renewal succeeds: that is conditional on the version of the Lease,
+so nobody else has led in between. I/O is in ``lease``.
 
-A renewal that is first seen after a gap, when the API server was not there for example, need not be
-young. So each carries a reading of its holder's own steady clock. How far that is from ours is not
-known, but it was read before we saw it: the least difference that was seen bounds it, and that
-tells how old a renewal is at least. Only the last ones count: clocks drift apart, and that of a
-machine that was paused stays behind.
+A renewal that is observed late, for example after an outage of the API server, may be old. So each
+carries a reading of its holder's monotonic clock. The offset between the two clocks is unknown, but
+the smallest difference observed is an upper bound, which gives the minimum age of a renewal. Only
+the last renewals count: clocks drift, and the clock of a paused machine falls behind.
 """
 
 import time
@@ -31,57 +29,59 @@ from koord.api.keys import operators
 from koord.kube.errors import ConnectionLost
 
 LEASE_SECONDS: Final = 15
-"""A Lease that has not changed for so long is free."""
+"""A Lease that has not changed for this long is free."""
 DEADLINE_SECONDS: Final = 10.0
-"""A leader that could not renew for so long must not write until it can. What it sent last has the
-rest of the Lease to arrive, or to be given up."""
+"""A leader that has not renewed for this long must not write. Its last write has the rest of the
+Lease to arrive or to time out."""
 RETRY_SECONDS: Final = 2.0
-"""How often a leader renews, and the others look."""
+"""How often the leader renews and followers read the Lease."""
 REMEMBERED_RENEWALS: Final = 30
-"""From so many of them, about a minute, it is known how far clocks are apart."""
+"""Number of renewals, about a minute's, that bound the clock offset."""
 
 
 class LeadershipLost(Exception):  # noqa: N818 - what it says is what is wrong
-    """Another process leads, or may: this one ends.
+    """Another process leads, or may: this one must exit.
 
-    Not one of the errors of the API: nothing that handles those may catch it and go on.
+    Not a ``KubeError``: code that handles those must not catch it.
     """
 
 
 class FenceClosed(ConnectionLost):
-    """A write did not leave this process, because another one may lead."""
+    """A write was not sent, because another process may lead. Callers retry as after an outage."""
 
     def __init__(self) -> None:
-        super().__init__("nothing is written before the lease is renewed", sent=False)
+        super().__init__("writes are blocked until the lease is renewed", sent=False)
 
 
 def read_clock() -> float:
-    """Return seconds that never go back, and go on while the machine sleeps."""
+    """Return seconds of a monotonic clock that continues while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True)
 class Fence:
-    """Closed at first. What is written through it passes only while it is open."""
+    """Lets writes pass until a deadline; closed at first.
+
+    A stopped or partitioned process cannot know whether another one leads. So leadership is not a
+    flag but a deadline, which renewals extend, checked right before each write is sent.
+    """
 
     clock: Callable[[], float] = read_clock
     _until: float = float("-inf")
 
     def open_until(self, until: float) -> None:
-        """Let writes pass until a moment of ``clock``."""
+        """Let writes pass until a time of ``clock``."""
         self._until = until
 
     def close(self) -> None:
-        """Let nothing pass any more."""
         self._until = float("-inf")
 
     @property
     def is_open(self) -> bool:
-        """Whether a write may leave now."""
         return self.clock() < self._until
 
     def check(self) -> None:
-        """Raise ``FenceClosed`` if a write must not leave now."""
+        """Raise ``FenceClosed`` unless open."""
         if not self.is_open:
             raise FenceClosed
 
@@ -97,7 +97,7 @@ class LeaseSpec(Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class Lease(Struct, rename="camel", frozen=True):
-    """A Lease; ``metadata`` goes back as it came."""
+    """A Lease; ``metadata`` is written back unchanged."""
 
     metadata: dict[str, Any]
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
@@ -106,7 +106,7 @@ class Lease(Struct, rename="camel", frozen=True):
 
     @property
     def renewed_at(self) -> float | None:
-        """When it was renewed, on its holder's clock, if that is known."""
+        """When it was renewed, on its holder's clock; None if unknown."""
         text = (self.metadata.get("annotations") or {}).get(operators.RENEWED_AT, "")
         try:
             seconds = float(text)
@@ -116,62 +116,58 @@ class Lease(Struct, rename="camel", frozen=True):
 
 
 class Move(StrEnum):
-    """What a candidate or leader does next."""
+    """The next step of a process."""
 
     WAIT = "wait"
     CREATE = "create"
-    """Create the Lease, as its holder."""
     TAKE = "take"
-    """Write ourselves into a Lease that is free."""
+    """Become the holder of a free Lease."""
     RENEW = "renew"
-    """Show that we are still there."""
     GIVE_UP = "give up"
-    """End this process: it does not lead any more."""
+    """Exit: leadership is lost."""
 
 
 @dataclass(slots=True)
 class Election:
-    """What one process knows of the election. All times are of one clock that never goes back."""
+    """One process's view of the election. All times are of one monotonic clock."""
 
     identity: str
     is_candidate: bool = False
-    """Whether this process could lead if it were elected."""
+    """Whether this process is ready to lead."""
     lease: Lease | None = None
-    """As last read or written; None: there is none."""
+    """As last read or written; None if it does not exist."""
     free_at: float = float("-inf")
-    """From when on nobody leads, if nothing changes until then."""
+    """When the Lease is free unless it changes before."""
     renewed_at: float | None = None
-    """When the last renewal that was granted was sent; None: we do not lead."""
+    """When the last successful renewal was sent; None: not the leader."""
     _sent: LeaseSpec | None = None
     _sent_at: float = float("-inf")
-    """What we have claimed last, and when."""
+    """Our last claim, and when it was sent."""
     _clock_of: str = ""
-    """Whose clock ``_ahead`` is about."""
+    """The holder whose clock ``_ahead`` refers to."""
     _ahead: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_RENEWALS))
-    """How many seconds our clock is ahead of the holder's, at most, by its last renewals."""
+    """Upper bounds, in seconds, of how far our clock is ahead of the holder's."""
 
     @property
     def leads(self) -> bool:
-        """Whether we were elected, and have not given up since."""
         return self.renewed_at is not None
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease; empty: nobody."""
+        """Identity of the holder; empty if the Lease is free or missing."""
         return (self.lease and self.lease.spec.holder_identity) or ""
 
     @property
     def deadline(self) -> float:
-        """When writing must end."""
         return float("-inf") if self.renewed_at is None else self.renewed_at + DEADLINE_SECONDS
 
     def observe(self, lease: Lease | None, now: float) -> None:
-        """Take in what was read just now; our last claim there proves that it was accepted."""
+        """Record the Lease as just read; our last claim in it proves that it was accepted."""
         known, self.lease = self.lease, lease
         if self.leads and lease is not None and lease.spec == self._sent:
             self.grant(lease, self._sent_at)
         if lease is None:
-            # Whoever held a Lease that somebody deleted may not know it yet.
+            # The holder of a deleted Lease may not know about it yet.
             if known is not None and known.spec.holder_identity:
                 self.free_at = now + LEASE_SECONDS
         elif known is None or lease.spec != known.spec:
@@ -180,7 +176,7 @@ class Election:
             self.free_at = renewed_at + duration if lease.spec.holder_identity else now
 
     def _latest_renewal(self, lease: Lease, now: float) -> float:
-        """Return when, on our clock, a renewal was sent at the latest."""
+        """Return the latest time, on our clock, at which the renewal can have been sent."""
         holder, theirs = lease.spec.holder_identity or "", lease.renewed_at
         if theirs is None:
             return now
@@ -191,40 +187,37 @@ class Election:
         return theirs + min(self._ahead)
 
     def send(self, claim: LeaseSpec, now: float) -> None:
-        """Note that a claim is sent now."""
         self._sent, self._sent_at = claim, now
 
     def grant(self, lease: Lease, sent_at: float) -> None:
-        """Take in that a claim of ours was accepted."""
         self.lease = lease
         self.renewed_at = sent_at
 
     def next_move(self, now: float) -> Move:
-        """Decide on what is known."""
         if self.leads:
             if self.holder == self.identity:
                 return Move.RENEW
-            # Where there is no Lease nothing proves that nobody else has led, if we came late.
+            # Past the deadline a missing Lease does not prove that nobody else has led.
             may_create = self.lease is None and now < self.deadline
             return Move.CREATE if may_create else Move.GIVE_UP
-        # Our own name there means that the answer to our claim was lost.
+        # If we are the holder, the response to our claim was lost.
         is_free = now >= self.free_at or self.holder == self.identity
         if not self.is_candidate or not is_free:
             return Move.WAIT
         return Move.CREATE if self.lease is None else Move.TAKE
 
     def pause(self, now: float, retry: float) -> float:
-        """Return how long to do nothing, at most ``retry`` seconds: less if time runs out before.
+        """Return how many seconds to sleep: ``retry``, or less if a deadline comes first.
 
-        A follower wakes when nobody may lead any more, a leader when it must not itself.
+        A follower wakes when the Lease becomes free, a leader at its own deadline.
         """
         left = (self.deadline if self.leads else self.free_at) - now
         return left if 0 < left < retry else retry
 
     def claim(self, wall: float) -> LeaseSpec:
-        """Return what to write to become or stay the leader; ``wall`` is seconds since the epoch.
+        """Return the spec that makes or keeps us the leader; ``wall`` is seconds since the epoch.
 
-        The times in it are for people.
+        Its times are informational.
         """
         now = _format_time(wall)
         before = self.lease.spec if self.lease else LeaseSpec(lease_transitions=-1)
@@ -242,12 +235,12 @@ class Election:
 
     @staticmethod
     def mark(metadata: dict[str, Any], now: float) -> dict[str, Any]:
-        """Return the metadata for what is sent now, on our clock."""
+        """Return metadata annotated with the current time of our clock."""
         annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
         return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:
-        """Return what to write so that another one may lead at once."""
+        """Return the spec that lets another process lead immediately."""
         before = self.lease.spec if self.lease else LeaseSpec()
         return replace(
             before, holder_identity="", lease_duration_seconds=1, renew_time=_format_time(wall)

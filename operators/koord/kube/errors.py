@@ -1,13 +1,13 @@
 # ruff: noqa: N818 - the names are the API's own reasons
-"""Everything that can go wrong between us and the API server, in one tree.
+"""The errors of talking to the API server, in one tree.
 
 ::
 
     KubeError
     ├── ConfigError             no usable kubeconfig, context or service account
-    ├── ConnectionLost          no answer; ``sent``: the request may have been carried out
-    ├── Garbled                 an answer or a request that is not of the form that the API has
-    └── ApiError                the server answered with an error
+    ├── ConnectionLost          no response; ``sent``: the request may have taken effect
+    ├── Garbled                 a response or a request that is not valid in the API
+    └── ApiError                an error response of the server
         ├── Unauthorized        401
         ├── Forbidden           403
         ├── NotFound            404
@@ -17,7 +17,7 @@
         ├── TooManyRequests     429
         └── ServerUnavailable   5xx
 
-Only this module turns HTTP answers into exceptions. Messages come from the server and are cut.
+Only this module turns HTTP responses into exceptions.
 """
 
 from typing import Final
@@ -27,19 +27,19 @@ import msgspec
 from koord.kube.wire import Status
 
 MAX_MESSAGE: Final = 1024
-"""Longer messages of the server are cut; they end up in conditions and logs."""
+"""Longer messages of the server are truncated; they are shown in conditions and logs."""
 
 
 class KubeError(Exception):
-    """The root of the tree."""
+    """Base of all errors here."""
 
 
 class ConfigError(KubeError):
-    """There is no usable configuration for reaching the cluster."""
+    """No usable kubeconfig or service account."""
 
 
 class ConnectionLost(KubeError):
-    """No answer arrived. ``sent`` is False only if the request cannot have been carried out."""
+    """No response. ``sent`` is False only if the request cannot have taken effect."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -47,11 +47,11 @@ class ConnectionLost(KubeError):
 
 
 class Garbled(KubeError):
-    """What arrived, or was to be sent, is not of the form that the API has."""
+    """A response or a request that is not valid in the API."""
 
 
 class ApiError(KubeError):
-    """The server's answer: HTTP ``status``, ``reason``, ``message``, ``retry_after`` in seconds."""
+    """An error response; ``retry_after`` in seconds."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -62,23 +62,23 @@ class ApiError(KubeError):
 
 
 class Unauthorized(ApiError):
-    """401, also after the credentials were renewed."""
+    """401, even after the credentials were renewed."""
 
 
 class Forbidden(ApiError):
-    """403: RBAC or an admission policy says no."""
+    """403: denied by RBAC or an admission policy."""
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such resource served."""
+    """404: no such object, or the resource is not served."""
 
 
 class Conflict(ApiError):
-    """409: a precondition failed, or the operation does not suit the object's state."""
+    """409: a precondition failed, or the object's state does not allow the operation."""
 
 
 class Gone(ApiError):
-    """410: too old; list again."""
+    """410: the revision is too old; list again."""
 
 
 class Invalid(ApiError):
@@ -106,7 +106,6 @@ _decoder = msgspec.json.Decoder(Status)
 
 
 def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiError:
-    """Return the error that an answer with an error code stands for."""
     try:
         answer = _decoder.decode(body)
     except msgspec.DecodeError:
@@ -116,7 +115,7 @@ def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiErr
 
 
 def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
-    """Return the error for a ``Status`` object, as it comes in answers and in watch streams."""
+    """Return the error for a ``Status`` object of a response or a watch stream."""
     fallback = ServerUnavailable if answer.code >= 500 else ApiError
     kind = _BY_STATUS.get(answer.code, fallback)
     hinted = float(answer.details.retry_after_seconds) if answer.details else 0.0
@@ -125,5 +124,5 @@ def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
 
 
 def _parse_seconds(text: str | None) -> float:
-    """Read ``Retry-After`` in its only form that API servers send: whole seconds."""
+    """Parse ``Retry-After``, which API servers send as whole seconds."""
     return float(text) if text is not None and text.isdecimal() else 0.0

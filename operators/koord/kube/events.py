@@ -1,8 +1,8 @@
-"""Events: tells users about transitions, once each, and never floods the API server.
+"""Records events for users: one per transition, rate-limited.
 
-An event is emitted when the reason for one action on one object differs from the last one; what is
-said again is not repeated. Events are a courtesy: they are dropped when there are too many, when
-the server does not take them, and when the process ends.
+An event is sent when the reason for an action on an object differs from the last one. Delivery is
+best effort: events are dropped when there are too many, when the server refuses them, and when the
+process ends.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ MAX_REMEMBERED: Final = 1 << 16
 PER_SECOND: Final = 10.0
 BURST: Final = 50.0
 YIELD_SECONDS: Final = 5.0
-"""How long an event makes room for writes that pods wait for."""
+"""How long an event yields to writes that pods wait for."""
 _TICK: Final = 0.1
 
 
 class EventType(StrEnum):
-    """Whether somebody should look at it."""
+    """The types that Kubernetes has."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -50,8 +50,8 @@ class EventStats:
 class EventRecorder:
     """Emits events of one ``component``. Run ``run`` in a task group.
 
-    ``instance`` tells replicas apart, ``is_busy`` whether there is more urgent work for the API
-    server, ``wall_clock`` gives seconds since the epoch.
+    ``instance`` identifies the replica, ``is_busy`` returns whether the API server has more urgent
+    work, ``wall_clock`` seconds since the epoch.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class EventRecorder:
         self._is_busy = is_busy
         self._wall_clock = wall_clock
         self._queue: asyncio.Queue[tuple[float, dict[str, Any]]] = asyncio.Queue(MAX_QUEUED)
-        """When an event is sent at the latest, and the event."""
+        """Latest time to send an event, and the event."""
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """Object uid and action -> the reason that was told last."""
+        """Object uid and action -> the last reason."""
 
     def record(
         self, ref: ObjectRef, kind: EventType, *, action: str, reason: str, note: str
     ) -> None:
-        """Emit an event if it is news: ``action`` was tried, ``reason`` is what came of it."""
+        """Emit an event unless ``reason``, the outcome of ``action``, is the same as last time."""
         key = (ref.uid, action)
         if self._last.get(key) == reason:
             self.stats.repeated += 1
@@ -93,7 +93,7 @@ class EventRecorder:
             self.stats.dropped += 1
 
     def forget(self, ref: ObjectRef, action: str) -> None:
-        """Let the next event about an action be news, whatever was told last."""
+        """Emit the next event of an action even if its reason is the same."""
         self._last.pop((ref.uid, action), None)
 
     async def run(self) -> None:
@@ -112,8 +112,8 @@ class EventRecorder:
             await self._send(body)
 
     async def _make_room(self, latest: float) -> None:
-        """Wait while there is more urgent work, but not for ever."""
-        while self._is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - nobody tells us
+        """Wait while there is more urgent work, at most until ``latest``."""
+        while self._is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - it is polled
             await asyncio.sleep(_TICK)
 
     async def _send(self, body: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ class EventRecorder:
 
 
 def _cut(note: str) -> str:
-    """Cut a text to what the server takes, which counts bytes."""
+    """Truncate a note to the server's limit, which counts bytes."""
     raw = note.encode()
     if len(raw) <= MAX_NOTE:
         return note

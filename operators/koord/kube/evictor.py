@@ -1,8 +1,8 @@
 """Evicts pods through ``policy/v1``, so that PodDisruptionBudgets count.
 
-An eviction names the uid of its pod: another pod of the same name is never evicted. Before several
-pods go together they are *marked*, all of them, with a condition. The mark outlives a crash, so
-that what was begun can be finished. When to evict, and whom, is not known here.
+An eviction names the uid of its pod: a recreated pod of the same name is never evicted. Pods that
+are evicted together are all *marked* with a condition before. The mark survives a crash, so that
+the next process completes the eviction. Callers decide which pods to evict.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,32 +19,31 @@ from koord.core.selectors import Operator, Requirement
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, Garbled, KubeError, NotFound, TooManyRequests
 from koord.kube.retry import is_transient
-from koord.kube.status import ConditionPatch, Statement, render
+from koord.kube.status import ConditionPatch, StatusPatch, render
 from koord.kube.translate.pod_constraints import WireSelector, parse_selector
 from koord.kube.wire import ObjectMeta
 
 
 class Eviction(StrEnum):
-    """What became of one eviction."""
+    """Outcome of one eviction."""
 
     EVICTED = "Evicted"
     GONE = "Gone"
-    """It was not there any more, or another pod has its name."""
+    """Deleted or recreated before."""
     PROTECTED = "Protected"
-    """A budget does not allow it now."""
+    """A PodDisruptionBudget does not allow it now."""
     REFUSED = "Refused"
-    """The server does not accept it."""
+    """Rejected by the server."""
     UNKNOWN = "Unknown"
-    """No answer; it may have been evicted."""
+    """No response; it may have been evicted."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the pod is on its way out, or gone."""
+        """Whether the pod is terminating or gone."""
         return self in {Eviction.EVICTED, Eviction.GONE}
 
     @property
     def is_denied(self) -> bool:
-        """Whether it is certain that the pod stays."""
         return self in {Eviction.PROTECTED, Eviction.REFUSED}
 
 
@@ -70,7 +69,7 @@ class _Budgets(Struct):
 
 
 class _Covered(Struct, frozen=True):
-    """A pod as budgets look at it."""
+    """The fields of a pod that budgets match."""
 
     namespace: str
     name: str
@@ -78,21 +77,21 @@ class _Covered(Struct, frozen=True):
 
 
 _EVERYTHING: Final = (Requirement("", Operator.DOES_NOT_EXIST),)
-"""What the empty selector means here; in preemption it means nothing."""
+"""An empty selector matches everything here, but nothing in preemption."""
 _REASON: Final = "OverEntitlement"
 _KEPT: Final = "EvictionRefused"
 
 
 class Evictor:
-    """Writes evictions and marks; every method returns when the server has answered."""
+    """Writes evictions and marks; every method returns after the server's response."""
 
     def __init__(self, client: Client, wall_clock: Callable[[], float]) -> None:
         self._client = client
         self._wall_clock = wall_clock
 
     async def may_go(self, pods: tuple[Pod, ...]) -> bool:
-        """Whether all pods could be evicted now: asked of the server, and of budgets together."""
-        # The cheaper question first: it may be asked again and again.
+        """Whether all pods could be evicted now, by dry run and by their budgets together."""
+        # The cheaper check first: it may be repeated often.
         if len(pods) > 1 and not await self._is_allowed(pods):
             return False
         for pod in pods:
@@ -101,20 +100,19 @@ class Evictor:
         return True
 
     async def mark(self, pod: Pod, text: str) -> bool:
-        """Say on a pod that it is to be evicted, and why; return whether that stands there now."""
+        """Set the condition that a pod will be evicted; return whether it was written."""
         return await self._set_condition(
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
         )
 
     async def unmark(self, pod: Pod) -> bool:
-        """Take that back."""
-        text = "it is not evicted: a budget, or the API server, does not allow it"
+        """Reset the condition; return whether it was written."""
+        text = "not evicted: a PodDisruptionBudget or the API server does not allow it"
         return await self._set_condition(
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)
         )
 
     async def evict(self, pod: Pod) -> Eviction:
-        """Evict one pod."""
         return await self._post(pod, is_dry=False)
 
     async def _post(self, pod: Pod, *, is_dry: bool) -> Eviction:
@@ -140,10 +138,10 @@ class Evictor:
         return Eviction.EVICTED
 
     async def _is_allowed(self, pods: Iterable[Pod]) -> bool:
-        """Whether no budget is exceeded if all pods go.
+        """Whether no budget is exceeded if all pods are evicted.
 
-        kube-apiserver asks none about a pod that has not begun to run, or is over or on its way
-        out (``canIgnorePDB`` of pods/eviction).
+        Budgets ignore pods that are pending, completed or terminating, as kube-apiserver does
+        (``canIgnorePDB`` of pods/eviction).
         """
         covered = [
             _Covered(pod.namespace, pod.name, dict(pod.profile.labels))
@@ -162,7 +160,7 @@ class Evictor:
         return not split_by_budgets(covered, budgets).violating
 
     async def _set_condition(self, pod: Pod, condition: ConditionPatch) -> bool:
-        status = render(Statement((condition,)), {}, self._wall_clock())
+        status = render(StatusPatch((condition,)), {}, self._wall_clock())
         body = {"metadata": {"uid": pod.uid}, "status": status}
         try:
             await self._client.patch(f"{_path_of(pod)}/status", body, Media.STRATEGIC_MERGE_PATCH)

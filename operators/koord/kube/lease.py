@@ -1,8 +1,7 @@
-"""Carries out an election over one Lease of the API server: reads, claims, renews, hands back.
+"""Runs a leader election over one Lease: reads, claims, renews and releases it.
 
-Every write names the ``resourceVersion`` that it goes from, so of two claims one is refused. What
-to do is decided by ``election``; this module does it, and opens the fence for as long as the last
-renewal lasts.
+Every write names the ``resourceVersion`` it is based on, so one of two claims is refused.
+``election`` decides; this module does the I/O and opens the fence while the last renewal is valid.
 """
 
 import asyncio
@@ -28,24 +27,24 @@ from koord.kube.errors import Conflict, Garbled, KubeError, NotFound
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 4.0
-"""A connection that does not answer is given up soon enough to try another one in time."""
-HAND_BACK_SECONDS: Final = 1.0
-"""Nobody waits longer for the end of a process; a Lease that is not handed back runs out."""
+"""Short enough to retry on another connection before the deadline."""
+RELEASE_SECONDS: Final = 1.0
+"""Time for releasing the Lease at exit; otherwise it expires."""
 CONFLICT_SECONDS: Final = 0.1
-COMPLAIN_SECONDS: Final = 60.0
-"""How often a problem that stays is told again."""
+REPEAT_LOG_SECONDS: Final = 60.0
+"""How often a persistent problem is logged."""
 _JITTER: Final = 0.2
 
 
 class NoNamespace(Exception):  # noqa: N818 - what it says is what is wrong
-    """The namespace of the Lease does not exist, and waiting does not make it."""
+    """The namespace of the Lease does not exist."""
 
 
 class Elector:
     """Takes part in the election over the Lease ``namespace/name`` as ``identity``.
 
-    ``client`` should be its own, so that renewals never queue behind other requests. ``fence`` is
-    open while we lead for sure.
+    ``client`` should be a separate one, so that renewals do not queue behind other requests.
+    ``fence`` is open while we certainly lead.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Elector:
     ) -> None:
         self.key = f"{namespace}/{name}"
         self.has_looked = False
-        """Whether the Lease could be read, or was found missing, at least once."""
+        """Whether the Lease was read, or found missing, at least once."""
         self.leading = asyncio.Event()
         self.election = Election(identity)
         self._metadata: dict[str, Any] = {"name": name, "namespace": namespace}
@@ -66,69 +65,65 @@ class Elector:
         self._client = client
         self._fence = fence
         self._clock = fence.clock
-        self._standing = asyncio.Event()
-        self._is_doubtful = True
-        """Whether the Lease has to be read before anything is decided."""
-        self._said = ""
-        self._said_at = float("-inf")
+        self._is_candidate = asyncio.Event()
+        self._must_read = True
+        """Whether the Lease must be read before the next decision."""
+        self._logged = ""
+        self._logged_at = float("-inf")
 
     def stand(self) -> None:
-        """Say that this process is ready to lead."""
         self.election.is_candidate = True
-        self._standing.set()
+        self._is_candidate.set()
 
     async def run(self) -> NoReturn:
-        """Take part until cancelled.
-
-        Raises ``LeadershipLost`` when we led and do no longer, ``NoNamespace`` when nobody can.
-        """
+        """Run until cancelled. Raises ``LeadershipLost`` and ``NoNamespace``."""
         while True:
             pause = await self._step()
-            if self._standing.is_set():
+            if self._is_candidate.is_set():
                 await asyncio.sleep(pause)
                 continue
             try:
                 async with asyncio.timeout(pause):
-                    await self._standing.wait()
+                    await self._is_candidate.wait()
             except TimeoutError:
                 continue
 
     async def release(self) -> None:
-        """Hand the Lease back if it is ours; :meth:`run` must have ended, and every write."""
+        """Release the Lease if we hold it, after :meth:`run` and all writes have ended."""
         self._fence.close()
         if not self.leading.is_set():
             return
         try:
-            async with asyncio.timeout(HAND_BACK_SECONDS):
-                # It may have been cut off in the middle of a renewal.
+            async with asyncio.timeout(RELEASE_SECONDS):
+                # A renewal may have been cancelled halfway.
                 await self._read()
                 if self.election.holder == self.election.identity:
                     await self._replace(self.election.surrender(time.time()))
-                    log.info("the lease is handed back", extra={"lease": self.key})
+                    log.info("Released the lease", extra={"lease": self.key})
         except (KubeError, TimeoutError) as error:
             log.warning(
-                "the lease could not be handed back; it runs out by itself",
+                "Could not release the lease; it will expire",
                 extra={"lease": self.key, "problem": _text(error)},
             )
 
     async def _step(self) -> float:
-        """Look if need be, make one move, and return how long to pause."""
+        """Read the Lease if needed, make one move, and return the seconds to sleep."""
         retry = RETRY_SECONDS
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                if self._is_doubtful or not self.leading.is_set():
+                if self._must_read or not self.leading.is_set():
                     await self._read()
                     if self.election.leads:
                         self._fence.open_until(self.election.deadline)
                 await self._make(self.election.next_move(self._clock()))
-            self._said = ""
+            self._logged = ""
         except Conflict:
-            # Somebody else wrote; it may only have been an annotation.
-            self._is_doubtful = True
+            # The Lease has changed, perhaps only its annotations.
+            self._must_read = True
             return CONFLICT_SECONDS
         except (KubeError, TimeoutError) as error:
-            self._is_doubtful = True
-            self._complain(_text(error))
+            self._must_read = True
+            self._log_problem(_text(error))
             retry /= 2
         jittered = retry * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - keeps no secret
         return self.election.pause(self._clock(), jittered)
@@ -144,9 +139,11 @@ class Elector:
         write = self._create if move is Move.CREATE else self._replace
         self.election.grant(await write(claim), sent_at)
         self._fence.open_until(self.election.deadline)
-        # The answer may have come so late that it is worth nothing.
+        # The response may have arrived after the deadline.
         if self._fence.is_open and not self.leading.is_set():
-            log.info("leading", extra={"lease": self.key, "identity": self.election.identity})
+            log.info(
+                "Became the leader", extra={"lease": self.key, "identity": self.election.identity}
+            )
             self.leading.set()
 
     def _give_up(self) -> NoReturn:
@@ -161,11 +158,13 @@ class Elector:
         except NotFound:
             lease = None
         self.election.observe(lease, self._clock())
-        self._is_doubtful = False
+        self._must_read = False
         self.has_looked = True
         holder = self.election.holder
         if holder not in {before, self.election.identity}:
-            log.info("following", extra={"lease": self.key, "leader": holder or "nobody"})
+            log.info(
+                "Following another leader", extra={"lease": self.key, "leader": holder or "nobody"}
+            )
 
     async def _create(self, spec: LeaseSpec) -> Lease:
         try:
@@ -177,9 +176,8 @@ class Elector:
                 raise
             namespace = self._metadata["namespace"]
             raise NoNamespace(
-                f"the Lease {self.key}, by which one of several processes is elected, cannot be "
-                f"created: {error.message}; create the namespace first: "
-                f"kubectl create namespace {namespace}"
+                f"cannot create the Lease {self.key} for leader election: {error.message}; "
+                f"create the namespace first: kubectl create namespace {namespace}"
             ) from error
 
     async def _replace(self, spec: LeaseSpec) -> Lease:
@@ -192,13 +190,13 @@ class Elector:
     def _mark(self, metadata: dict[str, Any]) -> dict[str, Any]:
         return self.election.mark(metadata, self._clock())
 
-    def _complain(self, problem: str) -> None:
-        """Log a problem when it is new, then from time to time, not at every attempt."""
+    def _log_problem(self, problem: str) -> None:
+        """Log a new problem at once, a persistent one every ``REPEAT_LOG_SECONDS``."""
         now = self._clock()
-        if problem == self._said and now - self._said_at < COMPLAIN_SECONDS:
+        if problem == self._logged and now - self._logged_at < REPEAT_LOG_SECONDS:
             return
-        log.warning("the lease cannot be used", extra={"lease": self.key, "problem": problem})
-        self._said, self._said_at = problem, now
+        log.warning("Cannot read or renew the lease", extra={"lease": self.key, "problem": problem})
+        self._logged, self._logged_at = problem, now
 
 
 def _decode(body: bytes) -> Lease:

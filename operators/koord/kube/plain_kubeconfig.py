@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlainConfig:
-    """What a kubeconfig says about one context; files as paths, inline data written to files."""
+    """One context of a kubeconfig; inline certificates are written to files."""
 
     host: str
     namespace: str
@@ -78,7 +78,7 @@ class _File(Struct, rename="kebab"):
 
 
 def read_plain(path: str, context: str = "") -> PlainConfig | None:
-    """Read one file; None if there is anything about it that is not plain."""
+    """Read one file; None if it needs the library, or is invalid."""
     file = Path(path).expanduser()
     try:
         with file.open("rb") as opened:
@@ -93,7 +93,7 @@ def read_plain(path: str, context: str = "") -> PlainConfig | None:
 
 
 def _find(entries: list[_Entry], name: str, kind: type[T]) -> T:
-    """Return the entry of a name, checked. Raises LookupError, ValueError or StopIteration."""
+    """Return an entry by name, validated. Raises LookupError, ValueError or StopIteration."""
     for entry in entries:
         if entry.name == name:
             parts = (entry.cluster, entry.user, entry.context)
@@ -129,7 +129,7 @@ def _resolve(cluster: _Cluster, user: _User, namespace: str, base: Path) -> Plai
 
 @lru_cache(maxsize=64)
 def _write(content: bytes) -> str:
-    """Write to a file that only we can read and that ends with us; once for the same content."""
+    """Write a private file that is removed at exit; once for the same content."""
     handle, name = tempfile.mkstemp(prefix="koord-")
     with os.fdopen(handle, "wb") as file:
         file.write(content)

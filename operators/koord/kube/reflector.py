@@ -1,12 +1,11 @@
-"""A local copy of one kind of object that is never silently wrong: list, watch, list again, diff.
+"""Keeps a local cache of one kind of object by list and watch.
 
-A watch shows every change only while it is unbroken and recent. Whenever that is in doubt the kind
-is listed again and compared with what was known, so that objects that vanished meanwhile are
-reported as deleted all the same. A copy that is known to be old is not ``synced``.
+A watch delivers every change only while it is unbroken and recent. Otherwise the kind is listed
+again and compared with the cache, so that objects deleted meanwhile are reported as deleted. A
+cache that is known to be stale is not ``synced``.
 
-Changes are delivered in batches, in order, from one task: all that arrived together comes as one
-list. The batch that completes a copy is delivered even if it is empty, so that whoever waits for a
-complete copy is told. What changes mean is not known here.
+Changes are delivered in order, in batches, from one task; changes that arrive together are one
+batch. The batch that completes a cache is delivered even if it is empty, as a signal.
 """
 
 import asyncio
@@ -26,13 +25,13 @@ from koord.kube.wire import Status
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = (270, 330)
 SILENCE_SECONDS: Final = 70.0
-"""Bookmarks come about once a minute: a stream without any is dead, whatever TCP says."""
+"""Bookmarks arrive about once a minute: a silent stream is dead, even if TCP is connected."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
 RELIST_SECONDS: Final = 4 * 3600.0
-"""Lists again after so long although nothing is in doubt: what it finds is a defect of ours."""
+"""How often to list although the watch is healthy; differences found then are bugs of ours."""
 MAX_LINE: Final = 64 << 20
-"""Bytes of one watch event; etcd limits objects to a fraction of it."""
+"""Bytes of one watch event; etcd limits objects to a fraction of this."""
 
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
@@ -40,11 +39,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[W, T]):
-    """What to reflect: the collection's path, how its objects look, and what to make of them.
+    """A collection to reflect.
 
-    ``translate`` raises ValueError for an object that makes no sense; ``reject`` is then told its
-    ``namespace/name`` and the problem. ``forget`` is told about values of objects that are gone.
-    ``absent_on`` are the errors that say that there are no objects of this kind.
+    ``translate`` raises ValueError for an invalid object, whose ``namespace/name`` and problem go
+    to ``reject``. ``forget`` gets the values of deleted objects. ``absent_on`` are the errors that
+    mean that there are no objects of this kind.
     """
 
     path: str
@@ -58,7 +57,7 @@ class Source(Generic[W, T]):
 
 @dataclass(slots=True)
 class ReflectorStats:
-    """Counters since the start, for metrics; ``last_contact`` is of the monotonic clock."""
+    """Counters since the start; ``last_contact`` is on the monotonic clock."""
 
     added: int = 0
     modified: int = 0
@@ -75,12 +74,12 @@ class ReflectorStats:
 
     @property
     def silence(self) -> float:
-        """For how many seconds the API server has not been heard of."""
+        """Seconds since anything arrived from the API server."""
         return time.monotonic() - self.last_contact
 
 
 class Reflector(Generic[W, T]):
-    """Keeps a copy of ``source`` and delivers every change to it. Run ``run`` in a task group."""
+    """Caches ``source`` and delivers every change. Run ``run`` in a task group."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Reflector(Generic[W, T]):
         backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
     ) -> None:
         self.synced = asyncio.Event()
-        """Set while the copy is complete and followed."""
+        """Set while the cache is complete and current."""
         self.stats = ReflectorStats()
         self._client = client
         self._source = source
@@ -101,24 +100,23 @@ class Reflector(Generic[W, T]):
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
         self._revision = ""
-        """Where the watch goes on; empty when only a list can tell."""
+        """Where the watch continues; empty if a list is needed."""
 
     def __len__(self) -> int:
         return len(self._store)
 
     def get(self, namespace: str, name: str) -> T | None:
-        """Return the current value of one object."""
         return self._store.get((namespace, name))
 
     async def run(self) -> None:
-        """List and watch until cancelled; what goes wrong is waited out and tried again."""
+        """List and watch until cancelled; errors are retried."""
         attempt = 0
         self.stats.last_contact = time.monotonic()
         while True:
             began, revision = time.monotonic(), self._revision
             error = await self._follow()
-            # The server hangs up on a watch that falls behind, above all in a burst: what told of
-            # something is gone on with at once, or waiting would make us fall behind further.
+            # The server closes a watch that falls behind, most of all in a burst. If it delivered
+            # anything continue at once: waiting would make us fall behind further.
             has_progressed = error is None and revision not in {"", self._revision}
             is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
@@ -126,20 +124,20 @@ class Reflector(Generic[W, T]):
                 await self._pause(self._backoff.delay(max(0, attempt - 1), error))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait. Nothing is heard meanwhile: a copy that will be stale by then counts as such."""
+        """Sleep. Nothing arrives meanwhile, so a cache that will be stale then is stale now."""
         if time.monotonic() + seconds - self.stats.last_contact > STALE_SECONDS:
             self._invalidate()
         await asyncio.sleep(seconds)
 
     async def _follow(self) -> KubeError | None:
-        """List if need be, then watch to the end of one stream; return what went wrong."""
+        """List if needed, then watch to the end of one stream; return the error, if any."""
         try:
             if not self._revision:
                 await self._list()
             await self._watch()
         except KubeError as error:
             if isinstance(error, self._source.absent_on):
-                self._vanish()  # as it may be: no error of anybody
+                self._clear()  # a valid state, not an error
                 return error
             self.stats.errors += 1
             self.stats.last_error = str(error)
@@ -150,8 +148,8 @@ class Reflector(Generic[W, T]):
             self._revision = ""
         return None
 
-    def _vanish(self) -> None:
-        """Take it that nothing of this kind exists, until a list says otherwise."""
+    def _clear(self) -> None:
+        """Assume that no objects of this kind exist, until a list succeeds."""
         self.stats.last_contact = time.monotonic()
         self._complete(self._store.retain(set()), "")
 
@@ -160,7 +158,7 @@ class Reflector(Generic[W, T]):
         self.synced.clear()
 
     async def _list(self) -> None:
-        """Read all pages, deliver the differences, and infer what was deleted unseen."""
+        """Read all pages and deliver the differences, with inferred deletions."""
         self.stats.lists += 1
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
@@ -178,14 +176,13 @@ class Reflector(Generic[W, T]):
         self._complete(self._store.retain(seen), meta.resource_version)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:
-        """Deliver what is gone, and say that the copy is complete as of a revision."""
+        """Deliver deletions and mark the cache as complete at a revision."""
         self._count(gone, time.monotonic())
         self._revision = revision
         self.synced.set()
         self._deliver(gone)
 
     async def _watch(self) -> None:
-        """Follow one stream to its end."""
         self.stats.watches += 1
         params = {
             **self._source.params,
@@ -216,7 +213,7 @@ class Reflector(Generic[W, T]):
             if kind == BOOKMARK:
                 self.stats.bookmarks += 1
             elif _is_old(revision, self._revision):
-                continue  # said again, and late: the object may have changed since, or be gone
+                continue  # repeated: the object may have changed or been deleted since
             elif kind == DELETED:
                 changes += self._store.remove(item)
             else:
@@ -252,16 +249,16 @@ class Reflector(Generic[W, T]):
 
 
 def _needs_list(error: KubeError) -> bool:
-    """Whether going on from the same revision is pointless.
+    """Whether the watch cannot continue from the same revision.
 
-    A revision from the future, as after a restored backup, is answered with a timeout.
+    A revision from the future, as after a restored backup, gets a timeout response.
     """
     is_from_future = isinstance(error, ApiError) and "Too large resource version" in error.message
     return is_from_future or not is_transient(error)
 
 
 def _is_old(revision: str, known: str) -> bool:
-    """Whether a revision is not after what is known. A watch tells everything in this order."""
+    """Whether a revision is not newer than the known one. A watch delivers in this order."""
     return revision.isdecimal() and known.isdecimal() and int(revision) <= int(known)
 
 

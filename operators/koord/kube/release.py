@@ -34,7 +34,7 @@ MAX_TEXT: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PodForm:
-    """How a waiting pod of ours is written on the server."""
+    """The parts of a pending pod's manifest on which the patch depends."""
 
     has_annotations: bool
     affinity: AffinityForm
@@ -44,7 +44,6 @@ class PodForm:
 def make_release_patch(
     pod: Pod, node: str, form: PodForm, annotations: Mapping[str, str]
 ) -> list[Operation]:
-    """Return the operations; ``form`` says how the pod is written on the server."""
     operations: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": operators.PLACEMENT_GATE},
@@ -66,7 +65,7 @@ def _annotate(form: PodForm, annotations: Mapping[str, str]) -> list[Operation]:
 
 
 def _pin(form: AffinityForm, node: str) -> list[Operation]:
-    """Narrow every required term to one node; terms are alternatives, so none may be left out."""
+    """Restrict every required term to one node; terms are ORed, so each needs it."""
     field = {"key": NODE_NAME_FIELD, "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     match form.depth:
@@ -84,7 +83,7 @@ def _narrow(index: int, term: TermForm, field: Operation) -> list[Operation]:
     path = f"{_TERMS}/{index}/matchFields"
     match term:
         case TermForm.EMPTY:
-            # It matches no node as it is, and the server lets nobody change that.
+            # It matches no node, and the server does not allow changing it.
             return []
         case TermForm.EXPRESSIONS:
             return _add_absent(path, [field])
@@ -93,7 +92,7 @@ def _narrow(index: int, term: TermForm, field: Operation) -> list[Operation]:
 
 
 def _add_absent(path: str, value: Any) -> list[Operation]:
-    """Set what is not there; the server takes a test for null to mean just that."""
+    """Set an absent field; the server treats a test for null as a test for absence."""
     return [
         {"op": "test", "path": path, "value": None},
         {"op": "add", "path": path, "value": value},
@@ -104,7 +103,7 @@ def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-class _Note(msgspec.Struct, omit_defaults=True, gc=False):
+class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
     node: str
     plan: str
     group: str = ""
@@ -115,21 +114,21 @@ class _Note(msgspec.Struct, omit_defaults=True, gc=False):
     start: str = ""
 
 
-_decoder = msgspec.json.Decoder(_Note)
+_decoder = msgspec.json.Decoder(_PlanAnnotation)
 
 
 def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str, str]:
-    """Return all annotations that go on a pod with its release and again with its binding."""
+    """Return the annotations written with the release and again with the binding."""
     record = make_bind_record(assignment.pod, placement.group, placement.uids)
     members = record.member_count if record is not None else 1
     gang = assignment.pod.gang
     strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
-    note = _Note(assignment.node, placement.plan_id, placement.group, members, strength)
-    note.gap = placement.gap or msgspec.UNSET
+    plan = _PlanAnnotation(assignment.node, placement.plan_id, placement.group, members, strength)
+    plan.gap = placement.gap or msgspec.UNSET
     if record is not None:
-        note.youngest = int(placement.youngest)
-        note.start = record.start_id
-    annotations = {operators.PLAN: msgspec.json.encode(note).decode()}
+        plan.youngest = int(placement.youngest)
+        plan.start = record.start_id
+    annotations = {operators.PLAN: msgspec.json.encode(plan).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
     return annotations
@@ -137,22 +136,22 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
 
 @lru_cache(maxsize=4096)
 def decode_plan(text: str) -> RecordedPlan | None:
-    """Read a plan annotation; None for what we cannot have written."""
+    """Decode a plan annotation; None if we cannot have written it."""
     if len(text) > MAX_TEXT:
         return None
     try:
-        note = _decoder.decode(text)
+        plan = _decoder.decode(text)
     except msgspec.DecodeError:
         return None
-    if not note.node or not note.plan or note.members < 1 or note.strength < 0:
+    if not plan.node or not plan.plan or plan.members < 1 or plan.strength < 0:
         return None
     return RecordedPlan(
-        note.node,
-        note.plan,
-        note.group,
-        note.members,
-        note.strength,
-        note.gap or "",
-        float(note.youngest),
-        note.start,
+        plan.node,
+        plan.plan,
+        plan.group,
+        plan.members,
+        plan.strength,
+        plan.gap or "",
+        float(plan.youngest),
+        plan.start,
     )

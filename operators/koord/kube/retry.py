@@ -1,7 +1,4 @@
-"""How long to wait before trying again: exponential, jittered, and as the server asks, in reason.
-
-One rule for reflectors, writers and everybody else. Nothing here knows what is being retried.
-"""
+"""When to retry: exponential backoff with jitter, and the server's ``Retry-After``."""
 
 import asyncio
 import random
@@ -20,9 +17,9 @@ from koord.kube.errors import (
 
 T = TypeVar("T")
 
-LONGEST_ASKED_SECONDS: Final = 30.0
-"""A server that asks for more is asked again after so long all the same: an API server asks for
-seconds, and a page that some proxy shows for an hour says nothing of when the server is back."""
+MAX_RETRY_AFTER_SECONDS: Final = 30.0
+"""Longest ``Retry-After`` that is followed: API servers send seconds, longer ones come from proxies
+and say nothing about when the server is back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +30,15 @@ class Backoff:
     cap: float = 5.0
 
     def delay(self, attempt: int, error: KubeError | None = None) -> float:
-        """Return the seconds to wait after ``attempt`` failures.
-
-        At least what the server asked for, up to ``LONGEST_ASKED_SECONDS``.
-        """
+        """Return the seconds to wait after ``attempt`` failures, at least ``Retry-After``."""
         ceiling = min(self.cap, self.base * 2 ** min(attempt, 32))
         jittered = random.uniform(0, ceiling)  # noqa: S311 - spreads load, keeps no secret
         asked = error.retry_after if isinstance(error, ApiError) else 0.0
-        return max(jittered, min(asked, LONGEST_ASKED_SECONDS))
+        return max(jittered, min(asked, MAX_RETRY_AFTER_SECONDS))
 
 
 def is_transient(error: KubeError) -> bool:
-    """Whether the same request may well succeed later: 429, 5xx, no connection."""
+    """Whether the same request may succeed later: 429, 5xx, no connection."""
     return isinstance(error, TooManyRequests | ServerUnavailable | ConnectionLost)
 
 
@@ -55,9 +49,9 @@ async def retry(
     backoff: Backoff = Backoff(),
     is_retryable: Callable[[KubeError], bool] = is_transient,
 ) -> T:
-    """Call until it succeeds, fails for good, or ``within`` seconds are over.
+    """Call until success, a permanent error, or ``within`` seconds; raises the last error.
 
-    The last error is raised. Only calls that may be carried out twice belong here.
+    Only for calls that are safe to repeat.
     """
     deadline = time.monotonic() + within
     attempt = 0

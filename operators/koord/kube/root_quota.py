@@ -1,8 +1,8 @@
-"""Writes the root quota that a profile stands for: applied, and taken for nobody else's.
+"""Writes the root quota of an ElasticQuotaProfile by server-side apply.
 
-The first write of a quota does not force: an object that somebody else made in the meantime is not
-taken over. Every other write names the uid, so that it never reaches an object of the same name.
-What is made is decided in ``koord.core.quota.profile``.
+The first write does not force, so that an object created by somebody else is not taken over. Later
+writes name the uid, so that they never change a recreated object. ``koord.core.quota.profile``
+decides the content.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ MANAGER: Final = "koord-elasticquotaprofile"
 
 
 class RootQuotaWriter:
-    """Writes quotas of profiles where they are not as they should be."""
+    """Writes root quotas that differ from what their profile generates."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._applied: dict[ProfileKey, tuple[str, Mapping[str, Any]]] = {}
-        """Profile -> its uid and what was applied last: once after every start, come what may."""
+        """Profile -> its uid and the last applied body; each is applied once after a start."""
 
     async def write(
         self,
@@ -36,7 +36,7 @@ class RootQuotaWriter:
         present: QuotaSpec | None,
         meta: ObjectMeta | None,
     ) -> bool:
-        """Make the quota, or bring it in line; whether anything had to be written."""
+        """Create or update the quota; return whether a write was needed."""
         body = make_body(profile, quota)
         if (
             present is not None
@@ -51,7 +51,6 @@ class RootQuotaWriter:
         return True
 
     def forget(self, key: ProfileKey) -> None:
-        """Drop what is remembered of a profile that is gone."""
         self._applied.pop(key, None)
 
     async def _apply(self, ref: ObjectRef, body: Mapping[str, Any], *, is_new: bool) -> None:
@@ -69,7 +68,7 @@ class RootQuotaWriter:
 
 
 def make_body(profile: QuotaProfile, quota: GeneratedQuota) -> dict[str, Any]:
-    """Return the object of a root quota, without its identity."""
+    """Return a root quota without name, namespace and uid."""
     metadata: dict[str, Any] = {
         "labels": {
             **quota.labels,

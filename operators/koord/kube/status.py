@@ -1,12 +1,11 @@
-"""Writes status: only what is new, not too often, and never for an object that is another by now.
+"""Writes status: only changes, rate-limited, and never to a recreated object of the same name.
 
-What Koordinator keeps in annotations beside the status is written in the same way.
+Annotations that Koordinator uses as status are written in the same way.
 
-Statements about one object are collected until none has come for a moment, the latest wins, and
-what stands in the object already is not written. After a restart nothing is written anew: what the
-object showed last is what a statement is compared with, until this writer has written it itself.
-What somebody else has changed since is written again when it is said again; but what shows nothing
-at all may be older than what was written last, as of a new object, and is left.
+Patches of one object are coalesced until none arrives for a moment; the latest wins, and a status
+that the object already has is not written. After a restart a patch is compared with the observed
+status, until this writer has written one itself. A status that another client changed is written
+again with the next patch; an empty observed status may be older than our last write, and is left.
 """
 
 import asyncio
@@ -24,18 +23,17 @@ from koord.kube.retry import Backoff, is_transient
 
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
-"""Seconds after which a statement is written, however often it changes."""
+"""A patch is written after this long, however often it changes."""
 YIELD_SECONDS: Final = 8.0
-"""How much longer a statement makes room for writes that pods wait for, if it may.
+"""How much longer a patch that is not urgent yields to writes that pods wait for.
 
-While as much is being bound as the server takes, most of what could be said is outdated within that
-time, and each statement costs the server as much as placing two pods."""
+While binding saturates the server most patches are superseded within this time, and each costs the
+server as much as placing two pods."""
 LULL_SECONDS: Final = 1.5
-"""After this long without such writes nobody is in a hurry any more: what follows from the last of
-them is known by then, and is said at once."""
+"""Yielding ends after this long without such writes: their effects are known by then."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
 MAX_INVALID: Final = 10
-"""Attempts at what the server calls invalid: what other managers say is judged with it."""
+"""Attempts at an invalid status: the server validates it together with other managers' fields."""
 MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
@@ -44,7 +42,7 @@ _TRANSITION: Final = "lastTransitionTime"
 
 @dataclass(frozen=True, slots=True)
 class ConditionPatch:
-    """One condition as it should be; when it last changed its status is kept by the writer."""
+    """One condition; its transition time is added when it is rendered."""
 
     type: str
     status: bool
@@ -54,48 +52,45 @@ class ConditionPatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """Everything that one writer says about one object: other fields, and its conditions.
-
-    ``fields`` stand beside ``conditions`` in the status, as JSON; what is left out is not said.
-    """
+class StatusPatch:
+    """All conditions and other status fields (as JSON) that one writer owns on one object."""
 
     conditions: tuple[ConditionPatch, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     is_urgent: bool = False
-    """Whether somebody has to do something about it: then it makes room for nothing."""
+    """Whether a user has to act on it: then it does not yield to other writes."""
 
 
 Present: TypeAlias = Callable[[ObjectRef], Mapping[str, Any] | None]
-"""Returns the status (or the annotations) that an object was last seen with; None if it is gone.
+"""Returns the last observed status (or annotations) of an object; None if it is gone.
 
-The server does not compare uids when a status is applied to a custom resource, so this is what
-keeps a recreated object from getting the status of the one before.
+The server ignores the uid when a status is applied to a custom resource, so only this keeps a
+recreated object from getting the status of its predecessor.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a status is written: the media type, and parameters of the request."""
+    """How a status is written: media type and query parameters of the request."""
 
     media: Media
     params: Mapping[str, str]
     is_annotated: bool = False
-    """The fields of a statement are annotations instead, and so texts; it has no conditions."""
+    """The fields are annotations, so texts, and there are no conditions."""
 
 
 def applied_by(manager: str) -> Form:
-    """Server-side apply: the manager owns what it says, and takes back what it no longer says."""
+    """Server-side apply: fields that the manager no longer sets are removed."""
     return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"})
 
 
 def annotated_by(manager: str) -> Form:
-    """Server-side apply of annotations, by a manager of their own."""
+    """Server-side apply of annotations; needs a manager of its own."""
     return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"}, is_annotated=True)
 
 
 MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
-"""For pods: conditions are merged by type, those of others stay."""
+"""For pods: conditions are merged by type, other writers' conditions stay."""
 
 
 @dataclass(slots=True)
@@ -113,27 +108,27 @@ class StatusStats:
 @dataclass(slots=True)
 class _Pending:
     ref: ObjectRef
-    statement: Statement
+    patch: StatusPatch
     last: float
-    """Write at the latest then."""
+    """Latest time to write."""
     due: float
     attempt: int = 0
 
     def is_due(self, now: float, over: float) -> bool:
-        """Whether it is to be written; what is not urgent was due at ``over`` already."""
-        return self.due <= (now if self.statement.is_urgent else over)
+        """Whether to write now; what is not urgent must have been due at ``over``."""
+        return self.due <= (now if self.patch.is_urgent else over)
 
 
 class StatusWriter:
-    """Writes statements about objects of any kind in one form. Run ``run`` in a task group.
+    """Writes status patches of objects of any kind. Run ``run`` in a task group.
 
-    ``is_busy`` tells whether there is more urgent work for the API server.
-    ``has_subresource`` is False only for custom resources whose definition has no ``status``
-    subresource. ``wall_clock`` gives seconds since the epoch. ``observe`` is told how many seconds
-    each request took, whatever came of it.
+    ``is_busy`` returns whether the API server has more urgent work. ``has_subresource`` is False
+    for custom resources whose definition has no ``status`` subresource. ``wall_clock`` returns
+    seconds since the epoch. ``observe`` gets the duration of each request in seconds, also of
+    failed ones.
     """
 
-    def __init__(  # noqa: PLR0913 - every one is somebody to work with
+    def __init__(  # noqa: PLR0913 - all are collaborators
         self,
         client: Client,
         form: Form,
@@ -154,75 +149,75 @@ class StatusWriter:
         self._observe = observe
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
         self._pending: dict[str, _Pending] = {}
-        """Object uid -> what is to be said about it."""
+        """By object uid."""
         self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
-        """Object uid -> the status that was written last; the longest untouched are dropped."""
-        self._flying: set[str] = set()
-        self._makes_room_until = 0.0
-        self._woken = asyncio.Event()
+        """Object uid -> the status written last; the least recently used are dropped."""
+        self._in_flight: set[str] = set()
+        self._yields_until = 0.0
+        self._wake = asyncio.Event()
 
-    def say(self, ref: ObjectRef, statement: Statement) -> None:
-        """Have a statement written soon; it replaces an earlier one about the same object."""
+    def submit(self, ref: ObjectRef, patch: StatusPatch) -> None:
+        """Have a patch written soon; it replaces an earlier one of the same object."""
         now = time.monotonic()
         earlier = self._pending.get(ref.uid)
         last = now + PATIENCE_SECONDS if earlier is None else earlier.last
         due = min(now + QUIET_SECONDS, last)
         if earlier is not None and earlier.attempt:
-            # What was refused for now is not to be tried sooner because it changed.
+            # A change does not shorten the backoff after a failure.
             due, last = earlier.due, earlier.last
         attempt = 0 if earlier is None else earlier.attempt
-        self._pending[ref.uid] = _Pending(ref, statement, last, due, attempt)
-        self._woken.set()
+        self._pending[ref.uid] = _Pending(ref, patch, last, due, attempt)
+        self._wake.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
         slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._woken.wait()
+                await self._wake.wait()
                 now = time.monotonic()
                 if self._is_busy():
-                    self._makes_room_until = now + LULL_SECONDS
-                # The urgent goes first; who waited for long is written all the same.
-                over = now - YIELD_SECONDS if now < self._makes_room_until else now
+                    self._yields_until = now + LULL_SECONDS
+                # Urgent patches never yield; the others are written after YIELD_SECONDS anyway.
+                over = now - YIELD_SECONDS if now < self._yields_until else now
                 for uid in [u for u, p in self._pending.items() if p.is_due(now, over)]:
-                    if uid not in self._flying:
-                        self._flying.add(uid)
-                        group.create_task(self._settle(self._pending.pop(uid), slots))
+                    if uid not in self._in_flight:
+                        self._in_flight.add(uid)
+                        group.create_task(self._write_one(self._pending.pop(uid), slots))
                 if not self._pending:
-                    self._woken.clear()
+                    self._wake.clear()
                 await asyncio.sleep(_TICK)
 
-    async def _settle(self, pending: _Pending, slots: asyncio.Semaphore) -> None:
-        """Write one statement; put it back if that may work later and nothing newer is there."""
+    async def _write_one(self, pending: _Pending, slots: asyncio.Semaphore) -> None:
+        """Write one patch; queue it again after a transient error, unless there is a newer one."""
         uid = pending.ref.uid
         try:
             async with slots:
-                await self._write(pending.ref, pending.statement)
+                await self._write(pending.ref, pending.patch)
         except NotFound:
             self.stats.gone += 1
         except KubeError as error:
-            self._judge(pending, error)
+            self._retry_or_drop(pending, error)
         finally:
-            self._flying.discard(uid)
+            self._in_flight.discard(uid)
 
-    async def _write(self, ref: ObjectRef, statement: Statement) -> None:
+    async def _write(self, ref: ObjectRef, patch: StatusPatch) -> None:
         written = self._written.get(ref.uid)
         present = self._present(ref)
         if present is None:
             self.stats.gone += 1
             return
         now = self._wall_clock()
-        status = render(statement, present if written is None else written, now)
-        is_there = is_said(status, present)
-        # What we wrote before and no longer say has to be taken back: only equality will do.
+        status = render(patch, present if written is None else written, now)
+        is_there = is_current(status, present)
+        # Fields that we wrote before and no longer set must be removed: compare for equality.
         if (written is None and status and is_there) or (
             status == written and (is_there or not present)
         ):
             self.stats.unchanged += 1
             return
         if status == written:
-            status = render(statement, present, now)
+            status = render(patch, present, now)
         body: dict[str, Any] = {
             "apiVersion": ref.api_version,
             "kind": ref.kind,
@@ -247,9 +242,9 @@ class StatusWriter:
         if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
 
-    def _judge(self, pending: _Pending, error: KubeError) -> None:
+    def _retry_or_drop(self, pending: _Pending, error: KubeError) -> None:
         if not self._may_pass(error, pending.attempt):
-            # Another object of that name by now, or nothing that trying again would mend.
+            # The object was recreated, or a retry would fail alike.
             self.stats.refused += 1
             self.stats.last_refusal = str(error)
             return
@@ -259,27 +254,27 @@ class StatusWriter:
         newer.attempt = pending.attempt + 1
         newer.due = newer.last = time.monotonic() + delay
         self._pending[pending.ref.uid] = newer
-        self._woken.set()
+        self._wake.set()
 
     def _may_pass(self, error: KubeError, attempt: int) -> bool:
-        """Whether to try again. Nobody else would: a statement is made once, and rights come back.
+        """Whether to retry. Also when forbidden: a patch is submitted once, and rights may return.
 
-        What is merged is invalid for good if the uid is that of another object by now.
+        A merge patch stays invalid once its uid belongs to a deleted object.
         """
         if isinstance(error, Invalid):
             return self._form.media is Media.APPLY_PATCH and attempt < MAX_INVALID
         return is_transient(error) or isinstance(error, Forbidden)
 
 
-def render(statement: Statement, present: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Return the status to write; transition times are kept where the status of a condition is."""
+def render(patch: StatusPatch, present: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Return the status to write; transition times change only with the status of a condition."""
     known = conditions_of(present)
-    conditions = [_render_condition(c, known.get(c.type), now) for c in statement.conditions]
-    return {**statement.fields, **({"conditions": conditions} if conditions else {})}
+    conditions = [_render_condition(c, known.get(c.type), now) for c in patch.conditions]
+    return {**patch.fields, **({"conditions": conditions} if conditions else {})}
 
 
-def is_said(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
-    """Whether all of a rendered status already stands in ``present``."""
+def is_current(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    """Whether ``present`` already has everything of a rendered status."""
     known = conditions_of(present)
     return all(
         _holds(known.get(condition["type"]), condition)
@@ -292,7 +287,6 @@ def _holds(present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool
 
 
 def conditions_of(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the conditions of a status, by type."""
     conditions: Iterable[Any] = status.get("conditions") or ()
     return {c["type"]: c for c in conditions if isinstance(c, Mapping) and "type" in c}
 
@@ -315,5 +309,5 @@ def _render_condition(
 
 
 def format_time(seconds: float) -> str:
-    """Write a time as the API does, to the second."""
+    """Format a time as the API does, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

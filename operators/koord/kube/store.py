@@ -1,7 +1,4 @@
-"""What is known of one kind of object, and the differences that new objects make to it.
-
-Nothing here knows where objects come from: the reflector feeds it from lists and from watches.
-"""
+"""The cache of one kind of object; updates return the resulting changes. No I/O."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ from koord.kube.wire import Identity, ObjectMeta
 
 
 class HasMeta(Protocol):
-    """Every object on the wire."""
+    """Any wire object."""
 
     metadata: ObjectMeta
 
@@ -28,14 +25,14 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Added(Generic[T]):
-    """An object that was not known."""
+    """A new object."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Modified(Generic[T]):
-    """A known object in another revision."""
+    """A new revision of a known object."""
 
     old: T
     value: T
@@ -43,7 +40,7 @@ class Modified(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T]):
-    """A known object that is gone, as last known; inferred if only its absence was noticed."""
+    """A deleted object, as last known; inferred if only a list showed its absence."""
 
     value: T
     is_inferred: bool = False
@@ -60,11 +57,10 @@ class _Entry(Generic[T]):
 
 
 class Store(Generic[W, T]):
-    """The last value of every object that made sense.
+    """The last valid value of every object.
 
-    An object under a known name with another uid is another object: the one before is gone. One
-    that cannot be understood is reported to ``on_poison`` (``namespace/name``, problem) and keeps
-    the value it had, if any.
+    A known name with another uid is another object, and the old one is deleted. A malformed object
+    is reported to ``on_poison`` (``namespace/name``, problem) and keeps its last value, if any.
     """
 
     def __init__(self, translate: Callable[[W], T], on_poison: Callable[[str, str], None]) -> None:
@@ -76,12 +72,11 @@ class Store(Generic[W, T]):
         return len(self._entries)
 
     def get(self, key: Key) -> T | None:
-        """Return the current value of one object."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
     def upsert(self, item: W | Poison) -> list[Change[T]]:
-        """Take in an object as it is now; nothing follows from a revision that is known."""
+        """Store an object; a known revision changes nothing."""
         if isinstance(item, Poison):
             return self._reject(item.identity, item.problem)
         meta = item.metadata
@@ -100,7 +95,7 @@ class Store(Generic[W, T]):
         return [Modified(entry.value, value)]
 
     def remove(self, item: W | Poison) -> list[Change[T]]:
-        """Forget an object that was deleted; a later one of the same name stays."""
+        """Remove a deleted object; a later object of the same name stays."""
         meta = item.identity if isinstance(item, Poison) else item.metadata
         key = (meta.namespace, meta.name)
         entry = self._entries.get(key)
@@ -110,7 +105,7 @@ class Store(Generic[W, T]):
         return [Deleted(entry.value)]
 
     def retain(self, seen: Collection[Key]) -> list[Change[T]]:
-        """Forget everything that a complete list did not hold."""
+        """Remove everything that a complete list did not contain."""
         gone = [key for key in self._entries if key not in seen]
         return [Deleted(self._entries.pop(key).value, is_inferred=True) for key in gone]
 
@@ -120,11 +115,10 @@ class Store(Generic[W, T]):
         entry = self._entries.get(key)
         if entry is None or meta.uid in {"", entry.uid}:
             return []
-        # The one that was known is gone, and what is told of the other will not take it away.
+        # The known object is gone, and events of the malformed one will not remove it.
         return [Deleted(self._entries.pop(key).value)]
 
 
 def key_of(item: HasMeta | Poison) -> Key:
-    """Return the key of an object, readable or not."""
     meta = item.identity if isinstance(item, Poison) else item.metadata
     return meta.namespace, meta.name

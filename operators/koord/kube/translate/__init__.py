@@ -1,5 +1,5 @@
-"""From objects as they stand in JSON to the values of the core, one module per kind.
+"""Translates objects from JSON to the values of the core.
 
-Objects of a cluster repeat themselves: ten thousand pods of one job differ in their names only.
-Each part is therefore looked up by its raw bytes first and parsed only when it is new.
+Objects repeat: the pods of one job differ only in their names. So parts of an object are looked up
+by their raw bytes, and parsed only when they are new.
 """

@@ -1,6 +1,6 @@
-"""Resource maps: exact integers in the canonical units of the core.
+"""Parses and encodes resource maps as integers in the core's units.
 
-Results are shared between all objects that wrote the same bytes; nobody may change them.
+Results are shared by all objects with the same bytes and must not be modified.
 """
 
 from functools import lru_cache
@@ -23,7 +23,7 @@ _requirements_decoder = msgspec.json.Decoder(_Requirements | None)
 
 
 def parse_amount(resource: str, text: str | int) -> int:
-    """Read one quantity: milli for CPU, whole units otherwise, rounded up, within the limits."""
+    """Parse a quantity: milli for CPU, otherwise whole units, rounded up, clamped to the limits."""
     quantity = parse_quantity(text)
     amount = quantity.milli if resource == CPU else quantity.whole
     return max(0, min(amount, AMOUNT_LIMIT))
@@ -31,24 +31,24 @@ def parse_amount(resource: str, text: str | int) -> int:
 
 @lru_cache(maxsize=8192)
 def parse_amounts(raw: bytes) -> Amounts:
-    """Read a resource map such as ``status.allocatable``; empty bytes are an absent one."""
+    """Parse a resource map such as ``status.allocatable``; empty bytes mean it is absent."""
     return _amounts(_map_decoder.decode(raw) if raw else None)
 
 
 @lru_cache(maxsize=8192)
 def parse_requests(raw: bytes) -> Amounts:
-    """Read the ``requests`` of a ``resources`` object."""
+    """Parse the ``requests`` of a ``resources`` object."""
     requirements = _requirements_decoder.decode(raw) if raw else None
     return _amounts(requirements.requests if requirements else None)
 
 
 def write_amounts(amounts: Amounts) -> dict[str, str]:
-    """Return amounts as quantities, in the one form that they are written in."""
+    """Return amounts as canonical quantities."""
     return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
 
 
 def encode_amounts(amounts: Amounts) -> str:
-    """Return amounts as they stand in an annotation: ``{"cpu":"53","memory":"80Gi"}``."""
+    """Encode amounts for an annotation: ``{"cpu":"53","memory":"80Gi"}``."""
     return msgspec.json.encode(write_amounts(amounts)).decode()
 
 

@@ -1,7 +1,6 @@
-"""Where a pod may go: node selector, required node affinity, tolerations.
+"""Parses node selectors, node affinity and tolerations, once per distinct text.
 
-Also says in which form the required terms stand, for the patch that pins a pod. Parsed once per
-distinct text.
+Also the form of the required terms, on which the patch that pins a pod depends.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ NODE_NAME_FIELD: Final = "metadata.name"
 
 
 class Depth(StrEnum):
-    """How far ``spec.affinity.nodeAffinity.required…`` exists on the object."""
+    """The deepest existing field of ``spec.affinity.nodeAffinity.required…``."""
 
     NONE = "None"
     AFFINITY = "Affinity"
@@ -28,7 +27,7 @@ class Depth(StrEnum):
 
 
 class TermForm(StrEnum):
-    """What a required term holds; an empty one matches no node and must not be extended."""
+    """Content of a required term; an empty one matches no node and must not be extended."""
 
     EMPTY = "Empty"
     EXPRESSIONS = "Expressions"
@@ -37,7 +36,7 @@ class TermForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AffinityForm:
-    """The form of a pod's required node affinity, without its content."""
+    """The structure of a pod's required node affinity."""
 
     depth: Depth = Depth.NONE
     terms: tuple[TermForm, ...] = ()
@@ -45,7 +44,7 @@ class AffinityForm:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAffinity:
-    """``spec.affinity.nodeAffinity``: the core's terms, and their form."""
+    """``spec.affinity.nodeAffinity`` as the core's terms, and its form."""
 
     terms: tuple[SelectorTerm, ...] | None = None
     form: AffinityForm = AffinityForm()
@@ -102,7 +101,7 @@ _NO_AFFINITY: Final = ParsedAffinity()
 
 @lru_cache(maxsize=8192)
 def parse_affinity(raw: bytes) -> ParsedAffinity:
-    """Read ``spec.affinity``; empty bytes are an absent one."""
+    """Parse ``spec.affinity``; empty bytes mean it is absent."""
     affinity = _affinity_decoder.decode(raw) if raw else None
     if affinity is None:
         return _NO_AFFINITY
@@ -126,20 +125,18 @@ def _parse_preferences(affinity: _NodeAffinity | None) -> tuple[tuple[int, Selec
 
 
 def parse_node_selector(raw: bytes) -> tuple[SelectorTerm, ...] | None:
-    """Read a node selector, such as that of a volume; None if there is none."""
     selector = _node_selector_decoder.decode(raw)
     return None if selector is None else tuple(map(_parse_term, selector.node_selector_terms or ()))
 
 
 @lru_cache(maxsize=8192)
 def parse_selector(raw: bytes) -> tuple[tuple[str, str], ...]:
-    """Read ``spec.nodeSelector``."""
     return tuple(sorted((_selector_decoder.decode(raw) or {}).items())) if raw else ()
 
 
 @lru_cache(maxsize=8192)
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
-    """Read ``spec.tolerations``, sorted, each once: their order and timeouts decide nothing."""
+    """Parse ``spec.tolerations``, sorted, without duplicates and timeouts."""
     wire = (_tolerations_decoder.decode(raw) if raw else None) or ()
     found = {(t.key, t.operator or "Equal", t.value, t.effect) for t in wire}
     return tuple(Toleration(*fields) for fields in sorted(found))
@@ -163,7 +160,7 @@ def _form_of(term: SelectorTerm) -> TermForm:
 
 
 def _pinned_to(terms: tuple[SelectorTerm, ...]) -> str:
-    """Return the only node that the terms can admit by name, if there is exactly one."""
+    """Return the node name if the terms admit exactly one by name."""
     names = {_named_node(t) for t in terms if t.fields or t.expressions}
     return names.pop() if len(names) == 1 else ""
 

@@ -1,8 +1,8 @@
-"""What a pod asks of other pods: affinity, anti-affinity, topology spread.
+"""Parses pod affinity, anti-affinity and topology spread, once per distinct text and namespace.
 
-Parsed once per distinct text and namespace. What depends on the pod that asks is filled in here:
-its namespace where a term names none, and its labels where spread says ``matchLabelKeys``. For
-affinity the API server has merged those keys into the selector when the pod was created.
+Defaults that depend on the pod are filled in: its namespace where a term has none, and its labels
+for ``matchLabelKeys`` of spread constraints. For affinity the API server has already merged those
+keys into the selector.
 """
 
 from functools import lru_cache
@@ -78,14 +78,14 @@ _spread_decoder = msgspec.json.Decoder(list[_Spread] | None)
 Labels = tuple[tuple[str, str], ...]
 
 
-def has_company(affinity: bytes, spread: bytes) -> bool:
-    """Whether these texts may ask something of other pods; quick, and sure if it says no."""
+def may_have_constraints(affinity: bytes, spread: bytes) -> bool:
+    """Whether the texts may have pod constraints: a fast check without false negatives."""
     return bool(spread) or b'"podA' in affinity
 
 
 @lru_cache(maxsize=8192)
 def spread_label_keys(raw: bytes) -> tuple[str, ...]:
-    """Return the labels of the pod on which its spread constraints depend, sorted."""
+    """Return the label keys on whose values the spread constraints depend, sorted."""
     wire = (_spread_decoder.decode(raw) if raw else None) or ()
     return tuple(sorted({key for one in wire for key in one.match_label_keys or ()}))
 
@@ -94,7 +94,7 @@ def spread_label_keys(raw: bytes) -> tuple[str, ...]:
 def parse_constraints(
     affinity: bytes, spread: bytes, namespace: str, labels: Labels
 ) -> PodConstraints | None:
-    """Read affinity and spread; ``labels`` are those of :func:`spread_label_keys` it has."""
+    """Parse affinity and spread; ``labels`` are the pod's, of :func:`spread_label_keys`."""
     wire = (_affinity_decoder.decode(affinity) if affinity else None) or _Affinity()
     near, apart = wire.pod_affinity or _Sort(), wire.pod_anti_affinity or _Sort()
     spreads = (_spread_decoder.decode(spread) if spread else None) or []
@@ -143,7 +143,7 @@ def _spreads(wire: list[_Spread], namespace: str, labels: Labels) -> tuple[Sprea
 
 
 def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
-    """Return the selector with the pod's own values of ``matchLabelKeys``."""
+    """Return the selector with the pod's values of ``matchLabelKeys``."""
     selector = parse_selector(wire.label_selector)
     if selector is None:
         return None
@@ -153,7 +153,7 @@ def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
 
 
 def parse_selector(wire: WireSelector | None) -> LabelSelector:
-    """Return a label selector; an absent one selects nothing."""
+    """Parse a label selector; an absent one selects nothing."""
     if wire is None:
         return None
     pairs = sorted((wire.match_labels or {}).items())

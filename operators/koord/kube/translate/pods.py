@@ -1,8 +1,7 @@
-"""Pods: from the wire to ``koord.core.pods.Pod``, and what writers must know beside it.
+"""Translates pods to ``koord.core.pods.Pod``, and keeps their form for the writers.
 
-The core's pod says what decides; how the object is written (are there annotations, in which form
-stands its affinity, which conditions does it carry) is of interest to writers only and kept here by
-uid, for as long as the pod waits for us.
+The core's pod has what scheduling needs. The form of the manifest (annotations, affinity, our
+conditions) matters only for writing and is kept here by uid while the pod is pending.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
-MAX_WORDS: Final = 1 << 17
+MAX_TEXTS: Final = 1 << 17
 MAX_PROFILES: Final = 1 << 16
 
 _OUT_OF: Final = "OutOf"
@@ -43,7 +42,7 @@ _ADMISSION_FAILURES: Final = frozenset(
         "UnexpectedAdmissionError",
     }
 )
-"""``status.reason`` of pods that a kubelet did not admit, beside ``OutOf`` and a resource."""
+"""``status.reason`` of pods that a kubelet rejected, besides ``OutOf`` and a resource."""
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
@@ -51,7 +50,7 @@ _WRITTEN_CONDITIONS: Final = frozenset({operators.PLACED, POD_SCHEDULED})
 
 
 class PodTranslator:
-    """Translates pods, and remembers the form of those that we may have to write."""
+    """Translates pods, and keeps the form of those that we may write."""
 
     def __init__(
         self,
@@ -62,40 +61,41 @@ class PodTranslator:
         self._shapes = ShapeCache()
         self._claims = GangClaims(defaults)
         self._forms: dict[str, PodForm] = {}
-        self._words: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._profiles: dict[PodLabels, PodLabels] = {}
 
     def form_of(self, uid: str) -> PodForm | None:
-        """Return the last seen form of a waiting pod of ours."""
+        """Return the last observed form of a pending pod of ours."""
         return self._forms.get(uid)
 
     def status_of(self, uid: str) -> dict[str, Any]:
-        """Return those conditions of a waiting pod of ours that we may have written."""
+        """Return the conditions of a pending pod of ours that we may have written."""
         form = self._forms.get(uid)
         return {"conditions": msgspec.to_builtins(form.conditions)} if form else {}
 
     def forget(self, pod: Pod) -> None:
-        """Drop what is remembered of a pod that is gone."""
         self._forms.pop(pod.uid, None)
 
     def translate(self, wire: WirePod) -> Pod:
-        """Return the core's view of a pod. Raises ValueError if some part makes no sense."""
+        """Translate a pod. Raises ValueError if a part is invalid."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         labels = meta.labels or _NO_LABELS
         shaped = self._shapes.look_up(wire)
         gates = [gate.name for gate in spec.scheduling_gates or ()]
-        # A plan beside a gate is a copy: the release writes the one and removes the other.
+        # A plan next to a gate was copied: the release writes the one and removes the other.
         recorded = None if gates else _recorded(meta)
         pinned = recorded is not None and shaped.pinned_to == recorded.node
         claims = claims_of(wire)
-        is_left = bool(shaped.shape.needs_kube_scheduler or claims)
-        handling = self._handling(spec, gates, is_left=is_left, pinned=pinned)
+        needs_kube_scheduler = bool(shaped.shape.needs_kube_scheduler or claims)
+        handling = self._handling(
+            spec, gates, needs_kube_scheduler=needs_kube_scheduler, pinned=pinned
+        )
         is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
         is_doomed = not is_deleted and _is_doomed(wire)
         pod = Pod(
             uid=meta.uid,
-            namespace=self._word(meta.namespace),
+            namespace=self._intern(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
             profile=self._profile(meta),
@@ -104,7 +104,7 @@ class PodTranslator:
             gang=self._claims.look_up(meta, _native_group(spec)),
             priority=spec.priority or 0,
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-            node=self._word(spec.node_name),
+            node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
             is_terminating=is_deleted or is_doomed,
             is_doomed=is_doomed,
@@ -116,12 +116,12 @@ class PodTranslator:
             is_unschedulable=recorded is not None
             and handling is Handling.NOT_OURS
             and _is_unschedulable(wire),
-            quota=self._word(labels.get(quota_keys.NAME, "")),
+            quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
-            sub_group=self._word(_annotation(meta, operators.SUB_GROUP)),
-            attraction=self._word(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
-            kept_on=self._word(shaped.pinned_to) if is_daemon and not gates else "",
+            sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
+            attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
+            kept_on=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
@@ -135,7 +135,7 @@ class PodTranslator:
         spec: PodSpec,
         gates: list[str],
         *,
-        is_left: bool,
+        needs_kube_scheduler: bool,
         pinned: bool,
     ) -> Handling:
         is_named = spec.scheduler_name == self._scheduler_name
@@ -144,9 +144,9 @@ class PodTranslator:
                 return Handling.FOREIGN_GATE
             return Handling.RELEASE_AND_BIND if is_named else Handling.RELEASE_PINNED
         if not is_named:
-            # Released by us for a node that kube-scheduler may bind it to just as well; what only
-            # kube-scheduler can do is left to it.
-            return Handling.BIND if pinned and not is_left else Handling.NOT_OURS
+            # Released and pinned by us: either scheduler may bind it. Features that only
+            # kube-scheduler supports are left to it.
+            return Handling.BIND if pinned and not needs_kube_scheduler else Handling.NOT_OURS
         return Handling.FOREIGN_GATE if gates else Handling.BIND
 
     def _remember(self, pod: Pod, wire: WirePod, form: AffinityForm) -> None:
@@ -158,29 +158,28 @@ class PodTranslator:
     def _owners(self, meta: ObjectMeta) -> tuple[str, ...]:
         if not meta.owner_references:
             return ()
-        return tuple(sorted(self._word(owner.name) for owner in meta.owner_references))
+        return tuple(sorted(self._intern(owner.name) for owner in meta.owner_references))
 
     def _profile(self, meta: ObjectMeta) -> PodLabels:
-        """Return the one copy of a namespace and labels that many pods share."""
+        """Intern a namespace and labels, which many pods share."""
         seen = PodLabels(meta.namespace, meta.labels or {})
         known = self._profiles.get(seen)
         if known is None:
             if len(self._profiles) >= MAX_PROFILES:
                 self._profiles.clear()
-            labels = {self._word(key): self._word(value) for key, value in seen.labels.items()}
-            known = PodLabels(self._word(meta.namespace), labels)
+            labels = {self._intern(key): self._intern(value) for key, value in seen.labels.items()}
+            known = PodLabels(self._intern(meta.namespace), labels)
             self._profiles[known] = known
         return known
 
-    def _word(self, text: str) -> str:
-        """Return the one copy of a text that many pods share."""
-        if len(self._words) > MAX_WORDS:
-            self._words.clear()
-        return self._words.setdefault(text, text)
+    def _intern(self, text: str) -> str:
+        """Intern a text that many pods share."""
+        if len(self._texts) > MAX_TEXTS:
+            self._texts.clear()
+        return self._texts.setdefault(text, text)
 
 
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
-    """Return how a pod is written."""
     return PodForm(
         has_annotations=wire.metadata.annotations is not None,
         affinity=affinity,
@@ -193,7 +192,7 @@ def _native_group(spec: PodSpec) -> str:
 
 
 def _is_daemon(meta: ObjectMeta) -> bool:
-    """Whether a DaemonSet has made a pod; others may name a node to have its room kept free."""
+    """Whether the controller is a DaemonSet: only then is room on its node kept free for it."""
     owners = meta.owner_references or ()
     return any(owner.kind == "DaemonSet" and owner.controller for owner in owners)
 

@@ -1,8 +1,8 @@
-"""The shape of a pod, looked up by the raw bytes of everything that decides it.
+"""The shape of a pod, cached by the raw bytes of all fields that it depends on.
 
-Equal pods of one job cost a dictionary lookup each. Equal shapes are one object, whatever bytes
-they came from, until more than ``MAX_SHAPES`` different ones were seen; then interning starts anew
-and shapes are still equal, only no longer identical.
+Equal pods of one job cost one dictionary lookup each. Equal shapes are one object, even if their
+bytes differ, until ``MAX_SHAPES`` were seen; then the caches are cleared, and shapes remain equal
+but may no longer be identical.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,11 @@ from koord.kube.translate.node_affinity import (
     parse_selector,
     parse_tolerations,
 )
-from koord.kube.translate.pod_constraints import has_company, parse_constraints, spread_label_keys
+from koord.kube.translate.pod_constraints import (
+    may_have_constraints,
+    parse_constraints,
+    spread_label_keys,
+)
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
 MAX_SHAPES: Final = 1 << 16
@@ -36,7 +40,7 @@ _objects_decoder = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 @dataclass(frozen=True, slots=True)
 class ShapedSpec:
-    """A shape, and what writers must know about the affinity that it came from."""
+    """A shape, and the form of the affinity, for the writers."""
 
     shape: PodShape
     form: AffinityForm
@@ -44,24 +48,23 @@ class ShapedSpec:
 
 
 class ShapeCache:
-    """Turns pod specs into shapes."""
+    """Caches the shapes of pod specs."""
 
     def __init__(self) -> None:
         self._known: dict[_Key, ShapedSpec] = {}
         self._shapes: dict[PodShape, PodShape] = {}
 
     def look_up(self, pod: WirePod) -> ShapedSpec:
-        """Return the shape of a pod."""
         key = _key_of(pod)
         known = self._known.get(key)
         if known is None:
-            known = self._learn(pod)
+            known = self._make(pod)
             if len(self._known) >= MAX_SHAPES:
                 self._known.clear()
             self._known[key] = known
         return known
 
-    def _learn(self, pod: WirePod) -> ShapedSpec:
+    def _make(self, pod: WirePod) -> ShapedSpec:
         affinity = parse_affinity(bytes(pod.spec.affinity))
         shape = _make_shape(pod, affinity)
         if len(self._shapes) >= MAX_SHAPES:
@@ -71,7 +74,7 @@ class ShapeCache:
 
 
 def _key_of(pod: WirePod) -> _Key:
-    """Collect what the shape depends on, nothing less; names and images are not in it."""
+    """Return all that the shape depends on; names and images are not part of it."""
     spec = pod.spec
     return (
         bool(spec.node_name),
@@ -83,7 +86,7 @@ def _key_of(pod: WirePod) -> _Key:
         bytes(spec.affinity),
         bytes(spec.tolerations),
         bytes(spec.resource_claims),
-        _company_of(pod),
+        _constraints_key(pod),
         _inline_disks(spec),
         _resizes_key(pod) if spec.node_name else None,
     )
@@ -116,29 +119,27 @@ def _make_shape(pod: WirePod, affinity: ParsedAffinity) -> PodShape:
     return PodShape(
         requests=_requests_of(pod),
         node_selector=parse_selector(bytes(spec.node_selector)),
-        terms=_terms_that_count(affinity, is_bound=bool(spec.node_name)),
+        terms=_relevant_terms(affinity, is_bound=bool(spec.node_name)),
         tolerations=parse_tolerations(bytes(spec.tolerations)),
         host_ports=_all_host_ports(spec),
         preferences=affinity.preferences,
         constraints=_constraints_of(pod),
-        needs_kube_scheduler=_beyond_us(spec),
+        needs_kube_scheduler=_unsupported_fields(spec),
     )
 
 
-def _terms_that_count(
-    affinity: ParsedAffinity, *, is_bound: bool
-) -> tuple[SelectorTerm, ...] | None:
-    """Drop pins to one node from bound pods: they would give every node a shape of its own."""
+def _relevant_terms(affinity: ParsedAffinity, *, is_bound: bool) -> tuple[SelectorTerm, ...] | None:
+    """Drop the pin to a node from bound pods: otherwise each node would have its own shapes."""
     return None if is_bound and affinity.pinned_to else affinity.terms
 
 
 def _requests_of(pod: WirePod) -> tuple[tuple[str, int], ...]:
     spec, status = pod.spec, pod.status
-    held: dict[str, ContainerStatus] = {}
+    resized: dict[str, ContainerStatus] = {}
     pod_level = parse_requests(bytes(spec.resources))
     if spec.node_name:
         statuses = (status.container_statuses or []) + (status.init_container_statuses or [])
-        held = {s.name: s for s in statuses if s.resources}
+        resized = {s.name: s for s in statuses if s.resources}
         if pod_level and status.resources:
             pod_level = resized_requests(
                 pod_level,
@@ -146,34 +147,37 @@ def _requests_of(pod: WirePod) -> tuple[tuple[str, int], ...]:
                 parse_requests(bytes(status.resources)),
                 is_infeasible=_is_resize_infeasible(pod),
             )
-    is_infeasible = bool(held) and _is_resize_infeasible(pod)
+    is_infeasible = bool(resized) and _is_resize_infeasible(pod)
     return effective_requests(
-        [_held_by(c, held, is_infeasible=is_infeasible) for c in spec.containers or ()],
-        [_init_of(c, held, is_infeasible=is_infeasible) for c in spec.init_containers or ()],
+        [_current_requests(c, resized, is_infeasible=is_infeasible) for c in spec.containers or ()],
+        [
+            _init_requests(c, resized, is_infeasible=is_infeasible)
+            for c in spec.init_containers or ()
+        ],
         overhead=parse_amounts(bytes(spec.overhead)),
         pod_level=pod_level,
     )
 
 
-def _held_by(
+def _current_requests(
     container: Container, statuses: dict[str, ContainerStatus], *, is_infeasible: bool
 ) -> Amounts:
-    asked = parse_requests(bytes(container.resources))
+    requested = parse_requests(bytes(container.resources))
     status = statuses.get(container.name)
     if status is None:
-        return asked
+        return requested
     allocated = parse_amounts(bytes(status.allocated_resources))
     actual = parse_requests(bytes(status.resources))
-    return resized_requests(asked, allocated, actual, is_infeasible=is_infeasible)
+    return resized_requests(requested, allocated, actual, is_infeasible=is_infeasible)
 
 
-def _init_of(
+def _init_requests(
     container: Container, statuses: dict[str, ContainerStatus], *, is_infeasible: bool
 ) -> InitContainer:
     if not _is_sidecar(container):
         return InitContainer(parse_requests(bytes(container.resources)))
     return InitContainer(
-        _held_by(container, statuses, is_infeasible=is_infeasible), is_sidecar=True
+        _current_requests(container, statuses, is_infeasible=is_infeasible), is_sidecar=True
     )
 
 
@@ -200,11 +204,11 @@ def _host_ports(ports: Iterable[ContainerPort]) -> tuple[tuple[int, str, str], .
     )
 
 
-def _company_of(pod: WirePod) -> _Key | None:
-    """Collect what else decides what a pod asks of others: its namespace and some labels."""
+def _constraints_key(pod: WirePod) -> _Key | None:
+    """Return the parts that pod constraints depend on: spread, namespace and some labels."""
     spec = pod.spec
     spread = bytes(spec.topology_spread_constraints)
-    if not has_company(bytes(spec.affinity), spread):
+    if not may_have_constraints(bytes(spec.affinity), spread):
         return None
     labels = pod.metadata.labels or {}
     keys = spread_label_keys(spread)
@@ -212,10 +216,10 @@ def _company_of(pod: WirePod) -> _Key | None:
 
 
 def _constraints_of(pod: WirePod) -> PodConstraints | None:
-    company = _company_of(pod)
-    if company is None:
+    key = _constraints_key(pod)
+    if key is None:
         return None
-    spread, namespace, labels = company
+    spread, namespace, labels = key
     return parse_constraints(bytes(pod.spec.affinity), spread, namespace, labels)
 
 
@@ -225,7 +229,7 @@ _DISKS: Final = {
     "iscsi": "iscsi",
     "rbd": "rbd",
 }
-"""Disks named in the pod itself, which two pods may not always share."""
+"""Disks named in the pod itself, which pods cannot always share."""
 
 
 def _inline_disks(spec: PodSpec) -> tuple[str, ...]:
@@ -237,14 +241,13 @@ def _inline_disks(spec: PodSpec) -> tuple[str, ...]:
     )
 
 
-def _beyond_us(spec: PodSpec) -> tuple[str, ...]:
-    """Name the fields that only kube-scheduler can serve; claims are looked at when planning."""
+def _unsupported_fields(spec: PodSpec) -> tuple[str, ...]:
+    """Return the fields that only kube-scheduler supports; planning checks volume claims."""
     claims = ("spec.resourceClaims",) if _parse_objects(bytes(spec.resource_claims)) else ()
     return (*claims, *_inline_disks(spec))
 
 
 def claims_of(pod: WirePod) -> tuple[ClaimUse, ...]:
-    """Return the volume claims that a pod uses."""
     meta = pod.metadata
     found = []
     for at, volume in enumerate(pod.spec.volumes or ()):
