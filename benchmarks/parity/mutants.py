@@ -184,7 +184,7 @@ MUTANTS: Final[dict[str, _Patch]] = {
     ),
     "ignore taints": _Patch(node_table.NodeTable, "static_checks", _without(NodeRefusal.TAINT)),
     "ignore node selectors": _Patch(shapes, "parse_selector", _give(())),
-    "ignore node affinity": _Patch(shapes, "_terms_that_count", _give(value=None)),
+    "ignore node affinity": _Patch(shapes, "_relevant_terms", _give(value=None)),
     "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),
     "ignore what pods use": _Patch(node_table.NodeTable, "charge", _give(value=None)),
 }

@@ -20,7 +20,7 @@ class Sink:
 
     is_urgent = False
 
-    def say(self, _: object, statement: Any) -> None:
+    def submit(self, _: object, statement: Any) -> None:
         self.is_urgent = statement.is_urgent
         self.said = {one.type: (one.status, one.reason) for one in statement.conditions}
 
