@@ -3,8 +3,10 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-# What needs no cluster to be tested, and so has its coverage reported.
+# Modules whose tests need no cluster; their coverage is reported.
 PURE := */koord/core/*,*/koord/api/*
+# The tests that need no cluster. Those in tests/model run without coverage, which makes them slow.
+UNIT := -m "not sandbox and not slow"
 export UV_PYTHON_DOWNLOADS := never
 # Compiling takes some seconds once, and saves them at the first start of every command.
 export UV_COMPILE_BYTECODE := 1
@@ -26,7 +28,9 @@ test: .venv/ready ## every test, those against a real API server included (ARGS=
 check: .venv/ready ## what is known without a cluster: style, types, layers, generated files, pure tests
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
-	@$(BIN)/coverage run -m pytest -m "not sandbox and not slow" && $(BIN)/coverage report --include="$(PURE)"
+	@$(BIN)/coverage run -m pytest $(UNIT) --ignore=tests/model --junit-xml=build/tests/unit.xml
+	@$(BIN)/coverage report --include="$(PURE)"
+	@$(BIN)/pytest $(UNIT) tests/model --junit-xml=build/tests/model.xml
 
 soak: .venv/ready ## thousands of crashes, a million random operations in a model of a cluster, random trees of quotas (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)

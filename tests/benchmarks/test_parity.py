@@ -1,4 +1,4 @@
-"""Where pods may go: the same nodes as for a real kube-scheduler, on random clusters."""
+"""Feasible nodes of pods: the same as for a real kube-scheduler, on random clusters."""
 
 import subprocess
 import sys
@@ -17,12 +17,12 @@ def compare(*options: str) -> str:
 
 
 @pytest.mark.sandbox
-def test_a_few_pods_may_go_where_kube_scheduler_lets_them_go():
+def test_feasible_nodes_are_those_of_kube_scheduler():
     assert "100 pods on 12 nodes each: 1200 pairs" in compare("--pairs", "1200", "--pods", "100")
 
 
 @pytest.mark.sandbox
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_many_pods_may_go_where_kube_scheduler_lets_them_go_and_every_mutant_is_found_out():
-    compare("--pairs", "10560", "--mutants")
+def test_feasible_nodes_are_those_of_kube_scheduler_and_every_mutant_is_detected():
+    assert "10560 pairs" in compare("--pairs", "10560", "--mutants")

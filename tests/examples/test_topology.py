@@ -38,10 +38,10 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
             yield box
 
 
-def wait_for(find: Callable[[], Any], seconds: float = 60.0) -> Any:
+def expect(find: Callable[[], Any], seconds: float = 60.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := find()):
-        assert time.monotonic() < deadline, "not seen"
+        assert time.monotonic() < deadline, f"not seen within {seconds} s"
         time.sleep(0.2)
     return found
 
@@ -61,7 +61,7 @@ def place_of(box: Sandbox, name: str) -> dict[str, Any]:
 @pytest.mark.timeout(300)
 def test_the_example_is_placed_close_together(box: Sandbox) -> None:
     box.kubectl("apply", "-f", str(EXAMPLE / "topology.yaml"))
-    ready = wait_for(
+    ready = expect(
         lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"),
     )
     assert (ready["status"], ready["reason"]) == ("True", "Built")
@@ -70,14 +70,14 @@ def test_the_example_is_placed_close_together(box: Sandbox) -> None:
     assert status["leftOut"]["count"] == 0
     assert [one["nodeNum"] for one in status["detailStatus"]].count(4) == 32
     box.kubectl("apply", "-f", str(EXAMPLE))
-    job = wait_for(lambda: place_of(box, "training-job"))
+    job = expect(lambda: place_of(box, "training-job"))
     assert job["domainsPerLayer"] == {"SpineLayer": 1, "BlockLayer": 2, "NodeTopologyLayer": 8}
     assert (job["layer"], job["optimal"]) == ("SpineLayer", True)
-    spine = wait_for(lambda: place_of(box, "one-spine"))
+    spine = expect(lambda: place_of(box, "one-spine"))
     assert spine["domainsPerLayer"] == {"SpineLayer": 1, "BlockLayer": 4, "NodeTopologyLayer": 16}
     shown = json.loads(box.kubectl("get", "podgroups.scheduling.sigs.k8s.io", "-o", "json"))
     assert len(shown["items"]) == 3
-    replicas = wait_for(lambda: place_of(box, "replicas"))
+    replicas = expect(lambda: place_of(box, "replicas"))
     assert replicas["domainsPerLayer"]["SpineLayer"] == 1
     assert _blocks_of(box, "replica-0").isdisjoint(_blocks_of(box, "replica-1"))
 
@@ -94,7 +94,7 @@ def _blocks_of(box: Sandbox, job: str) -> set[str]:
         labels = [box.client.get(f"/api/v1/nodes/{node}")["metadata"]["labels"] for node in nodes]
         return {one["network.topology.nvidia.com/block"] for one in labels}
 
-    blocks = wait_for(find)
+    blocks = expect(find)
     assert len(blocks) == 1
     return blocks
 
@@ -125,7 +125,7 @@ def test_the_server_refuses_layers_that_make_no_tree(
 @pytest.mark.timeout(300)
 def test_labels_that_change_are_followed(box: Sandbox) -> None:
     box.kubectl("apply", "-f", str(EXAMPLE / "topology.yaml"))
-    wait_for(lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"))
+    expect(lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"))
     node = "/api/v1/nodes/rack-h100x8-0127"
     spine = "network.topology.nvidia.com/spine"
     before = box.client.get(node)["metadata"]["labels"][spine]
@@ -136,6 +136,6 @@ def test_labels_that_change_are_followed(box: Sandbox) -> None:
         return count
 
     box.client.patch(node, {"metadata": {"labels": {spine: None}}})
-    wait_for(lambda: left_out() == 1)
+    expect(lambda: left_out() == 1)
     box.client.patch(node, {"metadata": {"labels": {spine: before}}})
-    wait_for(lambda: left_out() == 0)
+    expect(lambda: left_out() == 0)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import SCORING, make_cluster, open_cycle, plan_in, plan_once
-from tests.support.machines import run_long
+from tests.support.machines import check_100_000_steps
 
 from koord.core.changes import Changes
 from koord.core.framework.reasons import InsufficientNodes
@@ -338,5 +338,5 @@ TestGangs.settings = settings(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_hundred_thousand_steps() -> None:
-    """The same for long: nightly."""
-    run_long(Gangs)
+    """The same, nightly."""
+    check_100_000_steps(Gangs)

@@ -250,9 +250,10 @@ async def test_a_claim_whose_answer_is_lost_is_claimed_again(
         async with running(client, namespace, "before") as before:
             await until(lambda: before.leads)
         await before.elector.release()
-    proxy.plan(is_method(method), Do.LOSE_REPLY)
+    fault = proxy.plan(is_method(method), Do.LOSE_REPLY)
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
         await until(lambda: one.leads)
+    assert fault.times == 0, "the reply was lost"
 
 
 async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, namespace: str) -> None:

@@ -338,7 +338,7 @@ async def test_a_server_that_does_not_wait_to_be_asked(how: Callable[[], Rude]) 
     """Its connections end between being handed out and being used."""
     async with rude(how) as connections:
         for count in (1, 3, 40):
-            await all_refused(connections, count)
+            assert len(await all_refused(connections, count)) == count
 
 
 async def test_a_server_that_speaks_with_the_end_of_its_handshake(tmp_path: Path) -> None:
@@ -415,6 +415,7 @@ async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> N
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()
+        assert script.ended == script.connections
 
 
 @asynccontextmanager

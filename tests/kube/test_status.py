@@ -310,6 +310,7 @@ async def test_what_somebody_has_to_act_on_makes_room_for_nothing(
     async with running(writer):
         writer.submit(group, StatusPatch((placed(),), is_urgent=True))
         await until(lambda: writer.stats.written == 1)
+    assert writer.stats.written == 1
 
 
 async def test_annotations_are_written_beside_those_of_others_and_taken_back(

@@ -83,7 +83,8 @@ def test_other_accounts_wait_as_ever(classifier, operators, installed):
 
 
 def test_the_schemas_have_no_problems(classifier, installed):
-    installed.kubectl(
+    output = installed.kubectl(
         *("wait", "--for=condition=Dangling=False", "--timeout=30s"),
         *("flowschema/koord-placement", "flowschema/koord-leases"),
     )
+    assert output.count("condition met") == 2

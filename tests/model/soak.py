@@ -33,7 +33,7 @@ _SETTINGS = settings(
 )
 
 
-def run_round(number: int) -> None:
+def check_round(number: int) -> None:
     """Run one round; raises Broken."""
     machine = type(f"Round{number}", (Machine,), {})
     seed(number)(machine)
@@ -71,7 +71,7 @@ def run_rounds(first: int, operations: int) -> int:
     began = time.monotonic()
     for number in count(first):
         try:
-            run_round(number)
+            check_round(number)
         except Broken as failure:
             write(f"seed {number}: {failure}\n{tell(failure)}")
             return 1

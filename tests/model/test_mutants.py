@@ -9,7 +9,7 @@ from tests.model.crashes import Tally, judge, try_all
 from tests.model.machine import Broken
 from tests.model.mutants import MUTANTS, mutant
 from tests.model.scenarios import KINDS, make_scenario
-from tests.model.soak import run_round
+from tests.model.soak import check_round
 from tests.model.steps import Story, play
 from tests.model.test_stories import STORIES
 
@@ -45,7 +45,7 @@ def is_broken(story: Story) -> bool:
 def is_found_by_machine() -> bool:
     try:
         for seed in range(ROUNDS):
-            run_round(seed)
+            check_round(seed)
     except Broken:
         return True
     return False

@@ -1,4 +1,4 @@
-"""A cluster of their own for the operators, which run as shipped: process and ServiceAccount."""
+"""A sandbox with the operators running in it as shipped: own process, own ServiceAccount."""
 
 import json
 import secrets
@@ -27,8 +27,8 @@ PATIENCE_SECONDS = 20.0
 class Operators:
     """The process ``koord run`` under the shipped ServiceAccount; can be killed and started.
 
-    ``kubeconfig`` is for those that reach the API server on another way, ``settings`` are lines of
-    the configuration.
+    ``kubeconfig`` replaces the one of the ServiceAccount, for example to go through a proxy.
+    ``settings`` are lines that are added to the configuration file.
     """
 
     def __init__(
@@ -51,43 +51,40 @@ class Operators:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen([*command, *options], stderr=log, stdout=log)
 
-    def kill(self, *, is_waited_out: bool = False) -> None:
-        """End it without warning.
+    def kill(self, *, keeps_lease: bool = False) -> None:
+        """Send SIGKILL; unless ``keeps_lease``, delete the lease so that the next process can lead.
 
-        Its lease is taken away, or else whoever comes next has to wait until it is over.
+        With the lease in place the next process waits until it expires.
         """
         self._end(signal.SIGKILL)
-        if not is_waited_out:
+        if not keeps_lease:
             delete_lease(self._box)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def wait(self, seconds: float = 20.0) -> int:
-        """Return the exit code of a process that ends by itself."""
+        """Wait for the process to end; return its exit code."""
         assert self._process is not None
         code = self._process.wait(timeout=seconds)
         self._process = None
         return code
 
     def terminate(self) -> None:
-        """Tell it to end."""
         self.send(signal.SIGTERM)
 
     def stop(self) -> int:
-        """End it in good order; return the exit code."""
+        """Send SIGTERM and wait; return the exit code."""
         return self._end(signal.SIGTERM)
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
         assert self._process is not None
         return self._process.pid
 
     def end(self) -> None:
-        """End it if it runs, whatever state it is in."""
+        """Send SIGKILL if it runs."""
         if self.is_running():
             self._end(signal.SIGKILL)
 
@@ -102,7 +99,7 @@ class Operators:
 
 
 def read_lease(box: Sandbox) -> dict[str, Any]:
-    """Return the spec of the operators' lease; empty if there is none."""
+    """Return the spec of the operators' Lease; empty when it does not exist."""
     with suppress(SandboxApiError):
         return box.client.get(LEASE)["spec"]
     return {}
@@ -114,7 +111,7 @@ def delete_lease(box: Sandbox) -> None:
 
 
 class Cluster:
-    """One test's view: a namespace, nodes of its own, and short ways to say things."""
+    """A namespace with nodes of its own; methods named ``expect_…`` wait and fail after 20 s."""
 
     def __init__(self, box: Sandbox, operators: Operators, namespace: str) -> None:
         self.box = box
@@ -123,13 +120,13 @@ class Cluster:
         self._nodes: list[str] = []
 
     def add_nodes(self, count: int, gpus: int = 8) -> list[str]:
-        """Add empty nodes that only this test's pods select."""
+        """Add empty nodes that only pods of this namespace select."""
         names = [f"{self.namespace}-{len(self._nodes) + at}" for at in range(count)]
         for name in names:
             self.box.client.create("/api/v1/nodes", make_node(name, self.namespace, gpus))
             self.box.client.patch(f"/api/v1/nodes/{name}/status", node_status(gpus))
         self._nodes += names
-        self.wait_for(lambda: all(self._is_open(name) for name in names), "nodes are ready")
+        self.expect(lambda: all(self._is_open(name) for name in names), "nodes are ready")
         return names
 
     def _is_open(self, name: str) -> bool:
@@ -138,7 +135,7 @@ class Cluster:
 
     def remove_nodes(self) -> None:
         for name in self._nodes:
-            with suppress(SandboxApiError):  # a test may have done so
+            with suppress(SandboxApiError):  # the test may have deleted it
                 self.box.client.delete(f"/api/v1/nodes/{name}")
 
     def pod_group(self, name: str, minimum: int, **annotations: str) -> dict[str, Any]:
@@ -170,10 +167,10 @@ class Cluster:
         return self.box.client.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
 
     def delete_pod(self, name: str) -> None:
-        """Delete a pod; return when the stand-in of the kubelet is through with it.
+        """Delete a pod, and wait until kwok has finished with it.
 
-        It deletes by name, a moment after it saw the deletion: a pod of the same name that came
-        at once would go too.
+        kwok deletes by name shortly after it has seen the deletion: a pod of the same name that is
+        created immediately would be deleted as well.
         """
         self.box.client.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
         time.sleep(0.3)
@@ -188,7 +185,7 @@ class Cluster:
         return {name: pod["spec"]["nodeName"] for name, pod in pods if "nodeName" in pod["spec"]}
 
     def condition(self, obj: dict[str, Any], kind: str) -> tuple[str, str, str]:
-        """Return (status, reason, message) of a condition; empty when it is not there."""
+        """Return (status, reason, message) of a condition; empty strings when it is missing."""
         for one in obj.get("status", {}).get("conditions") or ():
             if one["type"] == kind:
                 return one["status"], one.get("reason", ""), one.get("message", "")
@@ -206,8 +203,8 @@ class Cluster:
     def running(self, name: str) -> int:
         return int(self.get_group(name).get("status", {}).get("running", 0))
 
-    def wait_for(self, is_true: Callable[[], bool], what: str) -> None:
-        """Wait until something holds; fail with what the operators said if it does not."""
+    def expect(self, is_true: Callable[[], bool], what: str) -> None:
+        """Wait until ``is_true`` returns true; fail with ``what``, the pods and the log."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_true():
             if time.monotonic() > deadline:
@@ -216,11 +213,19 @@ class Cluster:
                 raise AssertionError(f"not seen: {what}\n{pods}\n{tail}")
             time.sleep(0.05)
 
-    def wait_bound(self, *names: str) -> None:
-        self.wait_for(lambda: set(names) <= set(self.bound()), f"{names} are bound")
+    def expect_bound(self, *names: str) -> None:
+        self.expect(lambda: set(names) <= set(self.bound()), f"{names} are bound")
+
+    def expect_pod(self, name: str, reason: str) -> None:
+        """Wait until the condition Placed of a pod has this reason."""
+        self.expect(lambda: self.pod_reason(name) == reason, f"pod {name}: {reason}")
+
+    def expect_group(self, name: str, reason: str, kind: str = "Placed") -> None:
+        """Wait until a condition of a PodGroup has this reason."""
+        self.expect(lambda: self.group_reason(name, kind) == reason, f"{name}: {kind} {reason}")
 
     def writes(self) -> list[tuple[str, str, str, str]]:
-        """Return what the operators wrote here: (verb, resource, subresource, name)."""
+        """Return writes of the operators in the namespace: (verb, resource, subresource, name)."""
         return [
             (one.verb, one.resource, one.subresource, one.name)
             for one in self.box.writes(SERVICE_ACCOUNT)
@@ -285,7 +290,7 @@ def make_pod(
 
 @pytest.fixture(scope="session")
 def operators_box() -> Iterator[Sandbox]:
-    """A sandbox in which CRDs, RBAC and nothing else of ours is installed."""
+    """A sandbox with our CRDs and RBAC installed."""
     with Sandbox() as box:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
@@ -297,7 +302,7 @@ def operators(
     operators_box: Sandbox,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operators]:
-    """The operators, running for the whole session; who kills them starts them again."""
+    """The operators, for the whole session; a test that stops them may leave them stopped."""
     running = Operators(operators_box, tmp_path_factory.mktemp("operators"))
     running.start()
     yield running
@@ -307,7 +312,7 @@ def operators(
 
 @pytest.fixture
 def cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Cluster]:
-    """A namespace with nodes of its own, and the operators running."""
+    """A namespace, with the operators running."""
     if not operators.is_running():
         operators.start()
     with open_cluster(operators_box, operators) as view:
@@ -317,7 +322,7 @@ def cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Cluster]:
 
 @pytest.fixture
 def quiet_cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Cluster]:
-    """A namespace with nodes of its own, and no operators: the test runs its own."""
+    """A namespace without running operators; the test starts its own."""
     operators.stop()
     with open_cluster(operators_box, operators) as view:
         yield view

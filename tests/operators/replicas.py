@@ -63,12 +63,12 @@ class Pair(Generic[R]):
 
     def find_leader(self) -> tuple[R, R]:
         """Return the one that leads, and the other one, once both are there."""
-        self.wait_for(lambda: all(one.is_synced for one in self.replicas), "both follow")
-        self.wait_for(lambda: any(one.leads for one in self.replicas), "one leads")
+        self.expect(lambda: all(one.is_synced for one in self.replicas), "both follow")
+        self.expect(lambda: any(one.leads for one in self.replicas), "one leads")
         first, second = self.replicas
         return (first, second) if first.leads else (second, first)
 
-    def wait_for(self, is_true: Callable[[], bool], what: str) -> float:
+    def expect(self, is_true: Callable[[], bool], what: str) -> float:
         """Wait until something holds; return how long it took.
 
         Longer than it takes on a machine that does little else.

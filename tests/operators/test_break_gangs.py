@@ -17,47 +17,45 @@ def relabel(cluster: Cluster, pod: str, **labels: str | None) -> None:
 
 def test_waiting_pod_that_joins_a_gang_no_longer_starts_alone(cluster: Cluster) -> None:
     cluster.pod("p")
-    cluster.wait_for(lambda: cluster.pod_reason("p") == "InsufficientNodes", "it waits")
+    cluster.expect_pod("p", "InsufficientNodes")
     cluster.pod_group("a", 2)
     relabel(cluster, "p", **{GROUP_LABEL: "a"})
-    cluster.wait_for(lambda: cluster.pod_reason("p") == "MissingMembers", "it waits for the gang")
+    cluster.expect_pod("p", "MissingMembers")
     cluster.add_nodes(2)
     cluster.pod("alone", gpus=8)
-    cluster.wait_bound("alone")
+    cluster.expect_bound("alone")
     assert set(cluster.bound()) == {"alone"}
     cluster.add_nodes(1)
     cluster.pod("q", group="a")
-    cluster.wait_bound("p", "q")
+    cluster.expect_bound("p", "q")
 
 
 def test_bound_pod_that_joins_a_gang_does_not_start_it(cluster: Cluster) -> None:
     cluster.add_nodes(4)
     cluster.pod("p")
-    cluster.wait_bound("p")
+    cluster.expect_bound("p")
     cluster.pod_group("a", 3)
     relabel(cluster, "p", **{GROUP_LABEL: "a"})
     cluster.pod("a-0", group="a")
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "it waits")
+    cluster.expect_pod("a-0", "MissingMembers")
     assert set(cluster.bound()) == {"p"}
     cluster.pod("a-1", group="a")
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
 
 
 def test_status_of_a_gang_that_waits_again_and_again(cluster: Cluster) -> None:
     """Two operators write the condition Placed in turn; neither may be in the other's way."""
     cluster.gang("a", 2)
     for _ in range(2):
-        cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room")
+        cluster.expect_group("a", "InsufficientNodes")
         cluster.delete_pod("a-1")
-        cluster.wait_for(lambda: cluster.group_reason("a") == "MissingMembers", "one is gone")
+        cluster.expect_group("a", "MissingMembers")
         cluster.pod("a-1", group="a")
-        cluster.wait_for(
-            lambda: cluster.group_reason("a", "QuorumReached") == "Reached", "all are there"
-        )
-    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room again")
+        cluster.expect_group("a", "Reached", "QuorumReached")
+    cluster.expect_group("a", "InsufficientNodes")
     cluster.add_nodes(2)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "it has a place")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "AllBound", "it is bound")
+    cluster.expect_group("a", "Planned")
+    cluster.expect_group("a", "AllBound", "Bound")
 
 
 def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None:
@@ -66,14 +64,14 @@ def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None
     cluster.pod("a-0", group="a")
     cluster.pod("a-1", group="a", annotations={"x/y": "z" * (MAX_ANNOTATIONS - 20)})
     for name in ("a-0", "a-1"):
-        cluster.wait_for(lambda name=name: cluster.pod_reason(name) == "BindFailed", "it says so")
-    cluster.wait_for(lambda: cluster.group_reason("a") == "BindFailed", "so does the gang")
+        cluster.expect_pod(name, "BindFailed")
+    cluster.expect_group("a", "BindFailed")
     assert cluster.group_reason("a", "Bound") == "BindFailed"
     assert f"{cluster.namespace}/a-1" in cluster.group_message("a")
     assert not cluster.bound()
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/a-1"
     cluster.box.client.patch(path, {"metadata": {"annotations": {"x/y": None}}})
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
 
 
 def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
@@ -83,12 +81,12 @@ def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
         cluster.pod(f"{name}-0", group=name, gpus=1)
     evil = {f"{GANG}name": f"a,{cluster.namespace}/b", f"{GANG}min-available": "1"}
     cluster.pod("evil", annotations=evil, gpus=1)
-    cluster.wait_for(lambda: cluster.pod_reason("evil") == "InvalidAnnotation", "it is refused")
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "the others wait")
+    cluster.expect_pod("evil", "InvalidAnnotation")
+    cluster.expect_pod("a-0", "MissingMembers")
     cluster.add_nodes(1)
     for name in "ab":
         cluster.pod(f"{name}-1", group=name, gpus=1)
-    cluster.wait_bound("a-0", "a-1", "b-0", "b-1")
+    cluster.expect_bound("a-0", "a-1", "b-0", "b-1")
     assert "evil" not in cluster.bound()
 
 
@@ -96,10 +94,8 @@ def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
 def test_half_a_character_in_a_list_of_gangs(cluster: Cluster, text: str) -> None:
     cluster.pod_group("a", 2, **{f"{GANG}groups": text})
     cluster.pod("a-0", group="a")
-    cluster.wait_for(
-        lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "it is named"
-    )
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "the pod waits")
+    cluster.expect_group("a", "InvalidAnnotation", "SpecValid")
+    cluster.expect_pod("a-0", "MissingMembers")
 
 
 def test_status_of_a_gang_that_found_a_place_after_a_restart(quiet_cluster: Cluster) -> None:
@@ -107,11 +103,11 @@ def test_status_of_a_gang_that_found_a_place_after_a_restart(quiet_cluster: Clus
     cluster = quiet_cluster
     cluster.operators.start()
     cluster.gang("a", 2)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "no room")
+    cluster.expect_group("a", "InsufficientNodes")
     cluster.operators.kill()
     cluster.add_nodes(2)
     cluster.operators.start()
-    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "it has a place")
-    cluster.wait_for(lambda: "attempts" not in cluster.get_group("a")["status"], "taken back")
+    cluster.expect_group("a", "Planned")
+    cluster.expect(lambda: "attempts" not in cluster.get_group("a")["status"], "taken back")
     cluster.delete_pod("a-0")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is degraded")
+    cluster.expect_group("a", "BelowMin", "Degraded")

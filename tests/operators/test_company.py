@@ -47,14 +47,14 @@ def bind_claim(cluster: Cluster, name: str, node: str) -> list[dict[str, Any]]:
 def test_members_that_keep_apart_get_a_node_each_or_none(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3, gpus=1, labels=WEB, affinity=APART)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "two are too few")
+    cluster.expect_group("a", "InsufficientNodes")
     text = cluster.group_message("a")
     assert "2 node(s) didn't match pod anti-affinity rules" in text
     assert "2 of 3 pods fit" in text
     assert "1 more node like the largest here, empty, would do" in text
     assert cluster.bound() == {}
     cluster.add_nodes(1)
-    cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.expect_bound("a-0", "a-1", "a-2")
     assert len(set(cluster.bound().values())) == 3
 
 
@@ -62,9 +62,9 @@ def test_pods_that_are_there_keep_others_away(cluster: Cluster) -> None:
     first, second = cluster.add_nodes(2)
     pinned = {"test": cluster.namespace, HOSTNAME: first}
     cluster.pod("shy", gpus=1, nodeSelector=pinned, affinity=APART)
-    cluster.wait_bound("shy")
+    cluster.expect_bound("shy")
     cluster.gang("a", 3, gpus=1, labels=WEB)
-    cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.expect_bound("a-0", "a-1", "a-2")
     assert {cluster.bound()[f"a-{at}"] for at in range(3)} == {second}
 
 
@@ -77,7 +77,7 @@ def test_members_are_spread_over_zones(cluster: Cluster) -> None:
         "labelSelector": BY_APP,
     }
     cluster.gang("a", 6, gpus=1, labels=WEB, topologySpreadConstraints=[even])
-    cluster.wait_bound(*(f"a-{at}" for at in range(6)))
+    cluster.expect_bound(*(f"a-{at}" for at in range(6)))
     assert Counter(zones[node] for node in cluster.bound().values()) == {"a": 2, "b": 2, "c": 2}
 
 
@@ -85,7 +85,7 @@ def test_a_bound_volume_draws_its_pod_to_its_node(cluster: Cluster) -> None:
     nodes = cluster.add_nodes(3)
     for at, node in enumerate(nodes):
         cluster.pod(f"p{at}", gpus=1, volumes=bind_claim(cluster, f"c{at}", node))
-    cluster.wait_bound("p0", "p1", "p2")
+    cluster.expect_bound("p0", "p1", "p2")
     assert cluster.bound() == {f"p{at}": node for at, node in enumerate(nodes)}
 
 
@@ -110,6 +110,6 @@ def test_a_claim_that_is_bound_with_its_pod_is_left_to_kube_scheduler(cluster: C
     }
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "late"}}]
     cluster.pod("p", gpus=1, volumes=volumes)
-    cluster.wait_for(lambda: cluster.pod_reason("p") == "VolumeNotReady", "there is no claim")
+    cluster.expect_pod("p", "VolumeNotReady")
     client.create(f"/api/v1/namespaces/{space}/persistentvolumeclaims", claim)
-    cluster.wait_for(lambda: cluster.pod_reason("p") == "NeedsKubeScheduler", "it is not bound")
+    cluster.expect_pod("p", "NeedsKubeScheduler")

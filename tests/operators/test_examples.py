@@ -60,8 +60,8 @@ def test_one_worker_alone_does_not_start(cluster: Cluster) -> None:
     cluster.box.kubectl(
         "apply", "-n", cluster.namespace, "-f", "-", stdin=yaml.safe_dump_all(objects)
     )
-    cluster.wait_for(lambda: cluster.pod_reason("hp-worker-1") == "MissingMembers", "it waits")
-    cluster.wait_for(lambda: cluster.group_reason("hp-training-job") == "MissingMembers", "so too")
+    cluster.expect_pod("hp-worker-1", "MissingMembers")
+    cluster.expect_group("hp-training-job", "MissingMembers")
     assert not cluster.bound()
 
 

@@ -47,12 +47,12 @@ class LoadedPair(Pair[WiredReplica]):
     def wait_until_it_works(self) -> None:
         """Return when gangs are bound that were not."""
         before = len(self.load.bound)
-        self.wait_for(lambda: len(self.load.bound) >= before + 2 * MEMBERS, "gangs are bound")
+        self.expect(lambda: len(self.load.bound) >= before + 2 * MEMBERS, "gangs are bound")
 
     def judge(self) -> int:
         """Fail for anything that must never be; return how many bindings there were."""
         self.load.settle()
-        self.wait_for(lambda: not find_torn_gangs(self.cluster), "no gang is torn")
+        self.expect(lambda: not find_torn_gangs(self.cluster), "no gang is torn")
         assert self.load.faults + find_faults(self.cluster) == []
         return count_bindings(self.cluster).total()
 
@@ -90,7 +90,7 @@ def let_go(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
 
 
 def kill(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
-    leader.kill(is_waited_out=True)
+    leader.kill(keeps_lease=True)
     has_taken_over()
 
 
@@ -113,15 +113,15 @@ def cut_off(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
 FAULTS: tuple[Fault, ...] = (let_go, kill, pause, cut_off)
 
 
-def suffer(pair: LoadedPair, fault: Fault) -> float:
+def apply_fault(pair: LoadedPair, fault: Fault) -> float:
     """Do something to the leader; return how long nobody placed anything."""
     leader, follower = pair.find_leader()
     took: list[float] = []
 
     def has_taken_over() -> None:
-        pair.wait_for(lambda: follower.leads, f"{fault.__name__}: the other one leads")
+        pair.expect(lambda: follower.leads, f"{fault.__name__}: the other one leads")
         before = len(pair.load.bound)
-        pair.wait_for(lambda: len(pair.load.bound) > before, "the other one places")
+        pair.expect(lambda: len(pair.load.bound) > before, "the other one places")
         took.append(time.monotonic() - began)
         pair.wait_until_it_works()
 
@@ -135,9 +135,9 @@ def test_the_other_one_takes_over(pair: LoadedPair) -> None:
     lose_the_follower(pair)
     for fault in FAULTS:
         leader, _ = pair.find_leader()
-        suffer(pair, fault)
+        apply_fault(pair, fault)
         leader.start()
-    pair.judge()
+    assert pair.judge() > 0
 
 
 def lose_the_follower(pair: LoadedPair) -> None:
@@ -147,7 +147,7 @@ def lose_the_follower(pair: LoadedPair) -> None:
     follower.line.cut()
     pair.wait_until_it_works()
     follower.line.mend()
-    follower.kill(is_waited_out=True)
+    follower.kill(keeps_lease=True)
     pair.wait_until_it_works()
     assert read_lease(pair.cluster.box)["holderIdentity"] == holder
     assert leader.is_running()
@@ -159,7 +159,7 @@ def lose_the_follower(pair: LoadedPair) -> None:
 @pytest.mark.parametrize("part", range(3))
 def test_kills(pair: LoadedPair, part: int) -> None:
     """Needs a machine that does little else: here the times count, too."""
-    suffer_many(pair, f"failover-kills-{part}", [kill] * 17)
+    check_faults(pair, f"failover-kills-{part}", [kill] * 17)
 
 
 @pytest.mark.slow
@@ -167,21 +167,21 @@ def test_kills(pair: LoadedPair, part: int) -> None:
 @pytest.mark.parametrize("part", range(5))
 def test_split_brains(pair: LoadedPair, part: int) -> None:
     """Two processes that both took themselves for the leader, twenty times in each part."""
-    suffer_many(pair, f"failover-split-brain-{part}", [pause, cut_off] * 10)
+    check_faults(pair, f"failover-split-brain-{part}", [pause, cut_off] * 10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_faults_in_any_order(pair: LoadedPair) -> None:
     choose = random.Random(7)  # noqa: S311 - repeatable
-    suffer_many(pair, "failover-any", choose.choices(FAULTS, k=16))
+    check_faults(pair, "failover-any", choose.choices(FAULTS, k=16))
 
 
-def suffer_many(pair: LoadedPair, name: str, faults: Sequence[Fault]) -> None:
+def check_faults(pair: LoadedPair, name: str, faults: Sequence[Fault]) -> None:
     took: list[tuple[float, str]] = []
     for fault in faults:
         leader, _ = pair.find_leader()
-        took.append((suffer(pair, fault), fault.__name__))
+        took.append((apply_fault(pair, fault), fault.__name__))
         write_figures(name, {"placing_again_seconds": took})
         leader.start()
     bindings = pair.judge()

@@ -14,17 +14,17 @@ def test_gang_waits_for_its_last_member_and_then_all_are_bound(cluster: Cluster)
     cluster.pod_group("a", 4)
     for at in range(3):
         cluster.pod(f"a-{at}", group="a")
-    cluster.wait_for(lambda: cluster.group_reason("a") == "MissingMembers", "the gang says so")
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "its pods say so")
+    cluster.expect_group("a", "MissingMembers")
+    cluster.expect_pod("a-0", "MissingMembers")
     assert "3 of 4" in cluster.condition(cluster.get_group("a"), "QuorumReached")[2]
     assert not cluster.bound()
     cluster.pod("a-3", group="a")
-    cluster.wait_bound("a-0", "a-1", "a-2", "a-3")
+    cluster.expect_bound("a-0", "a-1", "a-2", "a-3")
     assert len(set(cluster.bound().values())) == 4
-    cluster.wait_for(lambda: cluster.group_reason("a") == "Planned", "the gang is placed")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "AllBound", "and bound")
-    cluster.wait_for(lambda: cluster.get_group("a")["status"]["phase"] == "Running", "and runs")
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "Planned", "its pods no longer wait")
+    cluster.expect_group("a", "Planned")
+    cluster.expect_group("a", "AllBound", "Bound")
+    cluster.expect(lambda: cluster.get_group("a")["status"]["phase"] == "Running", "and runs")
+    cluster.expect_pod("a-0", "Planned")
     plan = json.loads(cluster.get_pod("a-0")["metadata"]["annotations"][PLAN])
     assert plan["members"] == 4
 
@@ -32,7 +32,7 @@ def test_gang_waits_for_its_last_member_and_then_all_are_bound(cluster: Cluster)
 def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientNodes", "it is refused")
+    cluster.expect_group("a", "InsufficientNodes")
     status = cluster.get_group("a")["status"]
     assert (status["attempts"], status["lastAttemptTime"][-1]) == (1, "Z")
     message = cluster.condition(cluster.get_group("a"), "Placed")[2]
@@ -40,26 +40,26 @@ def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cl
     assert "2 of 3" in message
     assert not cluster.bound()
     cluster.pod("small", gpus=8)
-    cluster.wait_bound("small")
+    cluster.expect_bound("small")
     cluster.add_nodes(2)
-    cluster.wait_bound("a-0", "a-1", "a-2")
-    cluster.wait_for(lambda: "attempts" not in cluster.get_group("a")["status"], "all is well")
+    cluster.expect_bound("a-0", "a-1", "a-2")
+    cluster.expect(lambda: "attempts" not in cluster.get_group("a")["status"], "all is well")
 
 
 def test_gang_by_annotations_alone(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     annotations = {f"{GANG}name": "x", f"{GANG}min-available": "2"}
     cluster.pod("x-0", annotations=annotations)
-    cluster.wait_for(lambda: cluster.pod_reason("x-0") == "MissingMembers", "it waits")
+    cluster.expect_pod("x-0", "MissingMembers")
     cluster.pod("x-1", annotations=annotations)
-    cluster.wait_bound("x-0", "x-1")
+    cluster.expect_bound("x-0", "x-1")
 
 
 def test_deprecated_labels_count_and_are_named_on_the_pods(cluster: Cluster) -> None:
     legacy = "pod-group.scheduling.sigs.k8s.io/"
     labels = {f"{legacy}name": "x", f"{legacy}min-available": "2"}
     cluster.pod("x-0", labels=labels)
-    cluster.wait_for(lambda: cluster.pod_reason("x-0") == "MissingMembers", "it waits")
+    cluster.expect_pod("x-0", "MissingMembers")
     message = cluster.condition(cluster.get_pod("x-0"), "operators.koordinator.sh/Placed")[2]
     assert f"{legacy}name is deprecated, use {GANG}name" in message
 
@@ -71,10 +71,10 @@ def test_group_of_gangs_starts_together(cluster: Cluster) -> None:
     cluster.pod_group("workers", 2, **{f"{GANG}groups": groups})
     cluster.pod("head-0", group="head")
     cluster.pod("workers-0", group="workers")
-    cluster.wait_for(lambda: cluster.group_reason("head") == "MissingMembers", "head waits")
+    cluster.expect_group("head", "MissingMembers")
     assert not cluster.bound()
     cluster.pod("workers-1", group="workers")
-    cluster.wait_bound("head-0", "workers-0", "workers-1")
+    cluster.expect_bound("head-0", "workers-0", "workers-1")
     annotations = cluster.get_pod("head-0")["metadata"]["annotations"]
     assert annotations["scheduling.koordinator.sh/bind-gang-member-count"] == "3"
 
@@ -82,7 +82,7 @@ def test_group_of_gangs_starts_together(cluster: Cluster) -> None:
 def test_ungated_gang_costs_one_write_per_pod(cluster: Cluster) -> None:
     cluster.add_nodes(3)
     cluster.gang("a", 3, gated=False)
-    cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.expect_bound("a-0", "a-1", "a-2")
     writes = [one for one in cluster.writes() if one[1] == "pods"]
     assert sorted(writes) == [("create", "pods", "binding", f"a-{at}") for at in range(3)]
 
@@ -90,7 +90,7 @@ def test_ungated_gang_costs_one_write_per_pod(cluster: Cluster) -> None:
 def test_gang_placed_at_once_costs_two_writes_per_pod_and_three_per_gang(cluster: Cluster) -> None:
     cluster.add_nodes(4)
     cluster.gang("a", 4)
-    cluster.wait_for(lambda: cluster.running("a") == 4, "it runs")
+    cluster.expect(lambda: cluster.running("a") == 4, "it runs")
     time.sleep(2)
     writes = cluster.writes()
     assert len([one for one in writes if one[1] == "pods"]) == 8
@@ -100,7 +100,7 @@ def test_gang_placed_at_once_costs_two_writes_per_pod_and_three_per_gang(cluster
 def test_gated_gang_of_the_default_scheduler_is_pinned(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2, scheduler="default-scheduler")
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
     pod = cluster.get_pod("a-0")
     terms = pod["spec"]["affinity"]["nodeAffinity"]
     (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -118,23 +118,23 @@ def test_what_only_kube_scheduler_can_do_is_left_to_it_or_refused(cluster: Clust
         scheduler="default-scheduler",
         volumes=volumes,
     )
-    cluster.wait_bound("theirs")
+    cluster.expect_bound("theirs")
     bindings = {
         one.user
         for one in cluster.box.writes()
         if one.namespace == cluster.namespace and one.subresource == "binding"
     }
     assert SERVICE_ACCOUNT not in bindings
-    cluster.wait_for(lambda: cluster.pod_reason("ours") == "NeedsKubeScheduler", "it is refused")
+    cluster.expect_pod("ours", "NeedsKubeScheduler")
 
 
 def test_foreign_gates_are_waited_for_and_never_touched(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod("p", gates=("example.com/hold",))
-    cluster.wait_for(lambda: cluster.pod_reason("p") == "WaitingForForeignGate", "it waits")
+    cluster.expect_pod("p", "WaitingForForeignGate")
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/p"
     cluster.box.client.patch(path, {"spec": {"schedulingGates": [{"name": GATE}]}})
-    cluster.wait_bound("p")
+    cluster.expect_bound("p")
 
 
 def test_ungated_pod_without_room_is_unschedulable_as_autoscalers_expect(cluster: Cluster) -> None:
@@ -144,44 +144,44 @@ def test_ungated_pod_without_room_is_unschedulable_as_autoscalers_expect(cluster
     def condition() -> tuple[str, str, str]:
         return cluster.condition(cluster.get_pod("p"), "PodScheduled")
 
-    cluster.wait_for(lambda: condition()[:2] == ("False", "Unschedulable"), "it says so")
+    cluster.expect(lambda: condition()[:2] == ("False", "Unschedulable"), "it says so")
     assert "Insufficient nvidia.com/gpu" in condition()[2]
     cluster.add_nodes(1)
-    cluster.wait_bound("p")
+    cluster.expect_bound("p")
 
 
 def test_surplus_members_join_when_there_is_room(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3, minimum=2)
-    cluster.wait_for(lambda: len(cluster.bound()) == 2, "the minimum is bound")
+    cluster.expect(lambda: len(cluster.bound()) == 2, "the minimum is bound")
     (late,) = {"a-0", "a-1", "a-2"} - set(cluster.bound())
-    cluster.wait_for(lambda: cluster.pod_reason(late) == "InsufficientNodes", "the surplus waits")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Bound") == "PartiallyBound", "it counts")
+    cluster.expect_pod(late, "InsufficientNodes")
+    cluster.expect_group("a", "PartiallyBound", "Bound")
     time.sleep(2)
     assert cluster.condition(cluster.get_group("a"), "Placed")[:2] == ("True", "Planned")
     cluster.add_nodes(1)
-    cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.expect_bound("a-0", "a-1", "a-2")
 
 
 def test_pods_of_others_count_as_used(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod("theirs", gpus=4, gated=False, scheduler="default-scheduler")
-    cluster.wait_bound("theirs")
+    cluster.expect_bound("theirs")
     cluster.pod("ours", gpus=8)
-    cluster.wait_for(lambda: cluster.pod_reason("ours") == "InsufficientNodes", "no room")
+    cluster.expect_pod("ours", "InsufficientNodes")
     cluster.delete_pod("theirs")
-    cluster.wait_bound("ours")
+    cluster.expect_bound("ours")
 
 
 def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
     cluster.delete_pod("a-0")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is degraded")
+    cluster.expect_group("a", "BelowMin", "Degraded")
     cluster.pod("a-0", group="a")
-    cluster.wait_bound("a-0", "a-1")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "AtStrength", "and mended")
+    cluster.expect_bound("a-0", "a-1")
+    cluster.expect_group("a", "AtStrength", "Degraded")
 
 
 def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> None:
@@ -206,9 +206,9 @@ def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> Non
     cluster.pod_group("a", 2)
     cluster.pod("a-0", group="a", scheduler="default-scheduler")
     cluster.pod("a-1", group="a", scheduler="default-scheduler", volumes=volumes)
-    cluster.wait_bound("a-0")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "it is lost")
+    cluster.expect_bound("a-0")
+    cluster.expect_group("a", "BelowMin", "Degraded")
     volume = {**shared, "capacity": size, "hostPath": {"path": "/x"}}
     create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
-    cluster.wait_bound("a-1")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "AtStrength", "it is found")
+    cluster.expect_bound("a-1")
+    cluster.expect_group("a", "AtStrength", "Degraded")

@@ -53,10 +53,10 @@ def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
     with run_operators(kubeconfig, tmp_path) as operators:
         cluster.gang("large", 3, labels=quotas.label("team"))
         cluster.gang("small", 2, gpus=4, labels=quotas.label("team"))
-        cluster.wait_bound("small-0", "small-1")
-        cluster.wait_for(lambda: cluster.group_reason("large") == "QuotaCheckFailed", "it waits")
+        cluster.expect_bound("small-0", "small-1")
+        cluster.expect_group("large", "QuotaCheckFailed")
         assert "hook plugin largest-unit" in cluster.group_message("large")
-        cluster.wait_for(
+        cluster.expect(
             lambda: cluster.condition(quotas.get("team"), "HookFailed")[0] == "True", "it is named"
         )
         quota = quotas.get("team")

@@ -49,10 +49,10 @@ def test_members_of_a_native_pod_group_start_together(native: Cluster) -> None:
     create_group(native, "train", 2)
     group = {"schedulingGroup": {"podGroupName": "train"}}
     native.pod("train-0", **group)
-    native.wait_for(lambda: native.pod_reason("train-0") == "MissingMembers", "it waits")
+    native.expect_pod("train-0", "MissingMembers")
     assert not native.bound()
     native.pod("train-1", **group)
-    native.wait_bound("train-0", "train-1")
+    native.expect_bound("train-0", "train-1")
     plan = json.loads(
         native.get_pod("train-0")["metadata"]["annotations"]["operators.koordinator.sh/plan"]
     )
@@ -85,9 +85,9 @@ def test_a_workload_is_a_template_that_no_pod_names(native: Cluster) -> None:
     native.add_nodes(2)
     group = {"schedulingGroup": {"podGroupName": "job-0"}}
     native.pod("w-0", **group)
-    native.wait_for(lambda: native.pod_reason("w-0") == "MissingMembers", "it waits")
+    native.expect_pod("w-0", "MissingMembers")
     native.pod("w-1", **group)
-    native.wait_bound("w-0", "w-1")
+    native.expect_bound("w-0", "w-1")
 
 
 @pytest.mark.sandbox
@@ -95,13 +95,13 @@ def test_a_server_that_loses_our_pod_groups_goes_on_and_says_so(native: Cluster)
     native.add_nodes(2)
     native.pod_group("a", 2)
     native.pod("a-0", group="a")
-    native.wait_for(lambda: native.pod_reason("a-0") == "MissingMembers", "it waits")
+    native.expect_pod("a-0", "MissingMembers")
     native.box.kubectl("delete", "crd", CRD, "--timeout=30s")
     native.pod("alone")
-    native.wait_bound("alone")
-    native.wait_for(lambda: native.pod_reason("a-0") == "MissingPodGroup", "it says why")
+    native.expect_bound("alone")
+    native.expect_pod("a-0", "MissingPodGroup")
     native.box.apply(ROOT / "crds")
     native.pod_group("a", 2)
     native.add_nodes(1)
     native.pod("a-1", group="a")
-    native.wait_bound("a-0", "a-1")
+    native.expect_bound("a-0", "a-1")

@@ -30,7 +30,7 @@ def gangs_coming(cluster: Cluster) -> Iterator[None]:
     thread = threading.Thread(target=create)
     thread.start()
     try:
-        cluster.wait_bound("g9-0", "g9-1")
+        cluster.expect_bound("g9-0", "g9-1")
         yield
     finally:
         stop.set()
@@ -64,8 +64,8 @@ def test_it_tells_on_its_own_machine_what_it_knows(quiet_cluster: Cluster, tmp_p
     cluster.pod("waits", gpus=9)
     kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")
     with run_operators(kubeconfig, tmp_path) as operators:
-        cluster.wait_bound("placed")
-        cluster.wait_for(lambda: bool(cluster.pod_reason("waits")), "it says why")
+        cluster.expect_bound("placed")
+        cluster.expect(lambda: bool(cluster.pod_reason("waits")), "it says why")
         status, text = operators.get("/debug/state")
     state = json.loads(text)
     assert status == 200
@@ -84,7 +84,7 @@ def test_it_says_when_it_is_ready_and_nothing_needless(quiet_cluster: Cluster) -
     before = len(operators.log.read_text())
     operators.start()
     quiet_cluster.pod("a", gpus=1)
-    quiet_cluster.wait_bound("a")
+    quiet_cluster.expect_bound("a")
     operators.stop()
     lines = operators.log.read_text()[before:].splitlines()
     ready = [line for line in lines if " ready " in line]

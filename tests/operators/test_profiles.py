@@ -60,7 +60,7 @@ class Profiles:
         return self._cluster.condition(self.get(name), kind)
 
     def wait(self, name: str, kind: str, *expected: str) -> None:
-        self._cluster.wait_for(
+        self._cluster.expect(
             lambda: self.condition(name, kind)[: len(expected)] == expected,
             f"{kind} of {name} is {expected}",
         )
@@ -82,13 +82,13 @@ def test_capacity_follows_the_labels_of_nodes(cluster: Cluster) -> None:
     assert made["spec"]["min"] == {"cpu": "64", GPU: "8"}
     quotas.create("team", 0, 100, {"parent": quotas.name("root")})
     cluster.gang("job", 2, labels=quotas.label("team"))
-    cluster.wait_for(lambda: "Insufficient" in cluster.group_reason("job"), "8 are too few")
+    cluster.expect(lambda: "Insufficient" in cluster.group_reason("job"), "8 are too few")
     assert not cluster.bound()
     profiles.put(second, "a")
-    cluster.wait_bound("job-0", "job-1")
+    cluster.expect_bound("job-0", "job-1")
     profiles.put(second, "b")
-    cluster.wait_for(lambda: f'"{GPU}":"8"' in total_of(quotas.get("root")), "it left the tree")
-    cluster.wait_for(lambda: profiles.get("a")["status"]["nodes"] == 1, "the profile says so")
+    cluster.expect(lambda: f'"{GPU}":"8"' in total_of(quotas.get("root")), "it left the tree")
+    cluster.expect(lambda: profiles.get("a")["status"]["nodes"] == 1, "the profile says so")
 
 
 def test_what_is_not_the_profiles_own_stays_and_is_told(cluster: Cluster) -> None:
@@ -117,7 +117,7 @@ def test_what_somebody_changes_by_hand_is_put_right(cluster: Cluster) -> None:
     profiles.wait("a", "Ready", "True", "Made")
     most = quotas.get("root")["spec"]["max"]
     quotas.set_max("root", 100)
-    cluster.wait_for(lambda: quotas.get("root")["spec"]["max"] == most, "max is as it was")
+    cluster.expect(lambda: quotas.get("root")["spec"]["max"] == most, "max is as it was")
 
 
 def test_an_invalid_edit_while_no_operator_runs_leaves_in_force_what_was_valid(
@@ -136,8 +136,8 @@ def test_an_invalid_edit_while_no_operator_runs_leaves_in_force_what_was_valid(
     assert f"[{PREFIX}resource-keys]: gpu: is no JSON" in text
     assert "what was valid last is in force" in text
     profiles.put(second, "a")
-    cluster.wait_for(lambda: f'"{GPU}":"16"' in total_of(quotas.get("root")), "it goes on")
+    cluster.expect(lambda: f'"{GPU}":"16"' in total_of(quotas.get("root")), "it goes on")
     assert quotas.get("root")["spec"]["min"] == {"cpu": "128", GPU: "16"}
     profiles.annotate("a", **{"resource-keys": f'["{GPU}"]'})
     profiles.wait("a", "Ready", "True", "Made")
-    cluster.wait_for(lambda: quotas.get("root")["spec"]["min"] == {GPU: "16"}, "it is corrected")
+    cluster.expect(lambda: quotas.get("root")["spec"]["min"] == {GPU: "16"}, "it is corrected")

@@ -88,17 +88,17 @@ def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster)
     quotas.create("team", 0, 16, namespaces=[cluster.namespace])
     cluster.add_nodes(3)
     cluster.gang("a", 3)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "InsufficientMax", "the gang says so")
+    cluster.expect_group("a", "InsufficientMax")
     # What was said before the nodes were ready, with smaller numbers, is corrected after a while.
     told = "may use 16 nvidia.com/gpu, uses 0 and is asked for 24"
-    cluster.wait_for(lambda: told in cluster.group_message("a"), "the numbers are right")
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "InsufficientMax", "its pods say so")
+    cluster.expect(lambda: told in cluster.group_message("a"), "the numbers are right")
+    cluster.expect_pod("a-0", "InsufficientMax")
     assert not cluster.bound()
     quotas.set_max("team", 24)
-    cluster.wait_bound("a-0", "a-1", "a-2")
-    cluster.wait_for(lambda: quotas.status("team").get("used") == {GPU: "24"}, "it is told")
+    cluster.expect_bound("a-0", "a-1", "a-2")
+    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "24"}, "it is told")
     assert quotas.status("team")["runtime"] == {GPU: "24"}
-    cluster.wait_for(lambda: quotas.recorded("team", "runtime") == {GPU: "24"}, "and annotated")
+    cluster.expect(lambda: quotas.recorded("team", "runtime") == {GPU: "24"}, "and annotated")
     assert quotas.recorded("team", "child-request") == {GPU: "24"}
     assert cluster.condition(quotas.get("team"), "Borrowing")[:2] == ("True", "Borrowing")
     assert cluster.condition(quotas.get("team"), "Accepted")[0] == "True"
@@ -110,11 +110,11 @@ def test_what_a_quota_has_no_room_for_goes_on_when_its_pods_end(cluster: Cluster
     quotas.create("team", 0, 8, {"parent": quotas.name("org")})
     cluster.add_nodes(2)
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
+    cluster.expect_bound("a")
     cluster.pod("b", labels=quotas.label("team"))
-    cluster.wait_for(lambda: cluster.pod_reason("b") == "InsufficientMax", "there is no room")
+    cluster.expect_pod("b", "InsufficientMax")
     cluster.delete_pod("a")
-    cluster.wait_bound("b")
+    cluster.expect_bound("b")
 
 
 def test_pods_of_a_quota_that_cannot_be_used_wait_for_it(cluster: Cluster) -> None:
@@ -122,13 +122,13 @@ def test_pods_of_a_quota_that_cannot_be_used_wait_for_it(cluster: Cluster) -> No
     quotas.create("team", 0, 8, {"parent": quotas.name("org")})
     cluster.add_nodes(1)
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_for(lambda: cluster.pod_reason("a") == "QuotaNotInForce", "it says so")
-    cluster.wait_for(lambda: "conditions" in quotas.status("team"), "the quota says so, too")
-    cluster.wait_for(
+    cluster.expect_pod("a", "QuotaNotInForce")
+    cluster.expect(lambda: "conditions" in quotas.status("team"), "the quota says so, too")
+    cluster.expect(
         lambda: cluster.condition(quotas.get("team"), "Ready")[1] == "ParentNotFound", "and why"
     )
     quotas.create("org", 0, 8, {"is-parent": "true"})
-    cluster.wait_bound("a")
+    cluster.expect_bound("a")
 
 
 INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
@@ -226,7 +226,7 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
         quotas.create(name, 4, 16, {"parent": quotas.name("org")})
     cluster.add_nodes(2)
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
+    cluster.expect_bound("a")
 
     def says(short: str, reason: str, parts: tuple[str, ...]) -> bool:
         *said, text = cluster.condition(quotas.get(short), "ConfigInvalid")
@@ -237,15 +237,15 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
         before = find_inverse(quotas.get(short), change)
         quotas.edit(short, **json.loads(json.dumps(change).replace("NAME", cluster.namespace)))
         what = f"{edit}: {reason}, {parts}"
-        cluster.wait_for(lambda: says(short, reason, parts), what)  # noqa: B023 - at once
+        cluster.expect(lambda: says(short, reason, parts), what)  # noqa: B023 - at once
         assert cluster.condition(quotas.get(short), "Ready")[0] == "True"
         assert quotas.status(short)["lastValidSpec"]
         if edit != LAST:
             quotas.edit(short, **before)
     cluster.pod("b", labels=quotas.label("other"))
-    cluster.wait_bound("b")
+    cluster.expect_bound("b")
     cluster.pod("c", labels=quotas.label("team"))
-    cluster.wait_for(lambda: "Insufficient" in cluster.pod_reason("c"), "limits hold as they were")
+    cluster.expect(lambda: "Insufficient" in cluster.pod_reason("c"), "limits hold as they were")
     assert set(cluster.bound()) == {"a", "b"}
 
 
@@ -259,13 +259,13 @@ def test_what_is_more_than_may_be_submitted_waits_for_what_came_before(cluster: 
         kept = quotas.status("team").get("lastValidSpec", {})
         return str(kept.get("annotations", {}).get(f"{PREFIX}admission"))
 
-    cluster.wait_for(lambda: GPU in limit(), "the limit is in force")
+    cluster.expect(lambda: GPU in limit(), "the limit is in force")
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
+    cluster.expect_bound("a")
     cluster.pod("b", labels=quotas.label("team"))
-    cluster.wait_for(lambda: cluster.pod_reason("b") == "SubmissionExceeded", "b says why")
+    cluster.expect_pod("b", "SubmissionExceeded")
     cluster.delete_pod("a")
-    cluster.wait_bound("b")
+    cluster.expect_bound("b")
 
 
 def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster) -> None:
@@ -273,15 +273,15 @@ def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster
     quotas.create("team", 4, 8)
     cluster.add_nodes(1)
     kept = {GPU: "4"}
-    cluster.wait_for(
+    cluster.expect(
         lambda: quotas.status("team").get("lastValidSpec", {}).get("min") == kept, "it is kept"
     )
     cluster.operators.kill()
     quotas.edit("team", labels={"parent": "nobody"})
     cluster.operators.start()
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
-    cluster.wait_for(
+    cluster.expect_bound("a")
+    cluster.expect(
         lambda: cluster.condition(quotas.get("team"), "ConfigInvalid")[1] == "ParentNotFound",
         "the edit is refused",
     )
@@ -313,8 +313,8 @@ def test_a_max_beyond_all_numbers_is_no_limit(cluster: Cluster) -> None:
     quotas.create("team", 0, "1e40")  # type: ignore[arg-type]
     cluster.add_nodes(1)
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
-    cluster.wait_for(lambda: quotas.status("team").get("used") == {GPU: "8"}, "it is told")
+    cluster.expect_bound("a")
+    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "it is told")
 
 
 def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster: Cluster) -> None:
@@ -324,9 +324,9 @@ def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster:
     quotas.create("free", 0, 16)
     cluster.add_nodes(3)
     cluster.pod("a", labels=quotas.label("team"))
-    cluster.wait_bound("a")
+    cluster.expect_bound("a")
     quotas.delete("org")
-    cluster.wait_for(
+    cluster.expect(
         lambda: cluster.condition(quotas.get("team"), "Ready")[:2] == ("False", "ParentNotFound"),
         "it says so",
     )
@@ -334,11 +334,11 @@ def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster:
     assert text.startswith(f"its parent {quotas.name('org')} does not exist")
     cluster.pod("b", labels=quotas.label("team"))
     cluster.pod("c", labels=quotas.label("free"))
-    cluster.wait_bound("c")
-    cluster.wait_for(lambda: cluster.pod_reason("b") == "QuotaNotInForce", "and so do its pods")
+    cluster.expect_bound("c")
+    cluster.expect_pod("b", "QuotaNotInForce")
     assert "a" in cluster.bound()
     quotas.create("org", 8, 16, {"is-parent": "true"})
-    cluster.wait_bound("b")
+    cluster.expect_bound("b")
 
 
 def test_a_max_below_what_runs_ends_nothing_and_lets_nothing_in(cluster: Cluster) -> None:
@@ -347,9 +347,9 @@ def test_a_max_below_what_runs_ends_nothing_and_lets_nothing_in(cluster: Cluster
     cluster.add_nodes(2)
     for name in "ab":
         cluster.pod(name, labels=quotas.label("team"))
-    cluster.wait_bound("a", "b")
+    cluster.expect_bound("a", "b")
     quotas.set_max("team", 4)
-    cluster.wait_for(
+    cluster.expect(
         lambda: cluster.condition(quotas.get("team"), "OverEntitlement")[0] == "True", "it says so"
     )
     text = cluster.condition(quotas.get("team"), "OverEntitlement")[2]
@@ -357,5 +357,5 @@ def test_a_max_below_what_runs_ends_nothing_and_lets_nothing_in(cluster: Cluster
     assert "none of its pods is evicted for it" in text
     assert cluster.condition(quotas.get("team"), "ConfigInvalid")[0] == "False"
     cluster.pod("c", gpus=1, labels=quotas.label("team"))
-    cluster.wait_for(lambda: cluster.pod_reason("c") == "InsufficientMax", "nothing comes in")
+    cluster.expect_pod("c", "InsufficientMax")
     assert set(cluster.bound()) == {"a", "b"}

@@ -27,13 +27,13 @@ def test_what_a_kubelet_refuses_is_counted_once(quiet_cluster: Cluster, tmp_path
     with run_operators(kubeconfig, tmp_path) as operators:
         for name in ("refused", "failed"):
             cluster.pod(name, gpus=1)
-        cluster.wait_bound("refused", "failed")
+        cluster.expect_bound("refused", "failed")
         end(cluster, "failed", "Evicted")
         end(cluster, "refused", "OutOfcpu")
-        cluster.wait_for(lambda: count(operators) == 1.0, "it is counted")
+        cluster.expect(lambda: count(operators) == 1.0, "it is counted")
         end(cluster, "refused", "OutOfcpu", message="said again")
         cluster.pod("last", gpus=1)
-        cluster.wait_bound("last")
+        cluster.expect_bound("last")
         assert count(operators) == 1.0
     # Who starts later finds it as it is.
     with run_operators(kubeconfig, tmp_path) as operators:

@@ -91,7 +91,7 @@ def test_restart_after_any_write(quiet_cluster: Cluster, kind: str, *, is_before
         cluster.gang("a", MEMBERS, **KINDS[kind])
         asyncio.run(operate(CrashingClient(cluster, writes, is_before=is_before)))
         asyncio.run(operate(CrashingClient(cluster, 10_000, is_before=False)))
-        cluster.wait_bound(*(f"a-{at}" for at in range(MEMBERS)))
+        cluster.expect_bound(*(f"a-{at}" for at in range(MEMBERS)))
         assert len(set(cluster.bound().values())) == MEMBERS, (kind, writes)
         clear(cluster)
 
@@ -103,14 +103,14 @@ def test_operators_killed_while_gangs_arrive(cluster: Cluster) -> None:
         time.sleep(0.05 * at)
         cluster.operators.kill()
         cluster.operators.start()
-    cluster.wait_for(lambda: len(cluster.bound()) == 12, "all gangs are bound")
+    cluster.expect(lambda: len(cluster.bound()) == 12, "all gangs are bound")
     assert len(set(cluster.bound().values())) == 12
 
 
 def test_operators_end_in_good_order(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
     assert cluster.operators.stop() == 0
     cluster.operators.start()
 
@@ -119,6 +119,6 @@ def clear(cluster: Cluster) -> None:
     """Delete everything that the next round creates anew."""
     for name in cluster.pods():
         cluster.delete_pod(name)
-    cluster.wait_for(lambda: not cluster.pods(), "the pods are gone")
+    cluster.expect(lambda: not cluster.pods(), "the pods are gone")
     path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
     cluster.box.client.delete(path)

@@ -50,17 +50,17 @@ class Scene:
     def gang(self, name: str, count: int, quota: str) -> None:
         self.cluster.gang(name, count, labels=self.quotas.label(quota) | {"app": quota})
 
-    def wait_running(self, *names: str) -> None:
+    def expect_running(self, *names: str) -> None:
         def is_running() -> bool:
             pods = self.cluster.pods()
             return all(pods[name]["status"]["phase"] == "Running" for name in names)
 
-        self.cluster.wait_bound(*names)
-        self.cluster.wait_for(is_running, f"{names} run")
+        self.cluster.expect_bound(*names)
+        self.cluster.expect(is_running, f"{names} run")
 
-    def wait_left(self, *names: str) -> None:
+    def expect_left(self, *names: str) -> None:
         """Wait until all others are gone, those that the stand-in of the kubelet ends."""
-        self.cluster.wait_for(lambda: set(self.cluster.pods()) == set(names), f"{names} are left")
+        self.cluster.expect(lambda: set(self.cluster.pods()) == set(names), f"{names} are left")
 
     def protect(self, least: int, **labels: str) -> None:
         """Let no fewer than ``least`` pods with these labels be left."""
@@ -69,7 +69,7 @@ class Scene:
             "spec": {"minAvailable": least, "selector": {"matchLabels": labels}},
         }
         self.cluster.box.client.create(self.budgets, body)
-        self.cluster.wait_for(self._is_counted, "the budget counts its pods")
+        self.cluster.expect(self._is_counted, "the budget counts its pods")
 
     def _is_counted(self) -> bool:
         status = self.cluster.box.client.get(f"{self.budgets}/budget").get("status", {})
@@ -116,47 +116,47 @@ def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
 def test_what_was_lent_comes_back_gang_by_gang(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
-    scene.wait_running("g-0", "g-1")
+    scene.expect_running("g-0", "g-1")
     scene.pod("mine", "b")
-    scene.cluster.wait_bound("mine")
-    scene.wait_left("mine")
+    scene.cluster.expect_bound("mine")
+    scene.expect_left("mine")
     told = (
         f"quota {scene.quotas.name('a')} uses 16 nvidia.com/gpu and is entitled to 8 "
         "(runtime: nvidia.com/gpu:8, used: nvidia.com/gpu:16)"
     )
-    scene.cluster.wait_for(lambda: told in scene.notes("ElasticQuota"), "the quota says so")
-    scene.cluster.wait_for(lambda: scene.notes("Pod") == [told, told], "the pods say so")
+    scene.cluster.expect(lambda: told in scene.notes("ElasticQuota"), "the quota says so")
+    scene.cluster.expect(lambda: scene.notes("Pod") == [told, told], "the pods say so")
 
 
 def test_what_a_budget_protects_stays_and_another_goes(scene: Scene) -> None:
     scene.share(2)
     scene.pod("low", "a", labels={"is": "protected"})
     scene.pod("high", "a", priorityClassName="system-cluster-critical")
-    scene.wait_running("low", "high")
+    scene.expect_running("low", "high")
     scene.protect(1, **{"is": "protected"})
     scene.pod("mine", "b")
-    scene.cluster.wait_bound("mine")
+    scene.cluster.expect_bound("mine")
     assert set(scene.cluster.pods()) == {"low", "mine"}
 
 
 def test_a_gang_goes_only_when_its_budget_lets_all_of_it_go(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
-    scene.wait_running("g-0", "g-1")
+    scene.expect_running("g-0", "g-1")
     scene.protect(1, **{GROUP_LABEL: "g"})
     scene.pod("mine", "b")
     time.sleep(5)  # it has been tried by then, more than once
     assert {"g-0", "g-1"} <= set(scene.cluster.bound())
     assert not scene.evictions(), "not even asked of the server, since together they may not go"
     scene.cluster.box.client.delete(f"{scene.budgets}/budget")
-    scene.cluster.wait_bound("mine")
-    scene.wait_left("mine")
+    scene.cluster.expect_bound("mine")
+    scene.expect_left("mine")
 
 
 def test_what_was_begun_is_finished_after_a_crash(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
-    scene.wait_running("g-0", "g-1")
+    scene.expect_running("g-0", "g-1")
     scene.cluster.operators.kill()
     for name in ("g-0", "g-1"):
         condition = {"type": MARK, "status": "True", "reason": "OverEntitlement"}
@@ -164,4 +164,4 @@ def test_what_was_begun_is_finished_after_a_crash(scene: Scene) -> None:
         scene.cluster.box.client.patch(path, {"status": {"conditions": [condition]}})
     scene.cluster.delete_pod("g-0")
     scene.cluster.operators.start()
-    scene.cluster.wait_for(lambda: not scene.cluster.pods(), "nothing of the gang is left")
+    scene.cluster.expect(lambda: not scene.cluster.pods(), "nothing of the gang is left")

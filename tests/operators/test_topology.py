@@ -68,8 +68,8 @@ def rack(strategy: str = "MustGather", multiple: int = 0) -> list[dict[str, Any]
 
 def test_a_gang_goes_to_one_rack_and_its_status_says_which(cluster: Cluster, topology: str) -> None:
     ask(cluster, "a", 2, rack(), topology)
-    cluster.wait_bound("a-0", "a-1")
-    cluster.wait_for(lambda: "layer" in place_of(cluster, "a"), "it says where")
+    cluster.expect_bound("a-0", "a-1")
+    cluster.expect(lambda: "layer" in place_of(cluster, "a"), "it says where")
     place = place_of(cluster, "a")
     assert (place["layer"], place["optimal"]) == ("RackLayer", True)
     assert place["domain"] in {"r0", "r1"}
@@ -80,10 +80,10 @@ def test_a_gang_waits_for_labels_and_goes_on_when_they_come(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 3, rack(), topology)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "NoDomainFits", "no rack takes it")
+    cluster.expect_group("a", "NoDomainFits")
     assert "RackLayer/r0: 2" in cluster.group_message("a", "Placed")
     label(cluster, f"{cluster.namespace}-2", "r0")
-    cluster.wait_bound("a-0", "a-1", "a-2")
+    cluster.expect_bound("a-0", "a-1", "a-2")
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_wish_that_cannot_be_met_is_said_so(
     cluster: Cluster, topology: str, count: int, wish: Any, reason: str
 ) -> None:
     ask(cluster, "a", count, wish, topology)
-    cluster.wait_for(lambda: cluster.group_reason("a") == reason, reason)
+    cluster.expect_group("a", reason)
     cluster.gang("plain", 2)
-    cluster.wait_bound("plain-0", "plain-1")
+    cluster.expect_bound("plain-0", "plain-1")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gatherStrategy":[{"layer":"RackLayer"}]}'])
@@ -108,15 +108,15 @@ def test_a_wish_that_cannot_be_read_is_named_and_ignored(
     cluster: Cluster, topology: str, text: str
 ) -> None:
     ask(cluster, "a", 2, text, topology)
-    cluster.wait_bound("a-0", "a-1")
-    cluster.wait_for(lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "so")
+    cluster.expect_bound("a-0", "a-1")
+    cluster.expect_group("a", "InvalidAnnotation", "SpecValid")
     assert WISH in cluster.group_message("a", "SpecValid")
 
 
 def test_a_topology_that_does_not_exist_is_waited_for(cluster: Cluster, topology: str) -> None:
     cluster.box.client.delete(f"{TOPOLOGIES}/{topology}")
     ask(cluster, "a", 2, rack(), topology)
-    cluster.wait_for(lambda: cluster.group_reason("a") == "MissingTopology", "it is missed")
+    cluster.expect_group("a", "MissingTopology")
     assert topology in cluster.group_message("a", "Placed")
 
 
@@ -142,54 +142,54 @@ def test_a_lost_member_is_replaced_in_its_rack_and_nobody_takes_the_room(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 2, rack(), topology)
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
     home = rack_of(cluster, cluster.bound()["a-0"])
     away = "r1" if home == "r0" else "r0"
     for name in ("filler-0", "filler-1"):
         cluster.pod(name)
-    cluster.wait_bound("filler-0", "filler-1")
+    cluster.expect_bound("filler-0", "filler-1")
     cluster.gang("b", 1)
-    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "InsufficientNodes", "b waits")
+    cluster.expect_pod("b-0", "InsufficientNodes")
     cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['a-1']}")
     cluster.delete_pod("a-1")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "a is degraded")
+    cluster.expect_group("a", "BelowMin", "Degraded")
     cluster.pod("a-2", group="a")
-    cluster.wait_for(lambda: cluster.pod_reason("a-2") == "NoDomainFits", "its rack is full")
+    cluster.expect_pod("a-2", "NoDomainFits")
 
     # Room elsewhere is of no use to it, and so it is not kept from others.
     elsewhere = add_node(cluster, "elsewhere", away)
-    cluster.wait_bound("b-0")
+    cluster.expect_bound("b-0")
     assert cluster.bound()["b-0"] == elsewhere
     cluster.gang("c", 1)
-    cluster.wait_for(lambda: cluster.pod_reason("c-0") == "InsufficientNodes", "c waits")
+    cluster.expect_pod("c-0", "InsufficientNodes")
     spare = add_node(cluster, "spare", home)
     began = time.monotonic()
-    cluster.wait_bound("a-2")
+    cluster.expect_bound("a-2")
     assert time.monotonic() - began < HEALED_WITHIN_SECONDS
     assert cluster.bound()["a-2"] == spare
     assert "c-0" not in cluster.bound()
     cluster.delete_pod("filler-0")
-    cluster.wait_bound("c-0")
+    cluster.expect_bound("c-0")
 
 
 def test_room_in_the_rack_is_kept_for_the_replacement_before_it_comes(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 2, rack(), topology)
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
     home = rack_of(cluster, cluster.bound()["a-0"])
     for name in ("filler-0", "filler-1"):
         cluster.pod(name)
-    cluster.wait_bound("filler-0", "filler-1")
+    cluster.expect_bound("filler-0", "filler-1")
     cluster.box.client.delete(f"/api/v1/nodes/{cluster.bound()['a-1']}")
     cluster.delete_pod("a-1")
-    cluster.wait_for(lambda: cluster.group_reason("a", "Degraded") == "BelowMin", "a is degraded")
+    cluster.expect_group("a", "BelowMin", "Degraded")
     cluster.gang("b", 1)
     spare = add_node(cluster, "spare", home)
-    cluster.wait_for(lambda: cluster.pod_reason("b-0") == "KeptForReplacements", "it is kept")
+    cluster.expect_pod("b-0", "KeptForReplacements")
     cluster.pod("a-2", group="a")
     began = time.monotonic()
-    cluster.wait_bound("a-2")
+    cluster.expect_bound("a-2")
     assert time.monotonic() - began < HEALED_WITHIN_SECONDS
     assert cluster.bound()["a-2"] == spare
     assert "b-0" not in cluster.bound()
@@ -228,7 +228,7 @@ def test_layers_that_make_no_chain_are_refused_by_the_server(
         write_layers(cluster, topology, *layers)
     assert refused.value.status == 422
     ask(cluster, "a", 2, rack(), topology)
-    cluster.wait_bound("a-0", "a-1")
+    cluster.expect_bound("a-0", "a-1")
 
 
 def test_a_circle_that_the_server_lets_through_is_named_and_the_last_layers_stay(
@@ -237,13 +237,13 @@ def test_a_circle_that_the_server_lets_through_is_named_and_the_last_layers_stay
     def ready() -> tuple[str, str, str]:
         return cluster.condition(cluster.box.client.get(f"{TOPOLOGIES}/{topology}"), "Ready")
 
-    cluster.wait_for(lambda: ready()[1] == "Built", "there is a tree")
+    cluster.expect(lambda: ready()[1] == "Built", "there is a tree")
     write_layers(cluster, topology, NODES, RACKS, ("A", "B"), ("B", "A"))
-    cluster.wait_for(lambda: ready()[:2] == ("False", "InvalidLayers"), "the circle is named")
+    cluster.expect(lambda: ready()[:2] == ("False", "InvalidLayers"), "the circle is named")
     assert "circle" in ready()[2]
     ask(cluster, "a", 2, rack(), topology)
     cluster.gang("plain", 2)
-    cluster.wait_bound("a-0", "a-1", "plain-0", "plain-1")
+    cluster.expect_bound("a-0", "a-1", "plain-0", "plain-1")
 
 
 def test_sub_groups_are_each_in_a_rack_and_start_together(cluster: Cluster, topology: str) -> None:
@@ -252,9 +252,9 @@ def test_sub_groups_are_each_in_a_rack_and_start_together(cluster: Cluster, topo
     cluster.pod_group("a", 4, **{f"{key}s": json.dumps({"groups": groups}), CHOICE: topology})
     for at in range(3):
         cluster.pod(f"a-{at}", group="a", annotations={key: f"g{at % 2}"})
-    cluster.wait_for(lambda: cluster.pod_reason("a-0") == "MissingMembers", "it gathers")
+    cluster.expect_pod("a-0", "MissingMembers")
     cluster.pod("a-3", group="a", annotations={key: "g1"})
-    cluster.wait_bound("a-0", "a-1", "a-2", "a-3")
+    cluster.expect_bound("a-0", "a-1", "a-2", "a-3")
     racks = {name: rack_of(cluster, node) for name, node in cluster.bound().items()}
     assert racks["a-0"] == racks["a-2"]
     assert racks["a-1"] == racks["a-3"]
@@ -268,6 +268,6 @@ def test_sub_groups_that_make_no_tree_are_named_and_ignored(
     key = "operators.koordinator.sh/sub-groups"
     cluster.pod_group("a", 1, **{key: json.dumps({"groups": groups}), CHOICE: topology})
     cluster.pod("a-0", group="a")
-    cluster.wait_bound("a-0")
-    cluster.wait_for(lambda: cluster.group_reason("a", "SpecValid") == "InvalidAnnotation", "so")
+    cluster.expect_bound("a-0")
+    cluster.expect_group("a", "InvalidAnnotation", "SpecValid")
     assert "nobody" in cluster.group_message("a", "SpecValid")

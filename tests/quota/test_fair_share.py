@@ -151,7 +151,7 @@ def test_large_numbers_do_not_fit_int64(amounts: float, weights: float, *, expec
     assert fits_int64(amounts, weights) is expected
 
 
-def compare_levels(seed: int, levels: int) -> None:
+def check_levels(seed: int, levels: int) -> None:
     """Divide many random levels in both kinds of integers."""
     rng = random.Random(f"levels {seed}")  # noqa: S311 - to be repeated, not to be secret
     scale = rng.choice((1, 1000, (1 << 30) + 7, 1 << 45))
@@ -172,11 +172,11 @@ def compare_levels(seed: int, levels: int) -> None:
 
 def test_a_thousand_random_levels() -> None:
     for seed in range(5):
-        compare_levels(seed, 200)
+        check_levels(seed, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_a_hundred_thousand_random_levels() -> None:
     for seed in range(500):
-        compare_levels(seed, 200)
+        check_levels(seed, 200)

@@ -72,8 +72,13 @@ def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-async def test_without_koordinator_the_name_is_free(client: Client, twin: dict[str, Any]) -> None:
+async def assert_name_is_free(client: Client) -> None:
+    """A name that is taken raises NameTaken."""
     await refuse_taken_name(client, operators.SCHEDULER_NAME)
+
+
+async def test_without_koordinator_the_name_is_free(client: Client, twin: dict[str, Any]) -> None:
+    await assert_name_is_free(client)
 
 
 @pytest.mark.parametrize("holder", ["host_1", ""])
@@ -82,7 +87,7 @@ async def test_a_lease_that_nobody_renews_is_dead(
 ) -> None:
     twin["spec"]["holderIdentity"] = holder
     await client.post(LEASES, twin)
-    await refuse_taken_name(client, operators.SCHEDULER_NAME)
+    await assert_name_is_free(client)
 
 
 async def renew(client: Client) -> None:

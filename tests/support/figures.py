@@ -1,4 +1,4 @@
-"""Writes down what long tests saw, where the benchmarks write theirs."""
+"""Writes measurements of long tests to ``build/faults``."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,6 @@ DIRECTORY = Path(__file__).parents[2] / "build" / "faults"
 
 
 def write_figures(name: str, figures: dict[str, Any]) -> None:
-    """Write the figures of one scenario to ``build/faults/NAME.json``."""
+    """Write one file per scenario, ``NAME.json``; a later call replaces it."""
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     (DIRECTORY / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n")

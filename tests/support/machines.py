@@ -1,4 +1,4 @@
-"""State machines that run for a night."""
+"""Long runs of state machines, for the night."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
@@ -11,6 +11,5 @@ LONG = settings(
 )
 
 
-def run_long(machine: type[RuleBasedStateMachine]) -> None:
-    """Take a hundred thousand steps."""
+def check_100_000_steps(machine: type[RuleBasedStateMachine]) -> None:
     run_state_machine_as_test(machine, settings=LONG)

@@ -107,12 +107,12 @@ def load(pair: ProxiedPair) -> Iterator[Load]:
     """Gangs that come and go, and are placed."""
     pair.cluster.add_nodes(NODES, GPUS)
     with Load(pair.cluster) as load:
-        pair.wait_for(lambda: len(load.bound) > NODES, "gangs are bound")
+        pair.expect(lambda: len(load.bound) > NODES, "gangs are bound")
         yield load
 
 
 @dataclass(frozen=True)
-class Suffered:
+class Outage:
     """How long nothing was placed after faults were healed, and who lived to see that."""
 
     faults: list[str]
@@ -126,7 +126,7 @@ class Suffered:
         return self.placing_again_seconds <= within
 
 
-def suffer(pair: ProxiedPair, load: Load, kinds: list[str], seconds: float) -> Suffered:
+def apply_faults(pair: ProxiedPair, load: Load, kinds: list[str], seconds: float) -> Outage:
     """Let faults last for a while, and heal them."""
     before = [one.number for one in pair.replicas]
     for kind in kinds:
@@ -139,7 +139,7 @@ def suffer(pair: ProxiedPair, load: Load, kinds: list[str], seconds: float) -> S
     pair.thread.do(FaultProxy.heal)
     pair.keep_running()
     lived = sum(one.number == number for one, number in zip(pair.replicas, before, strict=True))
-    return Suffered(kinds, seconds, place_again(pair, load), lived)
+    return Outage(kinds, seconds, place_again(pair, load), lived)
 
 
 def place_again(pair: ProxiedPair, load: Load) -> float:
@@ -149,14 +149,14 @@ def place_again(pair: ProxiedPair, load: Load) -> float:
         pair.keep_running()
         return len(load.bound) > before
 
-    return pair.wait_for(has_placed, "something is placed again")
+    return pair.expect(has_placed, "something is placed again")
 
 
 def judge(pair: ProxiedPair, load: Load) -> dict[str, Any]:
     """Fail for anything that must never be; return what was counted."""
     load.settle()
     pair.keep_running()
-    pair.wait_for(lambda: not find_torn_gangs(pair.cluster), "no gang is torn")
+    pair.expect(lambda: not find_torn_gangs(pair.cluster), "no gang is torn")
     assert load.faults + find_faults(pair.cluster) == []
     return {"bindings": count_bindings(pair.cluster).total(), "pods": len(load.bound)}
 
@@ -164,7 +164,7 @@ def judge(pair: ProxiedPair, load: Load) -> dict[str, Any]:
 @pytest.mark.timeout(200)
 def test_some_faults(pair: ProxiedPair, load: Load) -> None:
     for name in ("dropped-after", "410", "echoes", "503"):
-        suffer(pair, load, [name], 3.0)
+        apply_faults(pair, load, [name], 3.0)
     judge(pair, load)
     # Otherwise faults would spare what they are to hit first.
     assert any(one.path == LEASE for one in pair.thread.proxy.seen)
@@ -176,7 +176,7 @@ def test_some_faults(pair: ProxiedPair, load: Load) -> None:
 def test_every_fault(pair: ProxiedPair, load: Load, seconds: float) -> None:
     """Five seconds a leader survives; after twenty nobody leads, if leases are concerned, too."""
     name = f"api-faults-{seconds:.0f}s"
-    suffer_many(pair, load, name, [([kind], seconds) for kind in FAULTS])
+    check_faults(pair, load, name, [([kind], seconds) for kind in FAULTS])
 
 
 @pytest.mark.slow
@@ -205,15 +205,15 @@ def test_faults_at_random(pair: ProxiedPair, load: Load, seed: int) -> None:
         seconds = choose.uniform(1.0, 15.0)
         faults.append((kinds, seconds))
         left -= seconds
-    suffer_many(pair, load, f"api-faults-random-{seed}", faults)
+    check_faults(pair, load, f"api-faults-random-{seed}", faults)
 
 
-def suffer_many(
+def check_faults(
     pair: ProxiedPair, load: Load, name: str, faults: list[tuple[list[str], float]]
 ) -> None:
-    suffered: list[Suffered] = []
+    outages: list[Outage] = []
     for kinds, seconds in faults:
-        suffered.append(suffer(pair, load, kinds, seconds))
-        write_figures(name, {"faults": list(map(asdict, suffered))})
-    write_figures(name, {"faults": list(map(asdict, suffered)), **judge(pair, load)})
-    assert [one for one in suffered if not one.is_soon] == []
+        outages.append(apply_faults(pair, load, kinds, seconds))
+        write_figures(name, {"faults": list(map(asdict, outages))})
+    write_figures(name, {"faults": list(map(asdict, outages)), **judge(pair, load)})
+    assert [one for one in outages if not one.is_soon] == []

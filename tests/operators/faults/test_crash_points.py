@@ -59,7 +59,7 @@ class Scene:
         client, namespace = self._cluster.box.client, self._cluster.namespace
         client.delete(f"/api/v1/namespaces/{namespace}/pods")
         client.delete(self._cluster.groups_path)
-        self._cluster.wait_for(lambda: not self._cluster.pods(), "the pods are gone")
+        self._cluster.expect(lambda: not self._cluster.pods(), "the pods are gone")
 
 
 def plan_crash(proxy: FaultProxy, leader: Replica, writes: int, *, is_before: bool) -> None:
@@ -80,11 +80,11 @@ def crash(pair: ProxiedPair, number: int, writes: int, *, is_before: bool) -> fl
     scene = Scene(pair.cluster, number)
     pair.thread.do(lambda proxy: plan_crash(proxy, leader, writes, is_before=is_before))
     scene.create()
-    pair.wait_for(lambda: not leader.is_running(), f"it dies at write {writes}")
+    pair.expect(lambda: not leader.is_running(), f"it dies at write {writes}")
     faults = find_faults(pair.cluster)
     pair.free_lease()
-    pair.wait_for(lambda: follower.leads, "the other one leads")
-    took = pair.wait_for(lambda: scene.is_placed, "everything is placed that can be")
+    pair.expect(lambda: follower.leads, "the other one leads")
+    took = pair.expect(lambda: scene.is_placed, "everything is placed that can be")
     pair.thread.do(FaultProxy.heal)
     assert faults + find_faults(pair.cluster) == []
     assert find_torn_gangs(pair.cluster) == []
@@ -94,7 +94,7 @@ def crash(pair: ProxiedPair, number: int, writes: int, *, is_before: bool) -> fl
     return took
 
 
-def crash_many(pair: ProxiedPair, points: list[tuple[int, bool]], name: str) -> None:
+def check_crashes(pair: ProxiedPair, points: list[tuple[int, bool]], name: str) -> None:
     pair.cluster.add_nodes(NODES)
     rounds = []
     for number, (writes, is_before) in enumerate(points):
@@ -107,7 +107,7 @@ def crash_many(pair: ProxiedPair, points: list[tuple[int, bool]], name: str) -> 
 
 @pytest.mark.timeout(120)
 def test_the_next_one_finishes_what_was_begun(pair: ProxiedPair) -> None:
-    crash_many(pair, [(3, False), (9, True), (20, False)], "crash-points-few")
+    check_crashes(pair, [(3, False), (9, True), (20, False)], "crash-points-few")
 
 
 @pytest.mark.slow
@@ -115,4 +115,4 @@ def test_the_next_one_finishes_what_was_begun(pair: ProxiedPair) -> None:
 @pytest.mark.parametrize("is_before", [False, True], ids=["after", "before"])
 def test_every_write(pair: ProxiedPair, *, is_before: bool) -> None:
     name = f"crash-points-{'before' if is_before else 'after'}"
-    crash_many(pair, [(writes, is_before) for writes in range(1, 41)], name)
+    check_crashes(pair, [(writes, is_before) for writes in range(1, 41)], name)

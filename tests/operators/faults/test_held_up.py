@@ -51,7 +51,7 @@ def test_a_broken_webhook_holds_up_its_own_namespace_only(
     for at in range(SINGLES):
         stuck.pod(f"single-{at}", gpus=1)
     neighbour.gang("good", 2)
-    pair.wait_for(lambda: len(neighbour.bound()) == 2, "others are placed")
+    pair.expect(lambda: len(neighbour.bound()) == 2, "others are placed")
 
     def reasons() -> set[str]:
         said = (stuck.condition(pod, "operators.koordinator.sh/Placed") for pod in pods())
@@ -60,8 +60,8 @@ def test_a_broken_webhook_holds_up_its_own_namespace_only(
     def pods() -> list[dict]:
         return list(stuck.pods().values())
 
-    pair.wait_for(lambda: reasons() == {"BindFailed"}, "it is told why")
-    pair.wait_for(lambda: stuck.group_reason("big") == "BindFailed", "it is told of the gang")
+    pair.expect(lambda: reasons() == {"BindFailed"}, "every pod says BindFailed")
+    pair.expect(lambda: stuck.group_reason("big") == "BindFailed", "so does the PodGroup")
     assert WEBHOOK in stuck.group_message("big")
     assert stuck.group_reason("big", "Bound") == "BindFailed"
     assert stuck.bound() == {}
@@ -76,8 +76,8 @@ def test_a_broken_webhook_holds_up_its_own_namespace_only(
     assert len(pair.thread.proxy.seen) - before < 3 * 100, "what fails is not repeated much"
 
     pair.thread.do(FaultProxy.heal)
-    pair.wait_for(lambda: len(stuck.bound()) == MEMBERS + SINGLES, "all are bound")
-    pair.wait_for(lambda: reasons() == {"Planned"}, "it is told that they have a place")
-    pair.wait_for(lambda: stuck.group_reason("big") == "Planned", "and that the gang has")
+    pair.expect(lambda: len(stuck.bound()) == MEMBERS + SINGLES, "all are bound")
+    pair.expect(lambda: reasons() == {"Planned"}, "every pod says Planned")
+    pair.expect(lambda: stuck.group_reason("big") == "Planned", "so does the PodGroup")
     assert find_faults(stuck) + find_faults(neighbour) == []
     assert set(count_bindings(stuck).values()) == {1}

@@ -117,7 +117,7 @@ def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
             kubelets.to_reject, next_reject = 1, time.monotonic() + 2.0
         tenants.turn_over(kubelets.look())
     kubelets.to_reject = 0
-    cluster.wait_for(lambda: bool(kubelets.look()) and kubelets.is_whole, "all gangs are whole")
+    cluster.expect(lambda: bool(kubelets.look()) and kubelets.is_whole, "all gangs are whole")
     binds = len(kubelets.seen) - fillers
     figures = {
         "binds": binds,
