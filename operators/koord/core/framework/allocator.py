@@ -78,11 +78,12 @@ class Allocator:
     def fill(self, shape: PodShape, count: int) -> list[RowShare]:
         """Place up to ``count`` pods of a shape and return where; fewer when there is no room."""
         cycle = self._cycle
-        if cycle.is_reactive(shape):
+        ranking = self._known_of(shape)
+        if ranking is None and cycle.is_reactive(shape):
             return _fill_one_by_one(cycle, shape, count, self._terms_of(shape))
         if count <= 0:
             return []
-        ranking = self._known_of(shape) or self._rank(shape)
+        ranking = ranking or self._rank(shape)
         chosen = ranking.choose(count)
         if chosen.size == 0:
             return []

@@ -7,14 +7,15 @@ does not choose nodes, and knows no domain.
 Opening a cycle only reads: nothing that outlives it is computed, and nobody is called back.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeVar
 
 import numpy as np
 
-from koord.core.framework.arrays import ALL, Ints, Mask, Rows
+from koord.core.framework.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.node_table import NodeTable, RequestVector
 from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Score, Session, Short
@@ -71,25 +72,35 @@ class Cycle:
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}
         """uid -> where this cycle has put a pod; None: taken off its node."""
+        self._batches: list[tuple[Sequence[Pod], Sequence[str]]] = []
+        """Pods that were placed by count, with their nodes."""
         self._restricted: Mapping[PodShape, Mask] = {}
         self._changed: list[int] = []
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
         self._accounting: dict[PodShape, tuple[Session, ...]] = {}
         opened = (plugin.open(self) for plugin in plugins)
         self.sessions = _in_order([one for one in opened if one is not None])
-        self._narrowing = _overriding(self.sessions, "narrow")
-        self._asking = _overriding(self.sessions, "ask")
-        self._filtering = _overriding(self.sessions, "filter")
+        extends = _extensions(tuple(map(type, self.sessions)))
+
+        def pick(method: str) -> list[Session]:
+            return [self.sessions[at] for at in extends[method]]
+
+        self.pre_filtering = pick("pre_filter")
+        self.retrying = pick("retry_within")
+        self._expecting = pick("expect")
+        self._narrowing = pick("narrow")
+        self._asking = pick("ask")
+        self._filtering = pick("filter")
         self._local = [one for one in self._filtering if one.reach is not Reach.CLUSTER]
         self._global = [one for one in self._filtering if one.reach is Reach.CLUSTER]
-        self.pre_filtering = _overriding(self.sessions, "pre_filter")
-        self.retrying = _overriding(self.sessions, "retry_within")
-        self._blocking = _overriding(self.sessions, "obstacle")
-        self._scoring = _overriding(self.sessions, "score")
-        self._applying = _overriding(self.sessions, "apply")
-        self._reserving = _overriding(self.sessions, "reserve")
-        self._holding = _overriding(self.sessions, "holders")
-        self._releasing = _overriding(self.sessions, "release")
+        self._following = pick("may_fit_later")
+        self._reacting = pick("is_reactive")
+        self._blocking = pick("obstacles")
+        self._scoring = pick("score")
+        self._applying = pick("apply")
+        self._reserving = pick("reserve")
+        self._holding = pick("holders")
+        self._releasing = pick("release")
 
     # --- the transaction -------------------------------------------------------------------------
 
@@ -137,8 +148,9 @@ class Cycle:
 
     def expect(self, pods: Iterable[Pod]) -> None:
         """Announce pods to the sessions before any of them is placed."""
-        pods = list(pods)
-        for session in _overriding(self.sessions, "expect"):
+        if self._expecting:
+            pods = list(pods)
+        for session in self._expecting:
             session.expect(pods)
 
     def shape_of(self, pod: Pod) -> PodShape:
@@ -157,13 +169,17 @@ class Cycle:
         """Return :meth:`shape_of` of each pod; the sessions expect them already."""
         if self._narrowing:
             return [self.shape_of(pod) for pod in pods]
-        asked = [(one.name, asks) for one in self._asking if (asks := one.ask_all(pods))]
+        asked = []
+        for session in self._asking:
+            asks = session.ask_all(pods)
+            if asks is not None:
+                asked.append((session.name, asks))
         if not asked:
             return [pod.shape for pod in pods]
         found = []
         for at, pod in enumerate(pods):
-            asks = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
-            found.append(self._resolve(pod.shape, asks) if asks else pod.shape)
+            own = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
+            found.append(self._resolve(pod.shape, own) if own else pod.shape)
         return found
 
     def vector(self, shape: PodShape) -> RequestVector:
@@ -225,7 +241,8 @@ class Cycle:
             most = session.most_when_empty(shape)
             if most is None:
                 return None
-            np.minimum(copies, most, out=copies)
+            if most is not NO_LIMIT:
+                np.minimum(copies, most, out=copies)
         return copies
 
     def has_room(self, shape: PodShape, row: int) -> bool:
@@ -267,10 +284,14 @@ class Cycle:
         found = (one.detail(cause, shape, row) for one in self._filtering)
         return next((one for one in found if one), "")
 
-    def obstacle(self, pod: Pod) -> Reason | None:
-        """Return what keeps a pod from being placed on any node, as far as sessions know."""
-        found = (one.obstacle(pod) for one in self._blocking)
-        return next((one for one in found if one is not None), None)
+    def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
+        """Return, by uid, what keeps pods from being placed on any node."""
+        found: dict[str, Reason] = {}
+        for session in self._blocking:
+            own = session.obstacles(pods)
+            if own:
+                found = {**own, **found}
+        return found
 
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         """Take back charges for pods of an admitted unit that were not placed."""
@@ -284,11 +305,11 @@ class Cycle:
 
     def depends_on_others(self, shape: PodShape) -> bool:
         """Whether a pod without room may find some after other pods of its unit are placed."""
-        return any(one.may_fit_later(shape) for one in self.sessions)
+        return any(session.may_fit_later(shape) for session in self._following)
 
     def is_reactive(self, shape: PodShape) -> bool:
         """Whether a pod of the shape, once placed, changes where the next of them may go."""
-        return any(one.is_reactive(shape) for one in self._global)
+        return any(session.is_reactive(shape) for session in self._reacting)
 
     def is_plain(self, shape: PodShape) -> bool:
         """Whether placing such a pod changes used amounts only, and no session has to know."""
@@ -335,12 +356,10 @@ class Cycle:
         self.undo.push(self._charge, row, column, -amount)
         self._charge(row, column, amount)
 
-    def note_places(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
-        """Note where pods that were placed by count are, for :meth:`remove`."""
-        places = {pod.uid: Place(row) for pod, row in zip(pods, rows, strict=True)}
-        before = {uid: self._places[uid] for uid in places if uid in self._places}
-        self.undo.push(self._restore_places, places, before)
-        self._places |= places
+    def note_places(self, pods: Sequence[Pod], nodes: Sequence[str]) -> None:
+        """Note where pods that were placed by count are; looked up only if one is removed."""
+        self._batches.append((pods, nodes))
+        self.undo.push(self._batches.pop)
 
     def note_place(self, pod: Pod, place: Place | None) -> None:
         """Note where a pod is counted from now on, for :meth:`remove`; None: nowhere."""
@@ -367,6 +386,8 @@ class Cycle:
 
     def needs_reserve(self, shape: PodShape) -> bool:
         """Whether pods of the shape are placed one by one with :meth:`reserve`."""
+        if not self._reserving and not self._holding:
+            return False
         return any(one.concerns(shape) for one in (*self._reserving, *self._holding))
 
     def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
@@ -469,6 +490,10 @@ class Cycle:
         """Return where a pod is counted, in this cycle or since before it."""
         if pod.uid in self._places:
             return self._places[pod.uid]
+        for pods, nodes in reversed(self._batches):
+            for one, node in zip(pods, nodes, strict=True):
+                if one.uid == pod.uid:
+                    return Place(self.table.row_of[node])
         return self._find_place(pod.uid)
 
     def remove(self, pods: Iterable[Pod]) -> Removed:
@@ -526,10 +551,14 @@ class Cycle:
                 session.apply(shape, row, count)
 
 
-def _overriding(sessions: Collection[S], method: str) -> list[S]:
-    """Return the sessions that define a method: nothing is asked of the others."""
-    default = getattr(Session, method)
-    return [one for one in sessions if getattr(type(one), method) is not default]
+@cache
+def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...]]:
+    """Return, per method, the positions of the sessions that override it: others are not asked."""
+    return {
+        method: tuple(at for at, kind in enumerate(kinds) if getattr(kind, method) is not default)
+        for method, default in vars(Session).items()
+        if callable(default)
+    }
 
 
 def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:

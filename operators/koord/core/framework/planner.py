@@ -35,7 +35,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
     cycle.expect(pod for unit in units for pod in unit.pods)
     for unit in units:
         mark = cycle.checkpoint()
-        admission = _pre_filter(cycle, unit)
+        admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
         if isinstance(admission, Refusal):
             cycle.rollback(mark)
             refusals.append(admission)
@@ -45,8 +45,11 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
             cycle.rollback(mark)
             refusals.append(replace(outcome, pods=unit.pods))
             continue
-        cycle.settle(admission.unit, [one.pod for one in outcome.assignments])
+        if cycle.pre_filtering:
+            cycle.settle(admission.unit, [one.pod for one in outcome.assignments])
         placements.append(outcome)
+        if len(outcome.assignments) == len(unit.pods):
+            continue
         left_over = _add_left(unit, admission, attempt.explain_left_over(admission.unit, outcome))
         if left_over is not None:
             refusals.append(left_over)
@@ -82,6 +85,7 @@ class _Attempt:
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
         strategies = (one.strategy(self._keep_recorded) for one in cycle.sessions)
         self._strategies = [one for one in strategies if one is not None]
+        self._asked: tuple[Sequence[Pod], list[PodShape]] = ((), [])
         self._result = StrategyResult([])
         """What a strategy said of the unit that is being decided."""
 
@@ -90,7 +94,9 @@ class _Attempt:
         obstacle = _obstacle(pods, self._cycle)
         if obstacle is not None:
             return Refusal(unit.key, pods, obstacle)
-        share = next((s for one in self._strategies if (s := one.divide(unit)) is not None), None)
+        share = None
+        for strategy in self._strategies:
+            share = share or strategy.divide(unit)
         # The answer of a strategy goes before what all nodes together would give.
         is_plain = share is None and unit.required == len(pods)
         question = self._question_of(pods) if is_plain else None
@@ -205,12 +211,13 @@ class _Attempt:
         placed = self._assign_once(pods)
         if len(placed) == len(pods) or not cycle.retrying:
             return placed
-        shapes = Counter(cycle.shapes_of(pods))
-        if not any(map(cycle.depends_on_others, shapes)):
+        shapes = self._shapes_of(pods)
+        if not any(map(cycle.depends_on_others, {id(one): one for one in shapes}.values())):
             return placed
+        counts = Counter(shapes)
         cycle.rollback(mark)
         for session in cycle.retrying:
-            for rows in session.retry_within(shapes):
+            for rows in session.retry_within(counts):
                 with cycle.only(rows):
                     placed = self._assign_once(pods)
                 if len(placed) == len(pods):
@@ -222,7 +229,7 @@ class _Attempt:
         """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
-        for pod, shape in zip(pods, self._cycle.shapes_of(pods), strict=True):
+        for pod, shape in zip(pods, self._shapes_of(pods), strict=True):
             kept = None if pod.recorded is None else self._keep_recorded(pod)
             if kept is None:
                 waiting.setdefault(shape, []).append(pod)
@@ -273,7 +280,7 @@ class _Attempt:
         if nodes and len(nodes) < len(pods):
             pods.sort(key=_order_of)
         chosen, pods[:] = pods[: len(nodes)], pods[len(nodes) :]
-        self._cycle.note_places(chosen, [table.row_of[node] for node in nodes])
+        self._cycle.note_places(chosen, nodes)
         return [Assignment(pod, node) for pod, node in zip(chosen, nodes, strict=True)]
 
     def _reserve_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
@@ -291,24 +298,31 @@ class _Attempt:
         room = {shape: int(self._cycle.room(shape).sum()) for shape in waiting}
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
+    def _shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
+        """Return the shapes of pods; the same pods are asked about several times in a row."""
+        if self._asked[0] is not pods:
+            self._asked = (pods, self._cycle.shapes_of(pods))
+        return self._asked[1]
+
     def _question_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
         """Return what pods that are all required ask, if others may ask exactly the same."""
         if any(pod.recorded for pod in pods):
             return None
-        shapes = self._cycle.shapes_of(pods)
+        shapes = self._shapes_of(pods)
         return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
 
 
 def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
     """Return what keeps pods from being placed by us on any node."""
+    reasons = cycle.obstacles(pods)
     for pod in pods:
-        is_pinned = pod.handling is Handling.RELEASE_PINNED
-        if pod.shape.needs_kube_scheduler and not is_pinned:
+        is_released_pinned = pod.handling is Handling.RELEASE_PINNED
+        if pod.shape.needs_kube_scheduler and not is_released_pinned:
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
-        reason = cycle.obstacle(pod)
-        if reason is not None and not (is_pinned and isinstance(reason, NeedsKubeScheduler)):
+        reason = reasons.get(pod.uid) if reasons else None
+        if reason and not (is_released_pinned and isinstance(reason, NeedsKubeScheduler)):
             return reason
     return None
 

@@ -179,9 +179,9 @@ class Session:
         """Admit a unit, trim its surplus, charge what it will use; or refuse it."""
         return Admission(unit)
 
-    def obstacle(self, pod: Pod) -> Reason | None:  # noqa: ARG002 - the same
-        """Return what keeps a pod from being placed on any node."""
-        return None
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
+        """Return, by uid, what keeps pods from being placed on any node."""
+        return {}
 
     def concerns(self, shape: PodShape) -> bool:
         """Whether ``apply``, ``reserve``, ``adopt`` and ``release`` matter for a shape."""

@@ -8,7 +8,7 @@ volume together with the node; pods with such claims are left to it.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -226,11 +226,18 @@ class VolumesSession(Session):
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        return super().ask_all(pods) if any(pod.claims for pod in pods) else None
+        for pod in pods:
+            if pod.claims:
+                return super().ask_all(pods)
+        return None
 
     @override
-    def obstacle(self, pod: Pod) -> Reason | None:
-        return self.cache.obstacle(pod) if pod.claims else None
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        return {
+            pod.uid: reason
+            for pod in pods
+            if pod.claims and (reason := self.cache.obstacle(pod)) is not None
+        }
 
     @override
     def is_reactive(self, shape: PodShape) -> bool:
