@@ -70,7 +70,7 @@ def test_what_is_no_quantity_is_named(text: object) -> None:
     with pytest.raises(InvalidQuantityError) as refusal:
         parse_quantity(text)  # type: ignore[arg-type]
 
-    assert repr(text)[:60] in str(refusal)
+    assert repr(text)[:60] in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from tests.cluster import make_cluster
 
 from koord.cli.answer import Explanation, make_answer
-from koord.cli.cluster import Extent, Gap, Kind, Reading, Sighting, Target
+from koord.cli.cluster import Extent, Gap, Reading, Sighting, Target, TargetKind
 from koord.core.gang.model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
+from koord.kube.kinds import AnyKind
 from koord.kube.wire import Condition
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()
@@ -27,7 +28,7 @@ def make_reading(
     conditions: Iterable[Condition] = (),
     scheduler: str = "koord-scheduler",
     owners: tuple[str, ...] = (),
-    gaps: Mapping[str, Extent] | None = None,
+    gaps: Mapping[AnyKind, Extent] | None = None,
     rejected: Mapping[str, str] | None = None,
 ) -> Reading:
     state = make_cluster().state
@@ -42,14 +43,14 @@ def make_reading(
     return Reading(
         state,
         Sighting({one.type: one for one in conditions}, scheduler, owners),
-        tuple(Gap(resource, extent) for resource, extent in (gaps or {}).items()),
+        tuple(Gap(kind, extent) for kind, extent in (gaps or {}).items()),
         rejected or {},
     )
 
 
 def ask_pod(reading: Reading, key: str = "default/w-0") -> Explanation:
-    return make_answer(reading, Target(Kind.POD, *key.split("/")), NOW)
+    return make_answer(reading, Target(TargetKind.POD, *key.split("/")), NOW)
 
 
 def ask_gang(reading: Reading, key: str = "default/a") -> Explanation:
-    return make_answer(reading, Target(Kind.POD_GROUP, *key.split("/")), NOW)
+    return make_answer(reading, Target(TargetKind.POD_GROUP, *key.split("/")), NOW)

@@ -6,11 +6,12 @@ from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_re
 
 from koord.api.keys import operators
 from koord.cli.answer import Missing
-from koord.cli.cluster import NODES, POD_GROUPS, PODS, Extent
+from koord.cli.cluster import Extent
 from koord.core.explain import PlacementState
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
 from koord.core.pods import PodPhase
+from koord.kube.kinds import NODES, POD_GROUPS, PODS
 
 A, B = "default/a", "default/b"
 WAITING, PLACEABLE = PlacementState.WAITING, PlacementState.PLACEABLE

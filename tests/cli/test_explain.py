@@ -5,10 +5,10 @@ from typer.testing import CliRunner
 
 import koord.cli.ask
 from koord.cli.ask import Question
-from koord.cli.cluster import Kind
+from koord.cli.cluster import TargetKind
 from koord.cli.main import app
 
-POD, GROUP = Kind.POD, Kind.POD_GROUP
+POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.cluster import FakeCluster, open_cycle
 from tests.topology.test_gathering import GANG, ask, make_members, make_network, must, prefer
 
 from koord.cli.answer import make_answer
-from koord.cli.cluster import Kind, Reading, Target
+from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.json_output import make_document as make_answer_document
 from koord.cli.options import TreeOutput
 from koord.cli.text import print_answer
@@ -32,7 +32,9 @@ def write(renderable: object) -> str:
 
 
 def explain(cluster: FakeCluster) -> tuple[str, dict[str, object]]:
-    answer = make_answer(Reading(cluster.state), Target(Kind.POD_GROUP, "default", "job"), 0.0)
+    answer = make_answer(
+        Reading(cluster.state), Target(TargetKind.POD_GROUP, "default", "job"), 0.0
+    )
     console = Console(file=io.StringIO(), width=200, highlight=False)
     print_answer(answer, console, 0.0, all_nodes=False)
     assert isinstance(console.file, io.StringIO)

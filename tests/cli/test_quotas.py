@@ -12,7 +12,7 @@ from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
 from koord.cli import quota_commands
-from koord.cli.cluster import Kind, Reading, Target
+from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_bars import choose_glyphs, make_bar
@@ -255,7 +255,7 @@ def test_it_is_said_if_others_are_asked_than_by_the_operators(
     *, hooks: Hooks, operators_have_hooks: bool | None, part: str
 ) -> None:
     reading = Reading(make_state(hooks), operators_have_hooks=operators_have_hooks)
-    found = [*warn_of_gaps(reading, Target(Kind.POD, "default", "p"))]
+    found = [*warn_of_gaps(reading, Target(TargetKind.POD, "default", "p"))]
     assert [part in one for one in found] == ([True] if part else [])
 
 
@@ -263,7 +263,7 @@ def test_a_hook_that_cannot_be_loaded_is_named() -> None:
     hooks = Hooks()
     hooks.fail("budget", "load", ImportError("no such module"))
     reading = Reading(make_state(hooks), operators_have_hooks=True)
-    (text,) = warn_of_gaps(reading, Target(Kind.POD, "default", "p"))
+    (text,) = warn_of_gaps(reading, Target(TargetKind.POD, "default", "p"))
     assert text.startswith(
         "hook budget cannot be asked here (ImportError: no such module, in load)"
     )

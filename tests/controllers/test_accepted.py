@@ -1,15 +1,19 @@
-"""What is found out about objects that the API server has taken."""
+"""Validation of objects that the API server has accepted."""
 
+from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import kopf
 import pytest
 
 from koord.api.elasticquota import ElasticQuota
 from koord.api.networktopology import ClusterNetworkTopology
+from koord.api.parse import Problem
 from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
-from koord.controllers.validation import AcceptedController, Judge, Verdict, judge
+from koord.controllers.status_publishing import AcceptedPublisher
+from koord.controllers.validation import Judge, ValidationController, Verdict, judge
 
 SHARED_WEIGHT = "quota.scheduling.koordinator.sh/shared-weight"
 TOPOLOGY = "gang.scheduling.koordinator.sh/network-topology-spec"
@@ -34,7 +38,7 @@ def make_body(resource: type[Resource], spec: dict[str, Any], **annotations: str
         (PodGroup, {"minMember": 1}, {TOPOLOGY: "{"}, f"metadata.annotations[{TOPOLOGY}]"),
     ],
 )
-def test_what_cannot_be_used_is_named_by_its_field(
+def test_invalid_field_is_named(
     resource: type[Resource], spec: dict[str, Any], annotations: dict[str, str], field: str
 ) -> None:
     verdict = judge(resource, make_body(resource, spec, **annotations))
@@ -42,48 +46,62 @@ def test_what_cannot_be_used_is_named_by_its_field(
     assert verdict.message.startswith(f"{field}: ")
 
 
-def test_what_can_be_used_is_valid_whatever_its_status() -> None:
+def test_status_does_not_affect_the_verdict() -> None:
     body = make_body(ElasticQuota, {"max": {"cpu": "3"}}) | {"status": {"conditions": [{}]}}
     verdict = judge(ElasticQuota, body)
     assert (verdict.reason, verdict.message) == ("Valid", "the object is valid")
 
 
 class Sink:
-    """Keeps what it is told."""
+    """Records the calls of the controller."""
 
-    def __init__(self) -> None:
-        self.told: list[str] = []
+    def __init__(self, *, is_news: bool = True) -> None:
+        self.calls: list[str] = []
+        self._is_news = is_news
 
-    def accept(self, _resource: type[Resource], body: dict[str, Any], verdict: Verdict) -> None:
-        self.told.append(f"{body['metadata']['uid']} {verdict.reason}")
+    def is_news(self, _body: Mapping[str, Any], _verdict: Verdict) -> bool:
+        return self._is_news
 
-    def forget(self, uid: str) -> None:
-        self.told.append(f"{uid} gone")
+    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+        self.calls.append(f"{body['metadata']['uid']} {verdict.reason}")
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        self.calls.append(f"{body['metadata']['uid']} gone")
 
     def forget_all(self) -> None:
-        self.told.append("all may be gone")
+        self.calls.append("all gone")
 
 
-async def test_an_object_is_told_once_per_generation_and_verdict() -> None:
-    sink = Sink()
-    controller = AcceptedController(ElasticQuota, sink, lambda call, *told: call(*told))
+@pytest.mark.parametrize(("is_news", "calls"), [(True, ["u Valid", "u gone"]), (False, ["u gone"])])
+async def test_verdicts_are_written_if_they_are_news(*, is_news: bool, calls: list[str]) -> None:
+    sink = Sink(is_news=is_news)
+    controller = ValidationController(ElasticQuota, sink, lambda call, *told: call(*told))
     body = make_body(ElasticQuota, {})
     await controller.on_event({"type": None}, body)
-    said = {
+    await controller.on_event({"type": "DELETED"}, body)
+    assert sink.calls == calls
+
+
+def test_accepted_is_written_once_per_generation_and_verdict() -> None:
+    publisher = AcceptedPublisher(ElasticQuota, lambda _: Mock())
+    body = make_body(ElasticQuota, {})
+    assert publisher.is_news(body, Verdict())
+    condition = {
         "type": "Accepted",
         "reason": "Valid",
         "message": "the object is valid",
         "observedGeneration": 3,
     }
-    body["status"] = {"conditions": [said]}
-    await controller.on_event({"type": "MODIFIED"}, body)
+    body["status"] = {"conditions": [condition]}
+    assert not publisher.is_news(body, Verdict())
+    assert publisher.is_news(body, Verdict((Problem("spec", "", "is odd"),)))
     body["metadata"]["generation"] = 4
-    await controller.on_event({"type": "MODIFIED"}, body)
-    await controller.on_event({"type": "DELETED"}, body)
-    assert sink.told == ["u Valid", "u Valid", "u gone"]
+    assert publisher.is_news(body, Verdict())
 
 
-def test_only_what_a_user_may_have_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_is_validated_again_only_after_a_user_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     judged: list[Any] = []
 
     def note(_: type[Resource], body: dict[str, Any]) -> Verdict:
@@ -103,15 +121,15 @@ def test_only_what_a_user_may_have_changed_is_judged_again(monkeypatch: pytest.M
     assert see(generation=4, annotations={"a": "b"}) == 3
     assert see(generation=4, labels={"a": "b"}) == 4
     assert see(generation=4, uid="another") == 5
-    assert (see(generation=None), see(generation=None)) == (6, 7), "nobody counts its versions"
+    assert (see(generation=None), see(generation=None)) == (6, 7), "it has no generation"
     known.forget("another")
     assert see(generation=4, uid="another") == 8
 
 
-async def test_what_went_away_while_nobody_watched_is_forgotten() -> None:
+async def test_objects_deleted_while_kopf_was_down_are_forgotten() -> None:
     sink = Sink()
-    controller = AcceptedController(ElasticQuota, sink, lambda call, *told: call(*told))
+    controller = ValidationController(ElasticQuota, sink, lambda call, *told: call(*told))
     await controller.on_event({"type": None}, make_body(ElasticQuota, {}))
     controller.register(kopf.OperatorRegistry())
     assert not controller._judge._known
-    assert sink.told == ["u Valid", "all may be gone"]
+    assert sink.calls == ["u Valid", "all gone"]

@@ -1,4 +1,4 @@
-"""What the placement operator writes on PodGroups, type by type."""
+"""The conditions that operators write on PodGroups."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from tests.builders import make_pod_group
 
 from koord.controllers.attempts import Attempts
-from koord.controllers.status_publishing import PlacementAnnouncer, PodGroupAnnouncer
+from koord.controllers.status_publishing import PlacementAnnouncer, StatusPublisher
 from koord.core.quota.reasons import InsufficientMax, SubmissionExceeded
 from koord.core.reasons import BindFailed, Reason
 from koord.core.topology.reasons import MissingTopology
+from koord.kube.objects import ref_of_pod_group
 from koord.kube.status import ConditionPatch
 
 
@@ -38,7 +39,7 @@ class Sink:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_keeps_a_gang_is_said_of_all_that_it_is_about(
+def test_reason_is_written_to_every_condition_it_concerns(
     reason: Reason, beside: dict[str, tuple[bool, str]]
 ) -> None:
     sink: Any = Sink()
@@ -60,10 +61,11 @@ def test_what_keeps_a_gang_is_said_of_all_that_it_is_about(
         (("Bound", True), False),
     ],
 )
-def test_what_somebody_has_to_act_on_is_urgent(
+def test_conditions_that_users_must_act_on_are_urgent(
     condition: tuple[str, bool], *, is_urgent: bool
 ) -> None:
     sink: Any = Sink()
     conditions = (ConditionPatch(*condition, "Reason", "text"),)
-    PodGroupAnnouncer(sink).write_status(make_pod_group("default/a").build(), {}, conditions)
+    publisher = StatusPublisher(sink, ref_of_pod_group)
+    publisher.write_status(make_pod_group("default/a").build(), {}, conditions)
     assert sink.is_urgent is is_urgent

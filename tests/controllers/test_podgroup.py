@@ -1,8 +1,8 @@
 """The status of PodGroups: what is written at once, what after a pause, and what is not kept."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kopf
 import pytest
@@ -10,8 +10,15 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
 from koord.api.parse import Problem
-from koord.controllers import pod_group
-from koord.controllers.pod_group import LONGEST_SECONDS, SAY_AGAIN_AFTER_SECONDS, PodGroupController
+from koord.api.podgroup import PodGroup as PodGroupResource
+from koord.controllers.pod_group import (
+    PAUSE,
+    REWORD_SECONDS,
+    PodGroupStatusPolicy,
+    ProblemReports,
+)
+from koord.controllers.status_controller import StatusController
+from koord.controllers.validation import ValidationController
 from koord.core.gang.model import BadValue, Phase, PodGroup
 from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
@@ -24,9 +31,6 @@ from koord.core.topology_constraint import (
 )
 from koord.kube.status import ConditionPatch
 
-if TYPE_CHECKING:
-    from koord.core.changes import Feed
-
 A, B = "default/a", "default/b"
 
 
@@ -37,8 +41,9 @@ class Scene:
         self.now = 0.0
         self.written: list[tuple[str, str]] = []
         self.state = make_cluster().state
-        self.feed: Feed = self.state.feed()
-        self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
+        clock = lambda: self.now  # noqa: E731
+        self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
+        self.controller = StatusController(self.policy, clock)
         for gang in (A, B):
             self.state.upsert_pod_group(make_pod_group(gang, 5).group(A, B).build())
         for gang in "ab":
@@ -54,49 +59,49 @@ class Scene:
         pod = make_pod(f"{gang}-{number}").gang(f"default/{gang}").created(self.now)
         self.state.upsert_pod(pod.build())
 
-    def pass_time(self, seconds: float) -> list[str]:
-        """Let changes arrive, and time pass; return which gangs were written about."""
-        self.controller._touch(self.feed.drain().gangs)
+    async def pass_time(self, seconds: float) -> list[str]:
+        """Deliver changes and let time pass; return the gangs whose status was written."""
+        self.controller.look()
         self.now += seconds
         self.written.clear()
-        self.controller._flush()
+        await self.controller.flush()
         return sorted(gang for gang, _ in self.written)
 
 
-def test_gang_of_whose_group_others_change_is_written_again_after_a_pause() -> None:
+async def test_status_that_differs_only_in_wording_is_written_after_a_pause() -> None:
     scene = Scene()
-    assert scene.pass_time(LONGEST_SECONDS) == [A, B]
+    assert await scene.pass_time(PAUSE.longest) == [A, B]
     for number in range(1, 4):
         scene.join("a", number)
-        assert scene.pass_time(LONGEST_SECONDS) == [A]
-    assert scene.pass_time(SAY_AGAIN_AFTER_SECONDS) == [B]
+        assert await scene.pass_time(PAUSE.longest) == [A]
+    assert await scene.pass_time(REWORD_SECONDS) == [B]
     assert "4 of 5" in scene.written[0][1]
 
 
-def test_gang_whose_group_is_complete_is_told_at_once() -> None:
+async def test_status_of_a_complete_group_is_written_without_the_pause() -> None:
     scene = Scene()
-    scene.pass_time(LONGEST_SECONDS)
+    await scene.pass_time(PAUSE.longest)
     for gang in "ab":
         for number in range(1, 5):
             scene.join(gang, number)
-    assert scene.pass_time(LONGEST_SECONDS) == [A, B]
+    assert await scene.pass_time(PAUSE.longest) == [A, B]
 
 
-def test_wait_times_of_gangs_are_kept_once_and_not_for_good() -> None:
+async def test_timeouts_are_kept_once_per_gang_and_dropped_with_it() -> None:
     scene = Scene()
     for number in range(1, 9):
         for gang in "ab":
             scene.join(gang, number)
-        scene.pass_time(LONGEST_SECONDS)
-    assert set(scene.controller._timeouts) == {A, B}
+        await scene.pass_time(PAUSE.longest)
+    assert len(scene.controller._due) == 2
     for gang in (A, B):
         scene.state.remove_pod_group(gang)
-    scene.pass_time(LONGEST_SECONDS)
-    assert not scene.controller._timeouts
-    assert not scene.controller._said
+    await scene.pass_time(PAUSE.longest)
+    assert not scene.controller._due
+    assert not scene.policy._written
 
 
-def test_members_on_nodes_that_are_not_well_are_told() -> None:
+async def test_members_on_failed_nodes_are_reported() -> None:
     said: list[ConditionPatch] = []
 
     class Sink:
@@ -107,53 +112,54 @@ def test_members_on_nodes_that_are_not_well_are_told() -> None:
             said[:] = [one for one in conditions if one.type == "Degraded"]
 
     state, now = make_cluster().state, [0.0]
-    feed = state.feed()
-    controller = PodGroupController(state, Sink(), lambda: now[0], lambda: now[0])
+    policy = PodGroupStatusPolicy(state, Sink(), lambda: now[0], lambda: now[0])
+    controller = StatusController(policy, lambda: now[0])
     state.upsert_pod_group(make_pod_group(A, 1).build())
     state.upsert_node(make_node("n").build())
     state.upsert_pod(make_pod("a-0").gang(A).running("n").build())
 
-    def look() -> ConditionPatch:
-        changes = feed.drain()
-        controller._touch(changes.gangs | controller._on_changed_nodes(changes.freed))
-        now[0] += LONGEST_SECONDS
-        controller._flush()
+    async def look() -> ConditionPatch:
+        controller.look()
+        now[0] += PAUSE.longest
+        await controller.flush()
         (degraded,) = said
         return degraded
 
-    assert (look().status, look().reason) == (False, "AtStrength")
+    degraded = await look()
+    assert (degraded.status, degraded.reason) == (False, "AtStrength")
     state.upsert_node(make_node("n").taint("node.kubernetes.io/unreachable").build())
-    assert (look().status, look().reason) == (True, "MemberOnFailedNode")
-    assert "(n)" in look().message
+    degraded = await look()
+    assert (degraded.status, degraded.reason) == (True, "MemberOnFailedNode")
+    assert "(n)" in degraded.message
     state.upsert_node(make_node("n").build())
-    assert look().reason == "AtStrength"
+    assert (await look()).reason == "AtStrength"
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
-def test_a_gang_without_members_is_told_in_time_if_something_was_said_of_it(phase: Phase) -> None:
-    """New groups can wait for their pods; what was said must not stand on."""
+async def test_status_of_an_emptied_gang_is_updated_without_the_long_pause(phase: Phase) -> None:
+    """Only groups without any status may wait for their pods: a wrong status must not stay."""
     scene = Scene()
-    scene.pass_time(LONGEST_SECONDS)
+    await scene.pass_time(PAUSE.longest)
     group = make_pod_group(A, 5).group(A, B).phase(phase).build()
     scene.state.upsert_pod_group(group)
-    scene.pass_time(LONGEST_SECONDS)
+    await scene.pass_time(PAUSE.longest)
     scene.state.remove_pod("uid-default-a-0")
-    assert A in scene.pass_time(LONGEST_SECONDS)
+    assert A in await scene.pass_time(PAUSE.longest)
     odd = make_pod_group(A, 5)._set_spec(bad_values=(BadValue("k", "v", "default", "is odd"),))
     scene.state.upsert_pod_group(odd.phase(phase).build())
-    assert A in scene.pass_time(LONGEST_SECONDS)
+    assert A in await scene.pass_time(PAUSE.longest)
 
 
-def test_a_new_group_is_not_told_of_before_its_pods_have_had_time_to_come() -> None:
+async def test_first_status_of_an_empty_group_waits_for_its_pods() -> None:
     scene = Scene()
-    scene.pass_time(LONGEST_SECONDS)
+    await scene.pass_time(PAUSE.longest)
     scene.state.upsert_pod_group(make_pod_group("default/c", 5).build())
-    assert scene.pass_time(LONGEST_SECONDS) == []
-    assert scene.pass_time(2 * LONGEST_SECONDS) == ["default/c"]
+    assert await scene.pass_time(PAUSE.longest) == []
+    assert await scene.pass_time(2 * PAUSE.longest) == ["default/c"]
 
 
-def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> ConditionPatch:
-    """Return what is said of the settings of a gang with one member."""
+async def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> ConditionPatch:
+    """Return the condition SpecValid of a gang with one member."""
     said: list[ConditionPatch] = []
 
     class Sink:
@@ -168,17 +174,17 @@ def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> ConditionPat
     group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
     state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
     state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
-    PodGroupController(state, Sink(), lambda: 0.0, lambda: 0.0)._observe(A)
+    await PodGroupStatusPolicy(state, Sink(), lambda: 0.0, lambda: 0.0).update(A)
     (spec_valid,) = said
     return spec_valid
 
 
-def test_sub_groups_that_members_name_and_the_gang_does_not_have_are_named() -> None:
+async def test_unknown_sub_groups_of_members_are_reported() -> None:
     nest = SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1),))
-    assert observe_spec(nest, "g").status
-    assert observe_spec(nest).status, "who names none belongs to the gang itself"
+    assert (await observe_spec(nest, "g")).status
+    assert (await observe_spec(nest)).status, "who names none belongs to the gang itself"
     for one in (nest, None):
-        found = observe_spec(one, "h")
+        found = await observe_spec(one, "h")
         assert (found.status, found.reason) == (False, "InvalidAnnotation")
         assert 'sub-group "h"' in found.message
 
@@ -191,8 +197,9 @@ class Alone:
         self.said: dict[str, ConditionPatch] = {}
         self.now = 0.0
         self.state = make_cluster().state
-        self.feed: Feed = self.state.feed()
-        self.controller = PodGroupController(self.state, self, lambda: self.now, lambda: self.now)
+        clock = lambda: self.now  # noqa: E731
+        self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
+        self.controller = StatusController(self.policy, clock)
         group = make_pod_group(A, 1).topology(wish).build()
         self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
 
@@ -202,12 +209,11 @@ class Alone:
         self.fields = dict(fields)
         self.said = {one.type: one for one in conditions}
 
-    def spec_valid(self) -> tuple[bool, str]:
-        """Let a while pass; return what is said of the settings."""
-        gangs = self.feed.drain().gangs
-        self.controller._touch(gangs | self.controller._on_changed_topologies())
+    async def spec_valid(self) -> tuple[bool, str]:
+        """Let time pass; return status and reason of the condition SpecValid."""
+        self.controller.look()
         self.now += 10
-        self.controller._flush()
+        await self.controller.flush()
         return self.said["SpecValid"].status, self.said["SpecValid"].reason
 
 
@@ -215,30 +221,30 @@ RACKS = Topology("default", (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Ra
 SPINES = Topology("default", (Layer("Spine", "", ("spine",)), Layer(NODE_LAYER, "Spine")))
 
 
-def test_wishes_that_have_no_effect_are_said_for_as_long_as_that_is_so() -> None:
+async def test_unknown_layers_are_reported_until_the_topology_has_them() -> None:
     scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
-    assert scene.spec_valid() == (False, "MissingTopology")
+    assert await scene.spec_valid() == (False, "MissingTopology")
     scene.state.upsert_topology(SPINES)
-    assert scene.spec_valid() == (False, "UnknownLayer")
+    assert await scene.spec_valid() == (False, "UnknownLayer")
     message = scene.said["SpecValid"].message
     assert '"Rack"' in message
     assert "ClusterNetworkTopology default" in message
     assert "Spine" in message
     scene.state.upsert_topology(RACKS)
-    assert scene.spec_valid() == (True, "Valid")
+    assert await scene.spec_valid() == (True, "Valid")
     scene.state.remove_topology("default")
-    assert scene.spec_valid() == (False, "MissingTopology")
+    assert await scene.spec_valid() == (False, "MissingTopology")
 
 
-def test_layers_of_sub_groups_are_looked_at_too() -> None:
+async def test_unknown_layers_of_sub_groups_are_reported() -> None:
     scene = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1, "Rack"),)))
     scene.state.upsert_topology(SPINES)
-    assert scene.spec_valid() == (False, "UnknownLayer")
+    assert await scene.spec_valid() == (False, "UnknownLayer")
     nothing = Alone(TopologyConstraint(()), SubGroupTree(SubGroup(ROOT), (SubGroup("g", 1),)))
-    assert nothing.spec_valid() == (True, "Valid")
+    assert await nothing.spec_valid() == (True, "Valid")
 
 
-def test_the_gap_that_was_recorded_is_in_the_status() -> None:
+async def test_recorded_gap_is_in_the_status() -> None:
     scene = Alone(TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER),)))
     scene.state.upsert_topology(RACKS)
     scene.state.upsert_node(make_node("n").label("rack", "r").build())
@@ -246,54 +252,57 @@ def test_the_gap_that_was_recorded_is_in_the_status() -> None:
     assert pod.recorded is not None
     for gap, told in (("", None), ("Rack+2", "Rack: 2 more than may have been needed")):
         scene.state.upsert_pod(replace(pod, recorded=replace(pod.recorded, gap=gap)))
-        scene.spec_valid()
+        await scene.spec_valid()
         assert scene.fields["placement"]["optimal"] is not bool(gap)
         assert scene.fields["placement"].get("gap") == told
 
 
-def test_late_word_of_an_object_that_is_gone_is_not_taken_for_that_of_its_successor() -> None:
+async def test_stale_problems_of_a_deleted_object_are_ignored_after_recreation() -> None:
     scene = Alone(TopologyConstraint(()))
     problems = (Problem("spec.minMember", "0", "is odd"),)
-    scene.controller.note_problems(A, "uid-default-a", problems)
-    scene.controller.note_problems(A, "uid of another", ())
-    assert scene.spec_valid()[0] is False
-    scene.controller.note_problems(A, "uid of another", problems)
-    scene.controller.note_problems(A, "uid-default-a", ())
-    assert scene.spec_valid()[0] is True
+    scene.policy.set_problems(A, "uid-default-a", problems)
+    scene.policy.set_problems(A, "uid of another", ())
+    assert (await scene.spec_valid())[0] is False
+    scene.policy.set_problems(A, "uid of another", problems)
+    scene.policy.set_problems(A, "uid-default-a", ())
+    assert (await scene.spec_valid())[0] is True
 
 
-async def test_what_is_wrong_with_an_object_is_handed_over_until_nothing_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    controller = Alone(TopologyConstraint(())).controller
-    handlers: list[Callable[..., Awaitable[None]]] = []
-    handed: list[bool] = []
+class Problems:
+    """Stands in for the policy: records whether problems were reported."""
 
-    def hand_over(_: object, key: str, uid: str, problems: tuple[Problem, ...]) -> None:
+    def __init__(self) -> None:
+        self.reported: list[bool] = []
+
+    def set_problems(self, key: str, uid: str, problems: tuple[Problem, ...]) -> None:
         assert (key, uid) == (A, "uid")
-        handed.append(bool(problems))
+        self.reported.append(bool(problems))
 
-    monkeypatch.setattr(pod_group, "register_events", lambda _r, _k, on: handlers.append(on))
+
+async def test_problems_of_an_object_are_reported_until_there_are_none() -> None:
+    policy: Any = Problems()
+    sink = ProblemReports(policy, lambda: None)
+    controller = ValidationController(PodGroupResource, sink, lambda call, *given: call(*given))
 
     async def see(generation: int, *, valid: bool, event: str | None = "MODIFIED") -> None:
         meta = {"name": "a", "namespace": "default", "uid": "uid", "generation": generation}
         kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup"}
         body = {**kind, "metadata": meta, "spec": {"minMember": 2 if valid else "two"}}
-        await handlers[-1](event={"type": event}, body=body)
+        await controller.on_event(event={"type": event}, body=body)
 
-    controller.register(kopf.OperatorRegistry(), hand_over)
+    controller.register(kopf.OperatorRegistry())
     await see(1, valid=True, event=None)
-    assert handed == []
+    assert policy.reported == []
     await see(2, valid=False)
     await see(2, valid=False)
     await see(3, valid=True)
     await see(3, valid=True)
-    assert handed == [True, True, False]
+    assert policy.reported == [True, True, False]
     await see(4, valid=False)
-    # Mended while Kopf was started anew.
-    controller.register(kopf.OperatorRegistry(), hand_over)
+    # Corrected while Kopf was restarted.
+    controller.register(kopf.OperatorRegistry())
     await see(5, valid=True, event=None)
-    assert handed[3:] == [True, False]
+    assert policy.reported[3:] == [True, False]
     await see(6, valid=False)
     await see(6, valid=False, event="DELETED")
-    assert handed[5:] == [True, False]
+    assert policy.reported[5:] == [True, False]

@@ -1,4 +1,4 @@
-"""Profiles and their quotas are brought in line when something changes, and not otherwise."""
+"""Quotas and statuses of profiles are written when something changes, and not otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from tests.builders import make_node
 from tests.cluster import make_cluster
 
-from koord.controllers.quota_profile import ProfileController
+from koord.controllers.quota_profile import ProfileStatusPolicy
+from koord.controllers.status_controller import StatusController
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.core.selectors import Operator, Requirement
@@ -33,8 +34,8 @@ class Sink:
         self.meanwhile: Callable[[], None] = lambda: None
         self._state = state
 
-    async def write_quota(
-        self, profile: QuotaProfile, quota: GeneratedQuota, present: QuotaSpec | None
+    async def write(
+        self, profile: QuotaProfile, quota: GeneratedQuota, present: QuotaSpec | None, meta: object
     ) -> None:
         self.meanwhile()
         if self.error is not None:
@@ -62,7 +63,8 @@ class Scene:
         self.state = make_cluster().state
         self.sink = Sink(self.state)
         self.now = 0.0
-        self.controller = ProfileController(self.state, self.sink, lambda: True, lambda: self.now)
+        self.policy = ProfileStatusPolicy(self.state, self.sink, self.sink, lambda _: None)
+        self.controller = StatusController(self.policy, lambda: self.now)
 
     async def settle(self, seconds: int = 8) -> None:
         for _ in range(seconds):
@@ -86,7 +88,7 @@ class Scene:
         return next((fields, said) for one, fields, said in reversed(self.sink.said) if one == name)
 
 
-async def test_a_quota_is_made_once_and_again_when_its_nodes_change() -> None:
+async def test_quota_is_written_once_and_again_when_its_nodes_change() -> None:
     scene = Scene()
     scene.add_node("1", pool="a")
     scene.add("a", "a")
@@ -107,7 +109,7 @@ async def test_a_quota_is_made_once_and_again_when_its_nodes_change() -> None:
     assert {key: 2 * amount for key, amount in before.items()} == after
 
 
-async def test_a_foreign_quota_is_left_alone_until_it_is_handed_over() -> None:
+async def test_foreign_quota_is_not_written_until_its_label_names_the_profile() -> None:
     scene = Scene()
     scene.state.upsert_quota(QuotaSpec("root", "ns"))
     scene.add("a", "a")
@@ -120,7 +122,7 @@ async def test_a_foreign_quota_is_left_alone_until_it_is_handed_over() -> None:
     assert scene.said_last("a")[1]["Ready"].reason == "Made"
 
 
-async def test_both_profiles_of_a_node_say_so() -> None:
+async def test_both_profiles_of_a_node_report_the_overlap() -> None:
     scene = Scene()
     scene.add_node("1", pool="a")
     scene.add("a", "a", quota="x")
@@ -135,7 +137,7 @@ async def test_both_profiles_of_a_node_say_so() -> None:
     assert not scene.said_last("a")[1]["NodeOverlap"].status
 
 
-async def test_a_profile_with_problems_changes_nothing() -> None:
+async def test_invalid_profile_writes_no_quota() -> None:
     scene = Scene()
     scene.add("a", "a", problems=("spec.resourceRatio: 2: too much",))
     await scene.settle()
@@ -146,7 +148,7 @@ async def test_a_profile_with_problems_changes_nothing() -> None:
     assert "spec.resourceRatio: 2" in said["Ready"].message
 
 
-async def test_an_invalid_edit_leaves_in_force_what_was_valid_last() -> None:
+async def test_last_valid_settings_stay_active_after_an_invalid_edit() -> None:
     scene = Scene()
     scene.add_node("1", pool="a")
     scene.add("a", "a")
@@ -171,7 +173,7 @@ async def test_an_invalid_edit_leaves_in_force_what_was_valid_last() -> None:
     assert fields["lastValidSpec"]["spec"]["quotaName"] == "root"
 
 
-async def test_a_failed_write_is_told_and_tried_again() -> None:
+async def test_failed_write_is_reported_and_retried() -> None:
     scene = Scene()
     scene.add("a", "a")
     scene.sink.error = Forbidden(403, "Forbidden", "no right to do so")
@@ -186,7 +188,7 @@ async def test_a_failed_write_is_told_and_tried_again() -> None:
 
 
 @pytest.mark.parametrize("error", [None, Forbidden(403, "Forbidden", "no right to do so")])
-async def test_nothing_is_said_of_a_profile_that_is_deleted_while_its_quota_is_written(
+async def test_no_status_for_a_profile_deleted_during_the_write(
     error: KubeError | None,
 ) -> None:
     scene = Scene()
@@ -196,11 +198,11 @@ async def test_nothing_is_said_of_a_profile_that_is_deleted_while_its_quota_is_w
     await scene.settle()
     assert not scene.sink.said
     assert not scene.controller._due
-    assert not scene.controller._failures
+    assert not scene.policy._failures
     assert scene.sink.forgotten == ["ns/a"]
 
 
-async def test_a_profile_that_takes_the_name_of_another_meanwhile_is_settled_as_itself() -> None:
+async def test_profile_recreated_during_the_write_gets_its_own_status() -> None:
     scene = Scene()
     scene.add_node("1", pool="b")
     scene.add("a", "a")

@@ -1,42 +1,35 @@
-"""When the statuses of quotas are looked at: not while what would be said has to wait anyway."""
-
-import asyncio
-import time
+"""When the statuses of quotas are updated: later while more urgent writes go on."""
 
 import pytest
-from tests.cluster import make_cluster
 
-from koord.controllers import quota_status
-from koord.controllers.quota_status import QuotaStatusController
+from koord.controllers.quota_status import (
+    LONGEST_WHILE_BUSY_SECONDS,
+    PAUSE,
+    QuotaStatusPolicy,
+)
+from koord.controllers.status_controller import StatusController
+from koord.core.state import ClusterState
 
 
 @pytest.mark.parametrize(
-    ("busy", "least"),
-    [(0.0, 0.01), (0.3, 0.3), (60.0, 0.6)],
-    ids=["calm", "busy for a while", "busy for good"],
+    ("busy", "least", "most"),
+    [(0.0, PAUSE.quiet, PAUSE.quiet), (3.0, 3.0, 4.0), (60.0, LONGEST_WHILE_BUSY_SECONDS, 11.0)],
+    ids=["not busy", "busy for a while", "busy all the time"],
 )
-async def test_a_look_waits_for_the_end_of_a_burst_but_not_for_ever(
-    monkeypatch: pytest.MonkeyPatch, busy: float, least: float
+async def test_update_waits_for_the_end_of_a_burst_but_not_forever(
+    monkeypatch: pytest.MonkeyPatch, busy: float, least: float, most: float
 ) -> None:
-    looks: list[float] = []
-    monkeypatch.setattr(quota_status, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(quota_status, "LONGEST_SECONDS", 0.1)
-    monkeypatch.setattr(quota_status, "LONGEST_WHILE_BUSY_SECONDS", 0.6)
-    monkeypatch.setattr(
-        QuotaStatusController, "look", lambda _: looks.append(time.monotonic() - began)
-    )
-    began = time.monotonic()
-    controller = QuotaStatusController(
-        make_cluster().state,
+    now, updates = [0.0], []
+    monkeypatch.setattr(QuotaStatusPolicy, "update_all", lambda _: updates.append(now[0]))
+    policy = QuotaStatusPolicy(
+        ClusterState(),
         None,  # type: ignore[arg-type]
-        lambda: True,
-        is_busy=lambda: time.monotonic() - began < busy,
+        clock=lambda: now[0],
+        is_busy=lambda: now[0] < busy,
     )
-    running = asyncio.create_task(controller.run())
-    await asyncio.sleep(0)
-    controller.wake()
-    async with asyncio.timeout(5):
-        while len(looks) < 2:  # noqa: ASYNC110 - looked at by the clock
-            await asyncio.sleep(0.01)
-    running.cancel()
-    assert looks[1] >= least
+    controller = StatusController(policy, lambda: now[0])
+    controller.look()
+    while not updates:
+        now[0] += 0.1
+        await controller.flush()
+    assert least - 0.01 <= updates[0] <= most + 0.11

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from koord.controllers.status_publishing import QuotaAnnouncer
+from koord.controllers.status_publishing import QuotaPublisher
+from koord.kube.objects import ref_of_quota
 from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.wire import WireElasticQuota
 
@@ -53,7 +54,7 @@ def test_what_stands_there_already_is_said_in_its_own_words(present, amounts, sa
     annotations = {f"{PREFIX}{name}": text for name, text in present.items()}
     body = {"metadata": {"name": "q", "uid": "u", "annotations": annotations}}
     wire = msgspec.json.decode(json.dumps(body), type=WireElasticQuota)
-    announcer = QuotaAnnouncer(writer, writer, translator)  # type: ignore[arg-type]
-    announcer.write_annotations(translator.translate(wire), amounts)
+    publisher = QuotaPublisher(writer, ref_of_quota, writer, translator)  # type: ignore[arg-type]
+    publisher.write_annotations(translator.translate(wire), amounts)
     expected = [{f"{PREFIX}{name}": text for name, text in one.items()} for one in said]
     assert writer.said == expected

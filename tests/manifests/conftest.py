@@ -12,15 +12,6 @@ from koord.sandbox.errors import SandboxApiError
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
-OPERATORS = (
-    "placement",
-    "podgroup",
-    "elasticquota",
-    "elasticquotaprofile",
-    "reservation",
-    "networktopology",
-    "device",
-)
 
 
 def load_all(text):

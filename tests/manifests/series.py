@@ -1,6 +1,10 @@
-"""The series that the operators have, asked of the code that makes them."""
+"""The series of the operators, as the code defines them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
+
+from prometheus_client.registry import Collector
 
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.cache import QuotaCache
@@ -10,7 +14,24 @@ from koord.core.reasons import REASONS
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
+from koord.runtime import collectors as collectors_module
+from koord.runtime import quota_metrics
+from koord.runtime.collectors import (
+    EventCollector,
+    PendingCollector,
+    ReflectorCollector,
+    StatusCollector,
+    count_rejections,
+    gauge_assumed,
+    gauge_leader,
+)
 from koord.runtime.metrics import Metrics
+from koord.runtime.quota_metrics import (
+    AuditCollector,
+    HookCollector,
+    QuotaCollector,
+    count_evictions,
+)
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -43,32 +64,36 @@ SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
 
 def make_metrics() -> Metrics:
     """Return metrics that have a sample of everything."""
-    metrics, keeper = Metrics(), QuotaCache()
-    watch = {
-        "watch_pending": lambda: metrics.watch_pending(lambda: dict.fromkeys(REASONS, 1)),
-        "watch_quotas": lambda: metrics.watch_quotas(lambda: [SUMMARY]),
-        "watch_quota_operations": lambda: metrics.watch_quota_operations(keeper),
-        "watch_rejections": lambda: metrics.watch_rejections(lambda: {"OutOfcpu": 1}),
-        "watch_evictions": lambda: metrics.watch_evictions(dict),
-        "watch_quota_audit": lambda: metrics.watch_quota_audit(QuotaAudit(*[None] * 3)),
-        "watch_assumed": lambda: metrics.watch_assumed(lambda: 1),
-        "watch_leader": lambda: metrics.watch_leader(lambda: True),
-        "watch_reflectors": lambda: metrics.watch_reflectors(
-            dict.fromkeys(("pods", "nodes", "podgroups"), Stand(ReflectorStats()))
-        ),
-        "watch_status_writers": lambda: metrics.watch_status_writers(
-            [("pods", Stand(StatusStats()))]
-        ),
-        "watch_hooks": lambda: metrics.watch_hooks(HOOKS),
-        "watch_events": lambda: metrics.watch_events(Stand(EventStats())),
-    }
-    for name in dir(metrics):
-        if name.startswith("watch_"):
-            watch[name]()
+    metrics, quotas = Metrics(), QuotaCache(hooks=HOOKS)
+    metrics.quotas.attach(quotas)
+    collectors = [
+        PendingCollector(lambda: dict.fromkeys(REASONS, 1)),
+        QuotaCollector(lambda: [SUMMARY]),
+        AuditCollector(QuotaAudit(*[None] * 3)),
+        HookCollector(HOOKS),
+        ReflectorCollector(dict.fromkeys(("pods", "nodes", "podgroups"), Stand(ReflectorStats()))),
+        StatusCollector([("pods", Stand(StatusStats()))]),
+        EventCollector(Stand(EventStats())),
+        count_rejections(lambda: {"OutOfcpu": 1}),
+        count_evictions(dict),
+        gauge_assumed(lambda: 1),
+        gauge_leader(lambda: True),
+    ]
+    assert {type(one) for one in collectors} == {*_collectors_of(collectors_module, quota_metrics)}
+    for collector in collectors:
+        metrics.watch(collector)
     for operation in ("settle", "solve"):
-        with keeper.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
+        with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
             pass
     return metrics
+
+
+def _collectors_of(*modules: ModuleType) -> Iterator[type]:
+    """Yield every class of collectors that a module defines."""
+    for module in modules:
+        for one in vars(module).values():
+            if isinstance(one, type) and Collector in one.__bases__:
+                yield one
 
 
 def list_series() -> dict[str, Series]:

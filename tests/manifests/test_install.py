@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import koord
+from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import load_settings
 
 pytestmark = pytest.mark.sandbox
@@ -161,18 +162,7 @@ def test_separate_processes_run_one_operator_each(separate):
         for deployment in deployments
         if deployment["metadata"]["name"] != ALL
     }
-    assert arguments == {
-        f"koord-{name}": f"--operator={name}"
-        for name in (
-            "placement",
-            "podgroup",
-            "elasticquota",
-            "elasticquotaprofile",
-            "reservation",
-            "networktopology",
-            "device",
-        )
-    }
+    assert arguments == {f"koord-{name}": f"--operator={name}" for name in OPERATORS}
     assert {
         deployment["spec"]["template"]["spec"]["serviceAccountName"] for deployment in deployments
     } == {*arguments, ALL}

@@ -1,7 +1,7 @@
-"""What the roles grant, compared with what the operators ask for: nothing is granted in vain.
+"""The roles grant exactly the requests that the operators send.
 
-The audit log of a run tells what was asked. A run does not meet every case, so a grant may also
-have a reason that stands below; one that has neither has to go.
+The requests of a run are read from the audit log. A run does not meet every case, so a grant may
+instead have a reason below; one that has neither must be removed.
 """
 
 import json
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests.manifests.conftest import MANIFESTS, OPERATORS, ROOT
+from tests.manifests.conftest import MANIFESTS, ROOT
 from tests.manifests.waiting import wait_for
 from tests.support.operators import run_operators
 
+from koord.api.kinds import RESOURCES
+from koord.api.podgroup import PodGroup
+from koord.runtime.registry import OPERATORS
 from koord.sandbox import Component, Sandbox
 
 pytestmark = pytest.mark.sandbox
@@ -73,7 +76,7 @@ def make_pod(group: str, number: int, gpus: int) -> dict[str, Any]:
 
 
 def read_requests(log: Path) -> Iterator[tuple[str, Grant]]:
-    """Yield who asked for what, from whole lines of an audit log."""
+    """Yield the user and the grant that each request needs, from whole lines of an audit log."""
     for line in log.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             event = json.loads(line)
@@ -87,7 +90,7 @@ def read_requests(log: Path) -> Iterator[tuple[str, Grant]]:
 
 
 class Rights:
-    """What each account may do, as the API server has it."""
+    """The grants of each account, read from the API server."""
 
     def __init__(self, box: Sandbox) -> None:
         self._client = box.client
@@ -132,7 +135,7 @@ def box() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def used(box, tmp_path_factory) -> dict[str, set[Grant]]:
-    """What each operator asked for while a gang was placed and evicted, one waited, all was new."""
+    """The requests of each operator while one gang is placed and evicted and another waits."""
     with ExitStack() as stack:
         for name in OPERATORS:
             kubeconfig = box.kubeconfig_for("koord-system", f"koord-{name}")
@@ -152,18 +155,11 @@ def play(box: Sandbox) -> None:
     for group, gpus in (("fits", 8), ("waits", 16)):
         for number in range(2):
             box.client.create("/api/v1/namespaces/default/pods", make_pod(group, number, gpus))
-    samples = (
-        "elasticquota",
-        "elasticquotaprofile",
-        "reservation",
-        "device-nvidia",
-        "network-topology",
-    )
-    for sample in samples:
-        box.kubectl("apply", f"--filename={SAMPLES / sample}.yaml", "--namespace=default")
-    kinds = ("elasticquotas", "elasticquotaprofiles", "reservations", "devices")
-    for kind in (*kinds, "clusternetworktopologies"):
-        box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", kind)
+    accepted = [one.names for one in RESOURCES if one is not PodGroup]
+    for names in accepted:
+        box.kubectl("apply", f"--filename={find_sample(names.kind)}", "--namespace=default")
+    for names in accepted:
+        box.kubectl("wait", "--for=condition=Accepted", "--all", "--timeout=30s", names.crd_name)
     box.kubectl("wait", "--for=condition=Ready", "--all", "--timeout=30s", "elasticquotaprofiles")
     groups = "podgroups.scheduling.sigs.k8s.io"
     box.kubectl("wait", "--for=condition=Bound", f"{groups}/fits", "--timeout=30s")
@@ -176,12 +172,19 @@ def play(box: Sandbox) -> None:
     box.kubectl("wait", "--for=delete", "pod/fits-0", "pod/fits-1", "--timeout=30s")
 
 
+def find_sample(kind: str) -> Path:
+    """Return the plainest sample of a kind: that with the shortest name."""
+    line = f"\nkind: {kind}\n"
+    samples = [path for path in SAMPLES.glob("*.yaml") if line in f"\n{path.read_text()}"]
+    return min(samples, key=lambda path: (len(path.name), path.name))
+
+
 def has_event(events: dict[str, Any], name: str) -> bool:
     return any(event["regarding"]["name"] == name for event in events["items"])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_nothing_is_granted_in_vain(box, used, operator):
+def test_every_grant_is_used(box, used, operator):
     granted = Rights(box).of(f"koord-{operator}")
     asked = used[f"koord-{operator}"]
     assert granted
@@ -189,11 +192,11 @@ def test_nothing_is_granted_in_vain(box, used, operator):
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_nothing_is_asked_for_that_is_not_granted(box, used, operator):
+def test_every_request_is_granted(box, used, operator):
     assert used[f"koord-{operator}"] - Rights(box).of(f"koord-{operator}") == set()
 
 
-def test_a_reason_stands_only_for_what_is_granted_and_was_not_asked_for(box, used):
+def test_reasons_are_only_given_for_unused_grants(box, used):
     everything = {grant for name in OPERATORS for grant in Rights(box).of(f"koord-{name}")}
     asked = {grant for grants in used.values() for grant in grants}
     assert everything - asked >= NEVER_IN_A_RUN_LIKE_THIS.keys()

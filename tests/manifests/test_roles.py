@@ -1,17 +1,13 @@
-"""What the roles grant, read from the files: nothing by wildcard, little in all."""
+"""The roles in the files: what operators read, nothing by wildcard, few grants in all."""
 
 import pytest
 
-OPERATORS = (
-    "placement",
-    "podgroup",
-    "elasticquota",
-    "elasticquotaprofile",
-    "reservation",
-    "networktopology",
-    "device",
-)
+from koord.kube.kinds import KINDS, PLACEMENT
+from koord.runtime.registry import DOMAINS, OPERATORS
+
 READ = {"get", "list", "watch"}
+REFLECT = ("list", "watch")
+RESOURCE_OF = {one.name: one.resource for domain in DOMAINS for one in domain.operators}
 
 
 def grants_of(role):
@@ -27,6 +23,33 @@ def grants_of(role):
 
 def test_there_is_a_role_for_every_operator(cluster_roles):
     assert {f"koord-{name}" for name in OPERATORS} <= set(cluster_roles)
+
+
+READ_OTHERWISE = {
+    "placement": {
+        ("", "pods", "get"),
+        ("policy", "poddisruptionbudgets", "list"),
+        ("coordination.k8s.io", "leases", "get"),
+    },
+}
+"""Grants to read that no reflector needs."""
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_operator_may_read_exactly_the_kinds_it_reflects(cluster_roles, operator):
+    kinds = {(kind.group, kind.plural) for kind in KINDS if operator in kind.read_by}
+    if (resource := RESOURCE_OF[operator]) is not None:
+        kinds.add((resource.names.group, resource.names.plural))
+    granted = grants_of(cluster_roles[f"koord-{operator}"])
+    read = {grant for grant in granted if grant[2] in READ}
+    expected = {(group, plural, verb) for group, plural in kinds for verb in REFLECT}
+    assert read == expected | READ_OTHERWISE.get(operator, set())
+
+
+def test_users_may_list_every_kind_that_is_planned_with(cluster_roles):
+    granted = grants_of(cluster_roles["koord-user"])
+    kinds = [kind for kind in KINDS if PLACEMENT in kind.read_by]
+    assert {(kind.group, kind.plural, "list") for kind in kinds} <= granted
 
 
 def test_nothing_is_granted_by_wildcard(cluster_roles):

@@ -2,9 +2,10 @@
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.manifests.conftest import OPERATORS
 from tests.manifests.series import make_metrics
 from tests.support.operators import run_operators
+
+from koord.runtime.registry import OPERATORS
 
 pytestmark = pytest.mark.sandbox
 

@@ -28,20 +28,20 @@ from tests.model.server import REQUIRED, Request, Server, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Obj, decode
 
 from koord.api.keys import operators
+from koord.kube import kinds
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import ApiError
-from koord.kube.sources import NODES_PATH, POD_GROUPS_PATH
 from koord.sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 
 ROOT = Path(__file__).parents[2]
 REQUESTS = 500
-GROUPS = POD_GROUPS_PATH.replace("podgroups", f"namespaces/{NAMESPACE}/podgroups")
+GROUPS = kinds.POD_GROUPS.path.replace("podgroups", f"namespaces/{NAMESPACE}/podgroups")
 PATHS = {
     PODS: f"/api/v1/namespaces/{NAMESPACE}/pods",
-    NODES: NODES_PATH,
+    NODES: kinds.NODES.path,
     POD_GROUPS: GROUPS,
 }
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}

@@ -35,8 +35,9 @@ from tests.model.store import NODES, PODS, Obj, decode
 
 from koord.api.keys import gang, operators
 from koord.kube.client import Media
+from koord.kube.kinds import PLACEMENT, POD_GROUP
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import PLACEMENT, POD_GROUP, Parts
+from koord.runtime.wiring import Parts
 
 _GROUPS = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

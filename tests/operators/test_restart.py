@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
+from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import OPERATORS, Parts
+from koord.runtime.wiring import Parts
 
 MEMBERS = 3
 

@@ -10,8 +10,9 @@ from tests.support.fault_proxy import Do, FaultProxy
 
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
+from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import OPERATORS, Parts
+from koord.runtime.wiring import Parts
 
 
 def is_about_nodes(request: web.Request) -> bool:

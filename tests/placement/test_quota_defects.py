@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import GPU
 from tests.placement.test_quotas import make_teams, team, worker
 
-from koord.controllers.quota_status import QuotaStatusController
+from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota import cache, catalog
 from koord.core.quota.reasons import QuotaNotInForce
 from koord.core.quota.spec_errors import QuotaFault
@@ -113,12 +113,12 @@ def test_a_status_that_cannot_be_told_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster, sink = make_teams(1, team("a"), team("bad"), team("z")), Sink()
-    controller = QuotaStatusController(cluster.state, sink, lambda: True)
-    make = QuotaStatusController._make
+    policy = QuotaStatusPolicy(cluster.state, sink)
+    make = QuotaStatusPolicy._make
     broken = fail_on("bad", make, lambda _, key, quota, *__: quota.name)
-    monkeypatch.setattr(QuotaStatusController, "_make", broken)
-    controller.look()
-    controller.look()
+    monkeypatch.setattr(QuotaStatusPolicy, "_make", broken)
+    policy.update_all()
+    policy.update_all()
     assert sink.told == ["a", "z"]
-    assert len(controller.summaries) == 3
+    assert len(policy.summaries) == 3
     assert [record.levelname for record in caplog.records] == ["ERROR"]

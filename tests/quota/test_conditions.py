@@ -10,7 +10,7 @@ from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 from tests.quota.scene import make_ledger, quota, wants
 
-from koord.controllers.quota_status import QuotaStatusController
+from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.pods import Handling
 from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
 from koord.core.quota.model import QuotaSpec
@@ -72,11 +72,11 @@ def test_who_is_over_and_who_is_guaranteed_less() -> None:
 )
 def test_who_is_over_is_told_what_will_happen(delay: float | None, part: str) -> None:
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True, revoke_delay=delay)
+    policy = QuotaStatusPolicy(state, sink, revoke_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    controller.look()
+    policy.update_all()
     assert sink.said["t"][1]["OverEntitlement"]
     text = sink.texts["t", "OverEntitlement"]
     assert text.startswith("quota t uses 6 nvidia.com/gpu and is entitled to 4")
@@ -113,12 +113,12 @@ class Sink:
 
 def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True)
+    policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
     state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    controller.look()
+    policy.update_all()
     fields, conditions = sink.said["t"]
     kept = fields["lastValidSpec"]
     assert (kept["min"], kept["max"]) == ({GPU: "4"}, {GPU: "8"})
@@ -126,21 +126,21 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     assert fields == uses | {"lastValidSpec": kept}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
     assert sink.said["lost"] == ({}, {"Ready": False, "ConfigInvalid": True})
-    controller.look()
+    policy.update_all()
     assert sink.count == 2
     state.remove_pod("uid-default-a")
-    controller.look()
+    policy.update_all()
     assert sink.count == 3
     assert sink.said["t"][0] == {"runtime": {GPU: "0"}, "lastValidSpec": kept}
 
 
 def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True)
+    policy = QuotaStatusPolicy(state, sink)
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
-    controller.look()
+    policy.update_all()
     state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
-    controller.look()
+    policy.update_all()
     fields, conditions = sink.said["t"]
     assert fields["lastValidSpec"]["max"] == {GPU: "8"}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]
@@ -148,44 +148,44 @@ def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
 
 def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> None:
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True)
+    policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
     state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
-    controller.look()
+    policy.update_all()
     assert sink.recorded[-1] == ("lost", {})
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8, "cpu": 0}))
-    controller.look()
+    policy.update_all()
     name, amounts = sink.recorded[-1]
     assert (name, amounts["runtime"][GPU], amounts["child-request"]) == ("t", 6, {GPU: 6})
     count = len(sink.recorded)
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
-    controller.look()
+    policy.update_all()
     assert len(sink.recorded) == count, "a zero more or less is no change"
     state.upsert_quota(QuotaSpec("t", namespace="q", uid="another", max={GPU: 8}))
-    controller.look()
+    policy.update_all()
     assert len(sink.recorded) == count + 1
 
 
 def test_pods_that_others_placed_are_told_of_the_quota() -> None:
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True)
+    policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
     state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    controller.look()
+    policy.update_all()
     assert not sink.said["t"][1]["UnmanagedUsage"]
     foreign = make_pod("b").gpu(2).quota("t").running("n").build()
     state.upsert_pod(replace(foreign, handling=Handling.NOT_OURS))
-    controller.look()
+    policy.update_all()
     assert sink.said["t"][1]["UnmanagedUsage"]
 
 
 def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
     """What a parent does not ask for is not taken from its children."""
     state, sink = make_cluster().state, Sink()
-    controller = QuotaStatusController(state, sink, lambda: True)
+    policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
     org = QuotaSpec("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
     state.upsert_quota(org)
@@ -193,7 +193,7 @@ def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
         spec = QuotaSpec(name, namespace="q", parent="org", min={GPU: 4}, max={GPU: 8})
         state.upsert_quota(spec)
     state.upsert_pod(make_pod("p").gpu(2).quota("a").running("n").build())
-    controller.look()
+    policy.update_all()
     for name in ("a", "b"):
         conditions = sink.said[name][1]
         assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]

@@ -13,7 +13,7 @@ from koord.kube.config import Access, find_credentials
 from koord.kube.election import Fence
 from koord.runtime import election
 from koord.runtime.election import NameTaken, lease_name, make_elector, refuse_taken_name
-from koord.runtime.wiring import OPERATORS
+from koord.runtime.registry import OPERATORS
 from koord.sandbox import Sandbox
 from koord.sandbox.errors import SandboxApiError
 

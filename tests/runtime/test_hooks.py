@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
-from koord.runtime.collectors import HookCollector
 from koord.runtime.hooks import GROUP, load_hooks
+from koord.runtime.quota_metrics import HookCollector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,15 @@ from koord.core.quota.status import Summary
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
+from koord.runtime.collectors import (
+    EventCollector,
+    PendingCollector,
+    ReflectorCollector,
+    StatusCollector,
+    gauge_assumed,
+)
 from koord.runtime.metrics import Metrics
+from koord.runtime.quota_metrics import QuotaCollector
 
 
 def value_of(metrics, name, /, **labels):
@@ -75,7 +83,7 @@ EVENT_TYPES = ("added", "modified", "deleted")
 def test_reflectors_are_read_at_every_scrape(stats, name, expected):
     metrics = Metrics()
     pods, nodes = FakeReflector(0, ReflectorStats()), FakeReflector(0, ReflectorStats())
-    metrics.watch_reflectors({"pods": pods, "nodes": nodes})
+    metrics.watch(ReflectorCollector({"pods": pods, "nodes": nodes}))
     pods.objects, pods.stats = 7, stats
     assert value_of(metrics, name, resource="pods") == expected
     assert value_of(metrics, name, resource="nodes") == 0
@@ -84,7 +92,7 @@ def test_reflectors_are_read_at_every_scrape(stats, name, expected):
 def test_changes_are_counted_by_type():
     metrics = Metrics()
     stats = ReflectorStats(added=1, modified=2, deleted=4)
-    metrics.watch_reflectors({"pods": FakeReflector(3, stats)})
+    metrics.watch(ReflectorCollector({"pods": FakeReflector(3, stats)}))
     name = "koord_reflector_events_total"
     counts = [value_of(metrics, name, resource="pods", type=kind) for kind in EVENT_TYPES]
     assert counts == [1, 2, 4]
@@ -93,9 +101,8 @@ def test_changes_are_counted_by_type():
 def test_status_writers_of_one_resource_are_added_up_at_every_scrape():
     metrics, placement, podgroup = Metrics(), FakeWriter(StatusStats()), FakeWriter(StatusStats())
     pods = FakeWriter(StatusStats(retried=5))
-    metrics.watch_status_writers(
-        [("podgroups", placement), ("podgroups", podgroup), ("pods", pods)]
-    )
+    writers = [("podgroups", placement), ("podgroups", podgroup), ("pods", pods)]
+    metrics.watch(StatusCollector(writers))
     placement.stats, podgroup.stats = StatusStats(written=2, refused=1), StatusStats(written=3)
     name = "koord_status_writes_total"
     assert value_of(metrics, name, resource="podgroups", outcome="written") == 5
@@ -105,21 +112,21 @@ def test_status_writers_of_one_resource_are_added_up_at_every_scrape():
 
 
 @pytest.mark.parametrize(
-    ("stats", "watch", "name"),
+    ("stats", "make_collector", "name"),
     [
         (
             StatusStats,
-            lambda m, one: m.watch_status_writers([("pods", one)]),
+            lambda one: StatusCollector([("pods", one)]),
             "koord_status_writes",
         ),
-        (EventStats, lambda m, one: m.watch_events(one), "koord_events"),
+        (EventStats, EventCollector, "koord_events"),
     ],
 )
-def test_every_counter_of_a_writer_is_an_outcome(stats, watch, name):
+def test_every_counter_of_a_writer_is_an_outcome(stats, make_collector, name):
     counters = [field.name for field in fields(stats) if field.type is int]
     numbers = {counter: at for at, counter in enumerate(counters, 1)}
     metrics = Metrics()
-    watch(metrics, FakeWriter(stats(**numbers)))
+    metrics.watch(make_collector(FakeWriter(stats(**numbers))))
     (family,) = (family for family in metrics.registry.collect() if family.name == name)
     assert {one.labels["outcome"]: one.value for one in family.samples} == numbers
 
@@ -127,22 +134,22 @@ def test_every_counter_of_a_writer_is_an_outcome(stats, watch, name):
 def test_the_silence_of_a_reflector_grows():
     metrics = Metrics()
     stats = ReflectorStats(last_contact=time.monotonic() - 60)
-    metrics.watch_reflectors({"pods": FakeReflector(0, stats)})
+    metrics.watch(ReflectorCollector({"pods": FakeReflector(0, stats)}))
     assert value_of(metrics, "koord_reflector_silence_seconds", resource="pods") >= 60
 
 
-def test_reasons_that_nobody_waits_for_disappear():
+def test_reason_without_pending_units_has_no_series():
     metrics, waiting = Metrics(), {"MissingMembers": 2, "InsufficientNodes": 1}
-    metrics.watch_pending(lambda: waiting)
+    metrics.watch(PendingCollector(lambda: waiting))
     assert value_of(metrics, "koord_pending_units", reason="MissingMembers") == 2
     del waiting["MissingMembers"]
     assert value_of(metrics, "koord_pending_units", reason="MissingMembers") is None
     assert value_of(metrics, "koord_pending_units", reason="InsufficientNodes") == 1
 
 
-def test_assumed_pods_are_counted_at_every_scrape():
+def test_gauges_are_read_at_every_scrape():
     metrics, assumed = Metrics(), {"a", "b"}
-    metrics.watch_assumed(lambda: len(assumed))
+    metrics.watch(gauge_assumed(lambda: len(assumed)))
     assumed.add("c")
     assert value_of(metrics, "koord_assumed_pods") == 3
 
@@ -155,11 +162,10 @@ def test_two_processes_do_not_share_counts():
 
 def test_names_follow_the_convention():
     metrics = Metrics()
-    metrics.watch_pending(dict)
-    metrics.watch_assumed(lambda: 0)
-    metrics.watch_reflectors({})
-    metrics.watch_status_writers([])
-    metrics.watch_events(FakeWriter(EventStats()))
+    metrics.watch(PendingCollector(dict))
+    metrics.watch(ReflectorCollector({}))
+    metrics.watch(StatusCollector([]))
+    metrics.watch(EventCollector(FakeWriter(EventStats())))
     families = text_string_to_metric_families(metrics.encode().decode())
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names
@@ -167,12 +173,12 @@ def test_names_follow_the_convention():
     assert all(re.fullmatch(form, name) for name in names), names
 
 
-def test_quotas_are_told_under_koordinators_names() -> None:
+def test_quotas_have_koordinators_names() -> None:
     metrics = Metrics()
     summaries = [
         Summary("team", "org", max={"cpu": 4000}, share={"cpu": 2000}, used={"memory": 5}),
     ]
-    metrics.watch_quotas(lambda: summaries)
+    metrics.watch(QuotaCollector(lambda: summaries))
     labels = {"name": "team", "tree": "", "is_parent": "false", "parent": "org"}
     name = "scheduler_elastic_quota_status"
     assert value_of(metrics, name, **labels, field="runtime", resource="cpu") == 2000

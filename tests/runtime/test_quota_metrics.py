@@ -9,11 +9,12 @@ import msgspec
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.controllers.quota_status import QuotaStatusController
+from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
 from koord.runtime.debug_page import describe_quotas
 from koord.runtime.metrics import Metrics
+from koord.runtime.quota_metrics import QuotaCollector
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaName
@@ -33,14 +34,14 @@ class Budget(QuotaHook): ...
 class Scene:
     def __init__(self, hooks: Hooks | None = None) -> None:
         self.state = make_cluster(hooks=hooks).state
-        self.controller = QuotaStatusController(self.state, Sink(), lambda: True)
+        self.policy = QuotaStatusPolicy(self.state, Sink())
         self.metrics = Metrics()
-        self.metrics.watch_quotas(lambda: self.controller.summaries)
+        self.metrics.watch(QuotaCollector(lambda: self.policy.summaries))
         self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())
 
     def labels(self, name: QuotaName) -> set[tuple[str, str, str]]:
         """Return the (tree, is_parent, parent) that a quota has series with."""
-        self.controller.look()
+        self.policy.update_all()
         (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
         return {
             (one.labels["tree"], one.labels["is_parent"], one.labels["parent"])
@@ -49,7 +50,7 @@ class Scene:
         }
 
     def value(self, field: str, resource: str) -> float | None:
-        self.controller.look()
+        self.policy.update_all()
         (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
         for one in family.samples:
             if (one.labels["field"], one.labels["resource"]) == (field, resource):
@@ -72,7 +73,7 @@ def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
     assert scene.value("runtime", "cpu") == 500
 
 
-def test_series_go_when_their_quota_does_or_a_label_changes() -> None:
+def test_series_end_with_their_quota_or_when_a_label_changes() -> None:
     scene = Scene()
     org = QuotaSpec("org", uid="2", is_parent=True, min=TEAM.min, max=TEAM.max)
     for spec in (org, TEAM):
@@ -90,7 +91,7 @@ def test_series_go_when_their_quota_does_or_a_label_changes() -> None:
     assert scene.labels("team") == {("gpu", "false", root)}
 
 
-def test_the_root_of_a_tree_tells_what_of_it_takes_no_pods() -> None:
+def test_root_of_a_tree_reports_unschedulable_resources() -> None:
     scene = Scene()
     root = replace(TEAM, tree_id="gpu", is_tree_root=True, total=TEAM.max, unschedulable=TEAM.min)
     scene.state.upsert_quota(root)
@@ -99,38 +100,38 @@ def test_the_root_of_a_tree_tells_what_of_it_takes_no_pods() -> None:
     assert scene.value("unschedulable-resource", "cpu") is None
 
 
-def test_it_is_measured_how_long_quotas_take() -> None:
+def test_operations_on_quotas_are_timed() -> None:
     scene = Scene()
-    scene.metrics.watch_quota_operations(scene.state.quotas)
+    scene.metrics.quotas.attach(scene.state.quotas)
     scene.state.upsert_quota(TEAM)
-    scene.controller.look()
+    scene.policy.update_all()
     name = "scheduler_elastic_quota_process_latency"
     for operation in ("settle", "solve"):
         count = scene.metrics.registry.get_sample_value(f"{name}_count", {"operation": operation})
         assert count == 1
 
 
-def test_it_is_measured_how_long_hooks_take() -> None:
+def test_hooks_are_timed() -> None:
     scene = Scene(Hooks({"budget": Budget()}))
-    scene.metrics.watch_hooks(scene.state.quotas.hooks)
+    scene.metrics.quotas.attach(scene.state.quotas)
     scene.state.upsert_quota(TEAM)
-    scene.controller.look()
+    scene.policy.update_all()
     name = "scheduler_elastic_quota_hook_plugin_latency_count"
     for operation in ("on_quota_change", "augment_status"):
         labels = {"plugin": "budget", "operation": operation}
         assert scene.metrics.registry.get_sample_value(name, labels) == 1
 
 
-def test_it_is_measured_how_long_a_status_takes_to_write() -> None:
+def test_status_writes_are_timed() -> None:
     metrics = Metrics()
-    metrics.observe_quota_write(0.003)
+    metrics.quotas.write.observe(0.003)
     name = "scheduler_update_elastic_quota_status_duration_seconds_bucket"
     assert metrics.registry.get_sample_value(name, {"le": "0.002"}) == 0
     assert metrics.registry.get_sample_value(name, {"le": "0.004"}) == 1
     assert metrics.registry.get_sample_value(name, {"le": "16.384"}) == 1
 
 
-def test_the_debug_page_tells_all_numbers_of_a_quota() -> None:
+def test_debug_page_has_all_numbers_of_a_quota() -> None:
     scene = Scene()
     scene.state.upsert_quota(TEAM)
     page = describe_quotas(scene.state)

@@ -6,10 +6,11 @@ from tests.builders import make_pod
 
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
+from koord.kube.kinds import PLACEMENT
 from koord.kube.objects import ref_of_pod
 from koord.kube.status import ConditionPatch, StatusPatch
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import PLACEMENT, Parts
+from koord.runtime.wiring import Parts
 
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
 
@@ -30,7 +31,7 @@ async def test_nothing_more_is_said_about_a_pod_that_is_gone() -> None:
     access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with Client(Credentials(lambda: access)) as client:
         parts = Parts(client, Settings(), [PLACEMENT])
-        writer = next(each for plural, each in parts._writers if plural == "pods")
+        writer = next(each for plural, each in parts.writers if plural == "pods")
         here, gone = make_pod("here").build(), make_pod("gone").build()
         parts.reader.state.upsert_pod(here)
         for pod in (here, gone):

@@ -1,21 +1,28 @@
-"""The custom resources of this project, in the order in which they are installed."""
+"""The custom resources of this project: every ``Resource`` that a module of this package defines.
 
+They are found, not listed, so that a new one needs no edit here.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Final
 
-from koord.api.device import Device
-from koord.api.elasticquota import ElasticQuota
-from koord.api.networktopology import ClusterNetworkTopology
-from koord.api.podgroup import PodGroup
-from koord.api.quotaprofile import ElasticQuotaProfile
-from koord.api.reservation import Reservation
 from koord.api.resource import Resource
 
-RESOURCES: Final[tuple[type[Resource], ...]] = (
-    PodGroup,
-    ElasticQuota,
-    ElasticQuotaProfile,
-    Reservation,
-    Device,
-    ClusterNetworkTopology,
-)
-RESOURCE_BY_KIND: Final[dict[str, type[Resource]]] = {r.names.kind: r for r in RESOURCES}
+_READERS: Final = frozenset({"kinds", "lint"})
+"""Modules that need this one, and define no resource."""
+
+
+def _find_resources() -> tuple[type[Resource], ...]:
+    names = {module.name for module in iter_modules([str(Path(__file__).parent)])} - _READERS
+    for name in sorted(names):
+        import_module(f"{__package__}.{name}")
+    found = (
+        one for one in Resource.__subclasses__() if one.__module__.startswith(f"{__package__}.")
+    )
+    return tuple(sorted(found, key=lambda one: one.names.crd_name))
+
+
+RESOURCES: Final = _find_resources()
+RESOURCE_BY_KIND: Final = {resource.names.kind: resource for resource in RESOURCES}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koord.api.keys import operators
-from koord.cli.cluster import Kind, Reading, Sighting, Target
+from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_hints
 from koord.cli.history import History, look_back
 from koord.cli.missing_rights import (
@@ -107,7 +107,7 @@ spec:
 
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
     """Answer for ``target`` at ``now`` (seconds since the epoch). Raises ``Missing``."""
-    make = _answer_for_pod if target.kind is Kind.POD else _answer_for_gang
+    make = _answer_for_pod if target.kind is TargetKind.POD else _answer_for_gang
     answer = make(reading, target, now)
     return replace(answer, warnings=tuple(warn_of_gaps(reading, target)))
 

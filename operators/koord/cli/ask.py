@@ -16,11 +16,10 @@ import msgspec
 from koord.api.compat import Compat
 from koord.cli.answer import Explanation, Missing, make_answer
 from koord.cli.cluster import (
-    PODS,
     Extent,
-    Kind,
     Reading,
     Target,
+    TargetKind,
     open_client,
     path_in,
     read_cluster,
@@ -29,7 +28,7 @@ from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.json_output import encode_answer
 from koord.cli.text import make_console, print_answer
 from koord.kube.errors import KubeError
-from koord.kube.sources import POD_GROUPS_PATH, PODS_PATH
+from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.wire import Identified, ObjectList
 
 MAX_NAMES: Final = 500
@@ -40,7 +39,7 @@ MAX_NAMES: Final = 500
 class Question:
     """What was typed; ``namespace`` is empty for that of the context."""
 
-    kind: Kind
+    kind: TargetKind
     namespace: str
     name: str
     kubeconfig: str = ""
@@ -107,9 +106,9 @@ def list_names(question: Question) -> list[str]:
 
 
 async def _list_names(question: Question) -> list[str]:
-    path = PODS_PATH if question.kind is Kind.POD else POD_GROUPS_PATH
+    kind = PODS if question.kind is TargetKind.POD else POD_GROUPS
     async with open_client(question.kubeconfig, question.context) as (client, access):
-        within = path_in(path, question.namespace or access.namespace)
+        within = path_in(kind.path, question.namespace or access.namespace)
         page = await client.get(within, ObjectList[Identified], {"limit": str(MAX_NAMES)})
     return sorted(one.metadata.name for one in page.items or ())
 

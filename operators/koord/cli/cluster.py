@@ -1,8 +1,8 @@
-"""Reads the cluster once, with the rights of whoever asks, into a ``ClusterState``.
+"""Reads the cluster once, with the user's rights, into a ``ClusterState``.
 
-Pods, nodes, PodGroups, ElasticQuotas and topologies are listed side by side and go through the
-decoding and translation of the operators. What must not be read is no error here but a *gap*; what
-it leaves open is for others to say.
+All kinds that the planner reads are listed concurrently, and decoded and translated as by the
+operators. A kind that must not be read is no error here but a *gap*; ``missing_rights`` says what
+follows from it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -29,40 +29,40 @@ from koord.kube.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
+from koord.kube.kinds import (
+    CLAIMS,
+    KINDS,
+    PLACEMENT,
+    QUOTAS,
+    STORAGE_CLASSES,
+    VOLUMES,
+    AnyKind,
+    Kind,
+    Translator,
+    TranslatorOptions,
+)
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
-from koord.kube.sources import (
-    TOPOLOGIES_PATH,
-    claim_source,
-    namespace_source,
-    native_pod_group_source,
-    node_source,
-    pod_group_source,
-    pod_source,
-    quota_source,
-    storage_class_source,
-    topology_source,
-    volume_source,
-)
 from koord.kube.status import conditions_of
 from koord.kube.store import HasMeta, Store
-from koord.kube.translate.gangs import PodGroupTranslator
-from koord.kube.translate.pods import PodTranslator
-from koord.kube.translate.quotas import QuotaTranslator
-from koord.kube.translate.topologies import TopologyTranslator
-from koord.kube.wire import Condition, WireClaim, WirePod, WirePodGroup
+from koord.kube.wire import Condition, WirePod, WirePodGroup
 from koord.runtime.hooks import load_hooks
+
+if TYPE_CHECKING:
+    from koord.kube.translate.quotas import QuotaTranslator
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
 """How long a server that is busy is asked again."""
 
+PLANNED_WITH: Final = tuple(kind for kind in KINDS if PLACEMENT in kind.read_by)
+
 W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
 
-class Kind(StrEnum):
-    """What can be asked about."""
+class TargetKind(StrEnum):
+    """The kinds of objects that can be asked about."""
 
     POD = "Pod"
     POD_GROUP = "PodGroup"
@@ -72,7 +72,7 @@ class Kind(StrEnum):
 class Target:
     """The object that is asked about."""
 
-    kind: Kind
+    kind: TargetKind
     namespace: str
     name: str
 
@@ -94,9 +94,9 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A kind (``resource`` with its group, as RBAC knows it) of which not everything was read."""
+    """A kind of which not everything was read."""
 
-    resource: str
+    kind: AnyKind
     extent: Extent
 
 
@@ -127,22 +127,12 @@ class Reading:
     operators_have_hooks: bool | None = None
     """Whether the operators ask hooks about quotas, as these show it; None if none does."""
 
-    def extent_of(self, resource: str) -> Extent | None:
+    def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
-        return next((gap.extent for gap in self.gaps if gap.resource == resource), None)
+        return next((gap.extent for gap in self.gaps if gap.kind is kind), None)
 
 
-PODS: Final = "pods"
-NODES: Final = "nodes"
-POD_GROUPS: Final = "podgroups.scheduling.sigs.k8s.io"
-QUOTAS: Final = "elasticquotas.scheduling.sigs.k8s.io"
-TOPOLOGIES: Final = "clusternetworktopologies.scheduling.koordinator.sh"
-NAMESPACES: Final = "namespaces"
-CLAIMS: Final = "persistentvolumeclaims"
-VOLUMES: Final = "persistentvolumes"
-STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 VOLUME_KINDS: Final = (CLAIMS, VOLUMES, STORAGE_CLASSES)
-NATIVE_POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 
 
 class Unreachable(KubeError):  # noqa: N818 - what it says is what is wrong
@@ -173,46 +163,24 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
     """
     reader = _Reader(client, target)
-    pods, groups, quotas = PodTranslator(), PodGroupTranslator(), QuotaTranslator()
+    # The operators' settings are not known here: the defaults are assumed.
+    translators = {kind: kind.make_translator(TranslatorOptions()) for kind in PLANNED_WITH}
     try:
         async with asyncio.TaskGroup() as tasks:
-            of_nodes = tasks.create_task(reader.read(NODES, node_source(reader.reject)))
-            of_groups = tasks.create_task(
-                reader.read(POD_GROUPS, pod_group_source(groups, reader.reject))
-            )
-            of_quotas = tasks.create_task(reader.read(QUOTAS, quota_source(quotas, reader.reject)))
-            of_topologies = tasks.create_task(
-                reader.read(TOPOLOGIES, topology_source(TopologyTranslator(), reader.reject))
-            )
-            of_native = tasks.create_task(
-                reader.read(
-                    NATIVE_POD_GROUPS, native_pod_group_source(groups.defaults, reader.reject)
-                )
-            )
-            of_pods = tasks.create_task(reader.read(PODS, pod_source(pods, reader.reject)))
-            of_spaces = tasks.create_task(reader.read(NAMESPACES, namespace_source(reader.reject)))
-            of_claims = tasks.create_task(reader.read(CLAIMS, claim_source(reader.reject)))
-            of_volumes = tasks.create_task(reader.read(VOLUMES, volume_source(reader.reject)))
-            of_classes = tasks.create_task(
-                reader.read(STORAGE_CLASSES, storage_class_source(reader.reject))
-            )
+            values = {
+                kind: tasks.create_task(reader.read(kind, translator))
+                for kind, translator in translators.items()
+            }
     except BaseExceptionGroup as errors:
         # The first one ended the others; one message is what people can use.
         raise errors.exceptions[0] from None
     state = ClusterState(compat=compat, hooks=load_hooks())
-    _take(of_topologies, state.upsert_topology)
-    _take(of_nodes, state.upsert_node)
-    _take(of_groups, state.upsert_pod_group)
-    _take(of_native, state.upsert_pod_group)
-    _take(of_spaces, lambda one: state.upsert_namespace(one.name, one.labels))
-    _take(of_claims, state.upsert_claim)
-    _take(of_volumes, state.upsert_volume)
-    _take(of_classes, state.upsert_storage_class)
-    state.volumes.is_known = not any(gap.resource in VOLUME_KINDS for gap in reader.gaps)
-    _take(of_quotas, state.upsert_quota)
-    _take(of_pods, state.upsert_pod)
-    statuses = [quotas.status_of(one.uid) or {} for one in of_quotas.result()]
-    hooked = _are_hooked(statuses)
+    state.volumes.is_known = not any(gap.kind in VOLUME_KINDS for gap in reader.gaps)
+    for kind, task in reversed(values.items()):
+        for value in task.result():
+            kind.upsert(state, value)
+    quotas = cast("QuotaTranslator", translators[QUOTAS])
+    hooked = _are_hooked(quotas.status_of(one.uid) or {} for one in values[QUOTAS].result())
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected, hooked)
 
 
@@ -220,14 +188,6 @@ def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
     """Whether the operators have hooks: they say of every quota if one has failed."""
     types = {kind for status in statuses for kind in conditions_of(status)}
     return HOOK_FAILED in types if QuotaCondition.READY in types else None
-
-
-def _take(objects: asyncio.Task[list[T]], upsert: Callable[[T], None]) -> None:
-    for one in objects.result():
-        upsert(one)
-
-
-_NAMESPACED: Final = (WirePod, WirePodGroup, WireClaim)
 
 
 class _Reader:
@@ -239,32 +199,32 @@ class _Reader:
         self.rejected: dict[str, str] = {}
         self._client = client
         self._target = target
-        self._wire = WirePod if target.kind is Kind.POD else WirePodGroup
+        self._wire = WirePod if target.kind is TargetKind.POD else WirePodGroup
 
     def reject(self, key: str, problem: str) -> None:
         self.rejected[key] = problem
 
-    async def read(self, resource: str, source: Source[W, T]) -> list[T]:
+    async def read(self, kind: Kind[W, T, Any], translator: Translator[W, T]) -> list[T]:
         """Return what could be read of a kind, and note the gap if that is not all."""
-        for extent, path in self._extents(source):
+        source = kind.source(translator, self.reject)
+        for extent, path in self._extents(kind):
             try:
                 found = await self._list(source, path)
             except Forbidden:
                 continue
             except source.absent_on:
-                if source.wire is WirePodGroup or source.path == TOPOLOGIES_PATH:
-                    self.gaps.append(Gap(resource, Extent.NOT_SERVED))
+                self.gaps.append(Gap(kind, Extent.NOT_SERVED))
                 return []
             if extent is not None:
-                self.gaps.append(Gap(resource, extent))
+                self.gaps.append(Gap(kind, extent))
             return found
-        self.gaps.append(Gap(resource, Extent.NOTHING))
+        self.gaps.append(Gap(kind, Extent.NOTHING))
         return []
 
-    def _extents(self, source: Source[W, T]) -> Iterator[tuple[Extent | None, str]]:
-        yield None, source.path
-        if source.wire in _NAMESPACED:
-            yield Extent.NAMESPACE, path_in(source.path, self._target.namespace)
+    def _extents(self, kind: AnyKind) -> Iterator[tuple[Extent | None, str]]:
+        yield None, kind.path
+        if kind.is_useful_in_part:
+            yield Extent.NAMESPACE, path_in(kind.path, self._target.namespace)
 
     async def _list(self, source: Source[W, T], path: str) -> list[T]:
         decoder = Decoder(source.wire)

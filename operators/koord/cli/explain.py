@@ -27,7 +27,7 @@ def _complete_kind(incomplete: str) -> list[str]:
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
     from koord.cli.ask import Question, list_names  # noqa: PLC0415 - as in the command
-    from koord.cli.cluster import Kind  # noqa: PLC0415 - the same
+    from koord.cli.cluster import TargetKind  # noqa: PLC0415 - the same
 
     typed = {key: value for key, value in context.params.items() if value}
     kind = _KINDS.get(typed.get("kind", ""))
@@ -36,7 +36,7 @@ def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
     namespace, slash, _ = incomplete.rpartition("/")
     where = namespace or typed.get("namespace", "")
     access = typed.get("kubeconfig", ""), typed.get("context", "")
-    names = list_names(Question(Kind(kind), where, "", *access))
+    names = list_names(Question(TargetKind(kind), where, "", *access))
     found = (f"{namespace}{slash}{name}" for name in names)
     return [name for name in found if name.startswith(incomplete)]
 
@@ -89,11 +89,11 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
       kubectl koord explain pg/train
     """
     from koord.cli.ask import Question, ask  # noqa: PLC0415 - numpy and aiohttp are not for --help
-    from koord.cli.cluster import Kind  # noqa: PLC0415 - the same
+    from koord.cli.cluster import TargetKind  # noqa: PLC0415 - the same
 
     kind, namespace, name = _parse_target(kind, namespace, name)
     ask(
-        Question(Kind(kind), namespace, name, kubeconfig, context, compat),
+        Question(TargetKind(kind), namespace, name, kubeconfig, context, compat),
         as_json=output is Output.JSON,
         all_nodes=all_nodes,
     )

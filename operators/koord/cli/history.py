@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from koord.api.keys import operators
-from koord.cli.cluster import Kind, Sighting
+from koord.cli.cluster import Sighting, TargetKind
 from koord.core.explain import PlacementState
 from koord.core.gang.status import ConditionType
 
@@ -42,19 +42,19 @@ _WAITING_GANG: Final[_Signs] = (
     (ConditionType.PLACED, _FALSE),
     (ConditionType.QUORUM_REACHED, _TRUE),
 )
-_SIGNS: Final[Mapping[tuple[Kind, PlacementState], _Signs]] = {
-    (Kind.POD, PlacementState.WAITING): _WAITING_POD,
-    (Kind.POD, PlacementState.PLACEABLE): _WAITING_POD,
-    (Kind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
-    (Kind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
-    (Kind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
-    (Kind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
+_SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
+    (TargetKind.POD, PlacementState.WAITING): _WAITING_POD,
+    (TargetKind.POD, PlacementState.PLACEABLE): _WAITING_POD,
+    (TargetKind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
+    (TargetKind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
+    (TargetKind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
+    (TargetKind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
 }
 _SINCE_CREATION: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.NOT_OURS}
 
 
 def look_back(
-    kind: Kind,
+    kind: TargetKind,
     standing: PlacementState,
     sighting: Sighting,
     *,

@@ -8,22 +8,17 @@ from difflib import get_close_matches
 from typing import Final
 
 from koord.cli.cluster import (
-    NAMESPACES,
-    NODES,
-    POD_GROUPS,
-    PODS,
-    QUOTAS,
-    TOPOLOGIES,
     VOLUME_KINDS,
     Extent,
-    Kind,
     Reading,
     Target,
+    TargetKind,
 )
 from koord.core.gang.model import GangKey
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
+from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES
 
 MAX_SUGGESTIONS: Final = 3
 
@@ -88,7 +83,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     here = [name for namespace, name in split if namespace == target.namespace]
     elsewhere = sorted(namespace for namespace, name in split if name == target.name)
     text = f"there is no {target.kind} {target.name} in namespace {target.namespace}"
-    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is Kind.POD_GROUP:
+    if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is TargetKind.POD_GROUP:
         text += "; the cluster knows no PodGroups at all: kubectl apply --server-side -f crds/"
     if elsewhere:
         text += f"; there is one in {', '.join(elsewhere[:MAX_SUGGESTIONS])}"
@@ -99,7 +94,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
 
 def _asks_for_topology(reading: Reading, target: Target) -> bool:
     book, key = reading.state.book, target.key
-    if target.kind is Kind.POD:
+    if target.kind is TargetKind.POD:
         pod = reading.state.pod_by_key(key)
         key = pod.gang.key if pod is not None and pod.gang is not None else ""
     spec = book.spec(key)
@@ -123,7 +118,7 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
             yield f"you may list {POD_GROUPS} {only}: gangs of other namespaces are not known"
         case Extent.NOTHING:
             yield f"you may not list {POD_GROUPS} ({_ROLE}): what gangs need is not known"
-        case Extent.NOT_SERVED if target.kind is Kind.POD_GROUP:
+        case Extent.NOT_SERVED if target.kind is TargetKind.POD_GROUP:
             yield "the cluster knows no PodGroups: kubectl apply --server-side -f crds/"
         case _:
             pass
@@ -162,7 +157,7 @@ def _warn_of_company(reading: Reading, target: Target) -> Iterator[str]:
         yield f"you may not list namespaces ({_ROLE}): affinity that chooses them is not known"
     gaps = [kind for kind in VOLUME_KINDS if reading.extent_of(kind) is not None]
     if gaps and any(pod.claims for pod in pods if _is_asked_about(pod, target)):
-        yield f"you may not list all {', '.join(gaps)} ({_ROLE}): volumes are left out"
+        yield f"you may not list all {', '.join(map(str, gaps))} ({_ROLE}): volumes are left out"
 
 
 def _chooses_namespaces(pod: Pod) -> bool:
@@ -171,6 +166,6 @@ def _chooses_namespaces(pod: Pod) -> bool:
 
 
 def _is_asked_about(pod: Pod, target: Target) -> bool:
-    if target.kind is Kind.POD:
+    if target.kind is TargetKind.POD:
         return pod.key == target.key
     return pod.gang is not None and pod.gang.key == target.key

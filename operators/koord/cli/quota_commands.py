@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console, RenderableType
 
 from koord.api.quantity import InvalidQuantityError
-from koord.cli.cluster import Kind, Reading, Target, open_client, read_cluster
+from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_cluster
 from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.options import TreeOutput
@@ -179,7 +179,7 @@ def _read(kubeconfig: str, context: str) -> Reading:
 
 async def _read_all(kubeconfig: str, context: str) -> tuple[Reading, Target]:
     async with open_client(kubeconfig, context) as (client, access):
-        target = Target(Kind.POD, access.namespace, "")
+        target = Target(TargetKind.POD, access.namespace, "")
         return await read_cluster(client, target), target
 
 

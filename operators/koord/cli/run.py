@@ -17,8 +17,8 @@ from koord.runtime.app import NotInstalled, Options, run_operators
 from koord.runtime.election import NameTaken
 from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
+from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
-from koord.runtime.wiring import OPERATORS
 
 EXIT_USAGE = 2
 EXIT_LOST = 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from koord.cli.cluster import NODES, TOPOLOGIES, Extent, Kind, Reading, Target, open_client
+from koord.cli.cluster import Extent, Reading, Target, TargetKind, open_client
 from koord.cli.cluster import read_cluster as read
 from koord.cli.errors import ExitCode, fail, warn
 from koord.cli.json_output import make_domain
@@ -27,6 +27,7 @@ from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
 from koord.core.topology.tree import TopologyTree
 from koord.core.units import format_amount
 from koord.kube.errors import KubeError
+from koord.kube.kinds import NODES, PODS, TOPOLOGIES
 
 
 def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
@@ -58,7 +59,7 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
 
 async def _read(kubeconfig: str, context: str) -> Reading:
     async with open_client(kubeconfig, context) as (client, access):
-        return await read(client, Target(Kind.POD, access.namespace, ""))
+        return await read(client, Target(TargetKind.POD, access.namespace, ""))
 
 
 def _refuse_gaps(reading: Reading) -> None:
@@ -74,7 +75,7 @@ def _refuse_gaps(reading: Reading) -> None:
                 f"you may not list {resource} (the ClusterRole koord-user has the right)",
                 ExitCode.UNREADABLE,
             )
-    if reading.extent_of("pods") is not None:
+    if reading.extent_of(PODS) is not None:
         warn("you may not list all pods: less may be free than is shown")
 
 

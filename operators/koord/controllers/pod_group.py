@@ -1,22 +1,21 @@
-"""The operator ``podgroup``: keeps the status of every PodGroup in line with its members.
+"""The status of PodGroups: for the operator ``podgroup``.
 
-It derives all of it from objects, so it may run alone. Why a complete gang has no place is the one
-thing it cannot know: the placement operator writes that into the condition ``Placed``, and this
-operator leaves the condition out for as long as there is nothing of its own to say about it.
+All of it is derived from objects, so the operator may run alone. Only the placement operator knows
+why a complete gang is not placed: it writes that into the condition ``Placed``, which is left out
+here unless the gang cannot be planned at all.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from koord.api.keys import operators
 from koord.api.parse import Problem, cut
-from koord.api.podgroup import PodGroup as PodGroupResource
-from koord.controllers.coalescing import Agenda, Pause
-from koord.controllers.kopf_handlers import register_events
-from koord.controllers.validation import INVALID, Judge, Verdict
+from koord.controllers.coalescing import Pause
+from koord.controllers.status_controller import StatusSink
+from koord.controllers.validation import INVALID, Verdict
+from koord.core.changes import Feed
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
 from koord.core.gang.reasons import InconsistentGroup, InvalidAnnotation, MemberOnFailedNode
@@ -28,43 +27,24 @@ from koord.core.topology.strategy.observed_topology import locate_gang
 from koord.core.topology_constraint import TopologyConstraint
 from koord.kube.status import ConditionPatch
 
-if TYPE_CHECKING:
-    import kopf
-
-QUIET_SECONDS = 0.8
-"""A gang that changes is looked at when it has been quiet for this long …"""
-LONGEST_SECONDS = 1.5
-"""… or this long after its first change, whichever comes first."""
-_PAUSE = Pause(QUIET_SECONDS, LONGEST_SECONDS)
+PAUSE = Pause(0.8, 1.5)
 _PAUSE_WHILE_EMPTY = Pause(3.0, 4.0)
-"""Nobody waits in a new group without pods; mostly they are about to come."""
-SAY_AGAIN_AFTER_SECONDS = 10.0
-"""What differs in its wording only is written again after this long: where hundreds of gangs start
-together, the messages of all of them count the members of all of them."""
-
-
-class StatusSink(Protocol):
-    """Where a status goes; writes only what differs from what is there."""
-
-    def write_status(
-        self,
-        pod_group: PodGroup,
-        fields: Mapping[str, Any],
-        conditions: tuple[ConditionPatch, ...],
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
+"""For a new group without pods: mostly they are about to be created."""
+REWORD_SECONDS = 10.0
+"""A status that differs only in its wording is written after this long: where hundreds of gangs
+start together, the messages of all of them count the members of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What was written about a gang, and when (by the clock that never goes back)."""
+class _Written:
+    """The status of a gang, and when it was written (monotonic)."""
 
     generation: int
     fields: Mapping[str, Any]
     conditions: tuple[ConditionPatch, ...]
     at: float
 
-    def differs_in_wording_only(self, other: "_Said") -> bool:
+    def differs_in_wording_only(self, other: "_Written") -> bool:
         """Whether only messages differ, and some do."""
         return (
             self.conditions != other.conditions
@@ -74,145 +54,102 @@ class _Said:
 
 
 @dataclass(slots=True)
-class PodGroupController:
-    """Observes gangs that changed, and those whose wait time runs out.
+class PodGroupStatusPolicy:
+    """Observes gangs that changed, and those whose wait time has run out.
 
-    ``clock`` gives seconds that never go back, ``wall_clock`` seconds since the epoch.
+    ``clock`` is monotonic, ``wall_clock`` returns seconds since the epoch.
     """
 
     state: ClusterState
-    sink: StatusSink
+    sink: StatusSink[PodGroup]
     clock: Callable[[], float]
     wall_clock: Callable[[], float]
-    _due: Agenda[GangKey] = field(default_factory=Agenda)
-    _timeouts: dict[GangKey, float] = field(default_factory=dict)
-    """Gang -> when its wait time runs out, in seconds since the epoch."""
-    _said: dict[GangKey, _Said] = field(default_factory=dict)
+    _written: dict[GangKey, _Written] = field(default_factory=dict)
     _problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
-    """By uid: word of an object that is gone may come after that of the next one of its name."""
-    _told: set[str] = field(default_factory=set)
-    """By uid: objects of which problems were handed over; of the handler alone, in its thread."""
-    _failed: set[str] = field(default_factory=set)
-    """Nodes that are not well."""
+    """By uid: an event of a deleted object may come after those of its successor."""
+    _revalidated: set[GangKey] = field(default_factory=set)
+    """Gangs whose problems have changed since the last look."""
+    _failed_nodes: set[str] = field(default_factory=set)
     _layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology -> its layers, none if there is no tree."""
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _feed: Feed | None = None
+    """Opened when first read: a process that does not lead must not collect changes."""
 
-    def register(self, registry: "kopf.OperatorRegistry", hand_over: Callable[..., object]) -> None:
-        """Add the handler to a registry; ``hand_over`` calls a function in our event loop."""
-        known = Judge(PodGroupResource)
-        told = self._told
-
-        async def on_event(event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-            meta = body["metadata"]
-            key = make_gang_key(meta["namespace"], meta["name"])
-            verdict = Verdict()
-            if event["type"] == "DELETED":
-                known.forget(meta["uid"])
-            else:
-                verdict = known.judge(body)
-            # Most events tell of a status: nothing is wrong, and nothing was.
-            is_news = verdict.problems or meta["uid"] in told
-            (told.add if verdict.problems else told.discard)(meta["uid"])
-            if is_news:
-                hand_over(self.note_problems, key, meta["uid"], verdict.problems)
-
-        register_events(registry, PodGroupResource, on_event)
-
-    def note_problems(self, key: GangKey, uid: str, problems: tuple[Problem, ...]) -> None:
-        """Learn what is wrong with an object, as far as validation can tell."""
+    def set_problems(self, key: GangKey, uid: str, problems: tuple[Problem, ...]) -> None:
+        """Take the problems that validation has found in an object."""
         if self._problems.get(uid, ()) == problems:
             return
         self._problems[uid] = problems
         if not problems:
             del self._problems[uid]
-        self._touch({key})
-        self.wake()
+        self._revalidated.add(key)
 
-    def wake(self) -> None:
-        """Say that the state has changed."""
-        self._woken.set()
+    def changed(self) -> set[GangKey]:
+        if self._feed is None:
+            self._feed = self.state.feed()
+        changes = self._feed.drain()
+        gangs = changes.gangs | self._on_changed_nodes(changes.freed) | self._revalidated
+        self._revalidated = set()
+        return gangs | self._on_changed_topologies()
 
-    async def run(self) -> None:
-        """Observe until cancelled."""
-        feed = self.state.feed()
-        while True:
-            changes = feed.drain()
-            self._touch(changes.gangs | self._on_changed_nodes(changes.freed))
-            self._touch(self._on_changed_topologies())
-            self._flush()
-            await self._rest()
-
-    def _touch(self, gangs: set[GangKey]) -> None:
-        now = self.clock()
-        for gang in gangs:
-            pause = _PAUSE_WHILE_EMPTY if self._is_new(gang) else _PAUSE
-            self._due.put_off(gang, now, pause)
+    def pause_for(self, gang: GangKey) -> Pause:
+        return _PAUSE_WHILE_EMPTY if self._is_new(gang) else PAUSE
 
     def _is_new(self, gang: GangKey) -> bool:
-        """Whether no pod has joined and nothing was said: so nothing stands that is not so."""
+        """Whether no pod has joined and no status was written, so none can be wrong."""
         pod_group = self.state.book.pod_group(gang)
         is_empty = not self.state.book.members(gang)
         return is_empty and (pod_group is None or pod_group.phase is Phase.UNSET)
 
-    def _flush(self) -> None:
-        now = self.clock()
-        over = {gang for gang, at in self._timeouts.items() if at <= self.wall_clock()}
-        for gang in over:
-            del self._timeouts[gang]
-        self._touch(over)
-        for gang in self._due.take(now):
-            if self._is_in_flight(gang):
-                self._due.put_off(gang, now, _PAUSE)
-            else:
-                self._observe(gang)
-
-    def _is_in_flight(self, gang: GangKey) -> bool:
-        """Whether members are being bound: the next moment will know better."""
-        assumed = self.state.assumed
-        return bool(assumed) and any(uid in assumed for uid in self.state.book.members(gang))
-
-    def _observe(self, gang: GangKey) -> None:
-        self._timeouts.pop(gang, None)
+    async def update(self, gang: GangKey) -> float | None:
+        if self._is_in_flight(gang):
+            return PAUSE.quiet
         pod_group = self.state.book.pod_group(gang)
         if pod_group is None:
-            self._said.pop(gang, None)
-            return
+            self._written.pop(gang, None)
+            return None
         now = self.wall_clock()
         status = observe(self.state.book, gang, now)
+        again = None
         if status.timeout_at is not None and status.timeout_at > now:
-            self._timeouts[gang] = status.timeout_at
-        conditions = _add_doubts(
-            _conditions(
-                status,
-                self._problems.get(pod_group.uid, ()),
-                self._find_idle(gang) or self._strays(gang),
-            ),
-            self._on_failed_nodes(gang),
+            again = status.timeout_at - now
+        new = self._make(gang, pod_group, status)
+        written = self._written.get(gang)
+        if written is not None and new.differs_in_wording_only(written):
+            rest = written.at + REWORD_SECONDS - new.at
+            if rest > 0:
+                return rest if again is None else min(rest, again)
+        self._written[gang] = new
+        self.sink.write_status(pod_group, new.fields, new.conditions)
+        return again
+
+    def _make(self, gang: GangKey, pod_group: PodGroup, status: GangStatus) -> _Written:
+        conditions = _conditions(
+            status,
+            self._problems.get(pod_group.uid, ()),
+            self._find_unknown_topology(gang) or self._find_unknown_sub_groups(gang),
         )
+        conditions = _degrade(conditions, self._find_members_on_failed_nodes(gang))
         fields = _fields(status) | self._placement(gang, status)
-        new = _Said(pod_group.generation, fields, conditions, self.clock())
-        said = self._said.get(gang)
-        if said is not None and new.differs_in_wording_only(said):
-            again = said.at + SAY_AGAIN_AFTER_SECONDS
-            if again > new.at:
-                self._due.look_at(gang, again)
-                return
-        self._said[gang] = new
-        self.sink.write_status(pod_group, new.fields, conditions)
+        return _Written(pod_group.generation, fields, conditions, self.clock())
+
+    def _is_in_flight(self, gang: GangKey) -> bool:
+        """Whether members are being bound: their status is about to change."""
+        assumed = self.state.assumed
+        return bool(assumed) and any(uid in assumed for uid in self.state.book.members(gang))
 
     def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
         """Return the gangs with members on nodes that have failed or come back."""
         failed = set(filter(self._has_failed, nodes))
-        changed = (failed - self._failed) | (self._failed & (nodes - failed))
-        self._failed = (self._failed - nodes) | failed
+        changed = (failed - self._failed_nodes) | (self._failed_nodes & (nodes - failed))
+        self._failed_nodes = (self._failed_nodes - nodes) | failed
         if not changed:
             return set()
         pods = (pod for pod in self.state.pods.values() if pod.node in changed)
         return {pod.gang.key for pod in pods if pod.gang is not None}
 
     def _on_changed_topologies(self) -> set[GangKey]:
-        """Return the gangs that ask something of topologies which have other layers now."""
+        """Return the gangs with constraints on topologies whose layers have changed."""
         book, before = self.state.topologies, self._layers
         trees = ((name, book.tree(name)) for name in book)
         self._layers = {name: () if tree is None else tree.layers for name, tree in trees}
@@ -221,9 +158,10 @@ class PodGroupController:
         if not changed:
             return set()
         gangs = self.state.book.keys()
-        return {gang for gang in gangs if (wish := self._wish(gang)) and wish.topology in changed}
+        constraints = ((gang, self._constraint(gang)) for gang in gangs)
+        return {gang for gang, one in constraints if one and one.topology in changed}
 
-    def _wish(self, gang: GangKey) -> TopologyConstraint | None:
+    def _constraint(self, gang: GangKey) -> TopologyConstraint | None:
         spec = self.state.book.spec(gang)
         return None if spec is None else spec.topology
 
@@ -231,16 +169,16 @@ class PodGroupController:
         row = self.state.table.row_of.get(node)
         return row is not None and self.state.table.node_at(row).has_failed
 
-    def _on_failed_nodes(self, gang: GangKey) -> MemberOnFailedNode | None:
+    def _find_members_on_failed_nodes(self, gang: GangKey) -> MemberOnFailedNode | None:
         """Return members that may be lost."""
-        if not self._failed:
+        if not self._failed_nodes:
             return None
         pods = (pod for pod in self.state.book.members(gang).values() if pod.is_alive)
         nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
         return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
-    def _find_idle(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
-        """Return what the gang asks of the network and does not exist."""
+    def _find_unknown_topology(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
+        """Return the topology or the layers that a gang names and that do not exist."""
         spec = self.state.book.spec(gang)
         if spec is None or spec.topology is None:
             return None
@@ -255,7 +193,7 @@ class PodGroupController:
             return MissingTopology(name, exists=name in topologies)
         return UnknownLayer(name, tuple(sorted(named - set(tree.layers))), tree.layers[1:])
 
-    def _strays(self, gang: GangKey) -> InvalidAnnotation | None:
+    def _find_unknown_sub_groups(self, gang: GangKey) -> InvalidAnnotation | None:
         """Return sub-groups that members name and the gang does not list."""
         spec = self.state.book.spec(gang)
         listed = spec.nest.by_name if spec is not None and spec.nest is not None else ()
@@ -287,21 +225,40 @@ class PodGroupController:
                 placement["gap"] = f"{layer}: {count} more than may have been needed"
         return {"placement": placement}
 
-    async def _rest(self) -> None:
-        due = self._due.first()
-        if due is not None:
-            until: float | None = due - self.clock()
-        else:
-            first = min(self._timeouts.values(), default=None)
-            until = None if first is None else first - self.wall_clock()
-        try:
-            async with asyncio.timeout(None if until is None else max(until, 0.02)):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-        self._woken.clear()
-        # Members come in bursts: what arrives in the next moment is taken in one go.
-        await asyncio.sleep(0.05)
+
+class ProblemReports:
+    """Hands the problems that validation finds to the policy: a sink of a ``ValidationController``.
+
+    ``wake`` wakes the controller of the policy.
+    """
+
+    def __init__(self, policy: PodGroupStatusPolicy, wake: Callable[[], None]) -> None:
+        self._policy = policy
+        self._wake = wake
+        self._reported: set[str] = set()
+        """The uids of objects whose problems were handed over."""
+
+    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
+        """Whether there are problems, or were: most events only change the status."""
+        uid = body["metadata"]["uid"]
+        is_news = bool(verdict.problems) or uid in self._reported
+        (self._reported.add if verdict.problems else self._reported.discard)(uid)
+        return is_news
+
+    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+        """Hand the problems over."""
+        meta = body["metadata"]
+        key = make_gang_key(meta["namespace"], meta["name"])
+        self._policy.set_problems(key, meta["uid"], verdict.problems)
+        self._wake()
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """Drop the problems of a deleted object."""
+        self._reported.discard(body["metadata"]["uid"])
+        self.write(body, Verdict())
+
+    def forget_all(self) -> None:
+        """Keep everything: the handler reports again what has changed meanwhile."""
 
 
 def _without_words(conditions: tuple[ConditionPatch, ...]) -> list[tuple[str, bool, str]]:
@@ -364,14 +321,14 @@ def _conditions(
     return tuple(conditions.values())
 
 
-def _add_doubts(
-    conditions: tuple[ConditionPatch, ...], doubt: MemberOnFailedNode | None
+def _degrade(
+    conditions: tuple[ConditionPatch, ...], members: MemberOnFailedNode | None
 ) -> tuple[ConditionPatch, ...]:
-    """Say of a gang that has its minimum that it may soon have it no more."""
-    if doubt is None:
+    """Set ``Degraded`` on a gang that has its minimum but may soon lose members."""
+    if members is None:
         return conditions
     kind = ConditionType.DEGRADED
-    degraded = ConditionPatch(kind, status=True, reason=doubt.code, message=doubt.text())
+    degraded = ConditionPatch(kind, status=True, reason=members.code, message=members.text())
     return tuple(degraded if one.type == kind and not one.status else one for one in conditions)
 
 
@@ -380,7 +337,7 @@ def _is_about_annotation(problem: Problem) -> bool:
 
 
 def _obstacle(status: GangStatus) -> Reason | None:
-    """Return what keeps the gang from being planned at all, if anything does."""
+    """Return the reason why the gang cannot be planned at all, if there is one."""
     for kind, is_true, reason in status.conditions:
         if is_true:
             continue

@@ -1,17 +1,18 @@
-"""Keeps the status of every ElasticQuota in line with its pods: for the operator ``elasticquota``.
+"""The status of ElasticQuotas: for the operator ``elasticquota``.
 
-All of it is derived from objects by the same core that the planner uses, so it may run alone. It is
-looked at anew when something has changed, and at most once in a while: shares of all quotas change
-with the demand of one.
+All of it is derived from objects by the same core that the planner uses, so the operator may run
+alone. The shares of all quotas change with the demand of one, so all are computed together, when
+nothing has changed for a moment.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from koord.controllers.coalescing import Pause
 from koord.controllers.error_isolation import OneByOne
+from koord.controllers.status_controller import StatusSink
 from koord.core.quota.catalog import QuotaKey
 from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
@@ -24,12 +25,12 @@ from koord.kube.status import ConditionPatch
 from koord.kube.translate.last_valid_quota import encode_kept
 
 HOOK_FAILED: Final = "HookFailed"
-QUIET_SECONDS: Final = 0.7
-"""Quotas are looked at when nothing has changed for this long …"""
-LONGEST_SECONDS: Final = 5.0
-"""… or this long after the first change: each look may cost two writes of a quota …"""
+ALL_QUOTAS: Final = "all quotas"
+"""The one key of this policy."""
+PAUSE: Final = Pause(0.7, 5.0)
+"""Each update may cost two writes per quota."""
 LONGEST_WHILE_BUSY_SECONDS: Final = 10.0
-"""… or this long, while what is said would wait for more urgent writes anyway."""
+"""Statuses are updated this long after the first change even while more urgent writes go on."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     "used": "used",
@@ -41,66 +42,56 @@ _FIELDS: Final[Mapping[str, str]] = {
 """Field of the status -> field of the summary."""
 
 
-class QuotaSink(Protocol):
-    """Where a status goes; writes only what differs from what is there."""
-
-    def write_status(
-        self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
+class QuotaSink(StatusSink[QuotaSpec], Protocol):
+    """Where status and annotations go; writes only what differs from what is there."""
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
         """Set the annotations of these names, without their prefix, and no others."""
 
 
 @dataclass(slots=True)
-class QuotaStatusController:
-    """Says of every quota what it uses and may use.
+class QuotaStatusPolicy:
+    """Reports what every quota uses and may use.
 
-    ``is_synced`` tells whether that is known, ``is_busy`` whether the API server has more urgent
-    work. It is said twice: in the status, and for readers of Koordinator's annotations in those.
-    Where the status is a subresource no write can change both.
+    ``is_busy`` tells whether the API server has more urgent work. The results are written twice: in
+    the status, and for readers of Koordinator's annotations in those. Where the status is a
+    subresource no write can change both.
     """
 
     state: ClusterState
     sink: QuotaSink
-    is_synced: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
     is_busy: Callable[[], bool] = lambda: False
     revoke_delay: float | None = None
-    """Seconds after which over-use is taken back; None if it is not. It is only told here."""
+    """Seconds after which over-use is reclaimed, None if it is not: for the texts only."""
     summaries: tuple[Summary, ...] = ()
-    """The numbers of all quotas in force, as of the last look."""
-    _said: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
+    """The numbers of all active quotas, as of the last update."""
+    _changed_at: float = float("inf")
+    """When the first change since the last update was seen."""
+    _written: dict[QuotaKey, tuple[object, ...]] = field(default_factory=dict)
     _summarised: OneByOne = field(default_factory=OneByOne)
-    _told: OneByOne = field(default_factory=OneByOne)
+    _reported: OneByOne = field(default_factory=OneByOne)
     _recorded: dict[QuotaKey, tuple[str, Mapping[str, Amounts]]] = field(default_factory=dict)
     _kept: dict[QuotaKey, tuple[QuotaSpec, Mapping[str, Any]]] = field(default_factory=dict)
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wake(self) -> None:
-        """Say that the state has changed."""
-        self._woken.set()
+    def changed(self) -> tuple[str]:
+        self._changed_at = min(self._changed_at, self.clock())
+        return (ALL_QUOTAS,)
 
-    async def run(self) -> None:
-        """Observe until cancelled."""
-        while True:
-            if self.is_synced():
-                self.look()
-            await self._woken.wait()
-            began = time.monotonic()
-            while self._is_early(time.monotonic() - began):
-                self._woken.clear()
-                await asyncio.sleep(QUIET_SECONDS)
+    def pause_for(self, _key: str) -> Pause:
+        return PAUSE
 
-    def _is_early(self, waited: float) -> bool:
-        """Whether to look later; ``waited`` is in seconds since the first change."""
-        if self.is_busy():
-            return waited < LONGEST_WHILE_BUSY_SECONDS
-        return self._woken.is_set() and waited < LONGEST_SECONDS
+    async def update(self, _key: str) -> float | None:
+        waited = self.clock() - self._changed_at
+        if self.is_busy() and waited < LONGEST_WHILE_BUSY_SECONDS:
+            return PAUSE.quiet
+        self._changed_at = float("inf")
+        self.update_all()
+        return None
 
-    def look(self) -> None:
-        """Say what is new about every quota."""
-        if not (self.state.quotas.is_in_use or self._said):
+    def update_all(self) -> None:
+        """Write what is new about every quota."""
+        if not (self.state.quotas.is_in_use or self._written):
             self.summaries = ()
             return
         ledger = self.state.open_ledger()
@@ -110,10 +101,10 @@ class QuotaStatusController:
         found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
         self.summaries = tuple(found)
         summaries = {summary.name: summary for summary in self.summaries}
-        written = self.state.quotas.book.written
-        self._told.keep(written, lambda key: self._say(key, summaries, over))
-        for key in self._said.keys() - written.keys():
-            del self._said[key]
+        quotas = self.state.quotas.book.written
+        self._reported.keep(quotas, lambda key: self._report(key, summaries, over))
+        for key in self._written.keys() - quotas.keys():
+            del self._written[key]
             self._recorded.pop(key, None)
             self._kept.pop(key, None)
 
@@ -127,7 +118,7 @@ class QuotaStatusController:
             self._recorded[key] = (quota.uid, amounts)
             self.sink.write_annotations(quota, amounts)
 
-    def _say(
+    def _report(
         self,
         key: QuotaKey,
         summaries: Mapping[QuotaName, Summary],
@@ -135,12 +126,12 @@ class QuotaStatusController:
     ) -> None:
         quota = self.state.quotas.book.written[key]
         if self.state.quotas.failure_of(quota.name) is not None:
-            return  # what was known last stands
-        statement = self._make(key, quota, summaries, over.get(quota.name, ()))
-        said = (quota.uid, quota.generation, *statement)
-        if self._said.get(key) != said:
-            self._said[key] = said
-            self.sink.write_status(quota, *statement)
+            return  # the last status stays
+        status = self._make(key, quota, summaries, over.get(quota.name, ()))
+        written = (quota.uid, quota.generation, *status)
+        if self._written.get(key) != written:
+            self._written[key] = written
+            self.sink.write_status(quota, *status)
         self._record(key, quota, summaries)
 
     def _make(
@@ -171,7 +162,7 @@ class QuotaStatusController:
         return fields, conditions
 
     def _keep(self, key: QuotaKey, valid: QuotaSpec) -> Mapping[str, Any]:
-        """Return what is valid as the status keeps it, always: the next edit may be invalid."""
+        """Return the active settings for the status, always: the next edit may be invalid."""
         before = self._kept.get(key)
         if before is None or before[0] is not valid:
             before = self._kept[key] = (valid, encode_kept(valid))

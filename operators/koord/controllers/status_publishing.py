@@ -1,12 +1,12 @@
-"""From reasons to what stands in the API: conditions and events, worded once, here.
+"""Publishes reasons, statuses and verdicts: as conditions and events of the objects they concern.
 
-Three writers, because server-side apply tells writers apart by name: pods get merged conditions,
-PodGroups and the other resources applied ones, each operator under a field manager of its own.
+Server-side apply distinguishes writers by name. So pods get merged conditions, custom resources
+applied ones, each operator under a field manager of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from koord.api.keys import operators
 from koord.api.resource import Resource
@@ -18,29 +18,25 @@ from koord.core.gang.status import ConditionType
 from koord.core.pods import Pod
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import GeneratedQuota, ProfileKey, QuotaProfile
 from koord.core.quota.status import are_same
 from koord.core.reasons import Reason
-from koord.core.topology.cache import Topology
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.objects import (
     ObjectRef,
     ref_of_pod,
     ref_of_pod_group,
-    ref_of_profile,
     ref_of_quota,
-    ref_of_topology,
 )
-from koord.kube.root_quota import RootQuotaWriter
-from koord.kube.status import ConditionPatch, StatusPatch, StatusWriter, format_time
+from koord.kube.status import ConditionPatch, Present, StatusPatch, StatusWriter, format_time
 from koord.kube.translate.pods import POD_SCHEDULED, UNSCHEDULABLE
 from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_recorded
 
 PLACING: Final = "Placing"
-"""The action that events are about."""
+"""The action in events about placement."""
 REVOKING: Final = "Revoking"
-"""The same, where pods are evicted because their quota uses too much."""
+"""The action in events about evictions of pods whose quota is over its share."""
+
 
 _ALARMS: Final = frozenset(
     {
@@ -51,16 +47,12 @@ _ALARMS: Final = frozenset(
         (QuotaCondition.CONFIG_INVALID, True),
     }
 )
-"""What somebody has to do something about: type and status of a condition."""
-
-
-def _is_alarming(conditions: Iterable[ConditionPatch]) -> bool:
-    return any((one.type, one.status) in _ALARMS for one in conditions)
+"""Type and status of conditions that a user has to act on: they are written without delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementAnnouncer:
-    """Says what the placement operator knows: why pods and complete gangs have no place."""
+    """Reports why pods and complete gangs are not placed: for the operator ``placement``."""
 
     pods: StatusWriter
     pod_groups: StatusWriter
@@ -82,7 +74,7 @@ class PlacementAnnouncer:
         self.pods.submit(ref_of_pod(pod), StatusPatch(tuple(conditions)))
 
     def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
-        """Set ``Placed=False`` on a PodGroup, and False what else it is that failed."""
+        """Set ``Placed`` to False on a PodGroup, and the condition of the step that failed."""
         said = {ConditionType.PLACED: reason.code, **reason.also_false}
         conditions = (
             ConditionPatch(kind, False, code, reason.text(), pod_group.generation)
@@ -94,9 +86,9 @@ class PlacementAnnouncer:
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch(tuple(conditions), fields))
 
     def retract_gang(self, pod_group: PodGroup) -> None:
-        """Leave a PodGroup to its own operator.
+        """Remove our conditions from a PodGroup.
 
-        Left over, a condition would be ours in part: that operator could not take its part back.
+        Otherwise we would stay a co-owner, and the podgroup operator could not remove its own.
         """
         self.pod_groups.submit(ref_of_pod_group(pod_group), StatusPatch())
 
@@ -115,29 +107,37 @@ class PlacementAnnouncer:
         self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
 
 
+class HasGeneration(Protocol):
+    """Every value of the core whose status is written here."""
+
+    @property
+    def generation(self) -> int:
+        """``metadata.generation`` of the object."""
+
+
+T = TypeVar("T", bound=HasGeneration)
+
+
 @dataclass(frozen=True, slots=True)
-class PodGroupAnnouncer:
-    """Says what the podgroup operator observes."""
+class StatusPublisher(Generic[T]):
+    """Writes the status of one kind, as its operator observes it."""
 
     writer: StatusWriter
+    ref_of: Callable[[T], ObjectRef]
 
     def write_status(
-        self,
-        pod_group: PodGroup,
-        fields: Mapping[str, Any],
-        conditions: tuple[ConditionPatch, ...],
+        self, value: T, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...], /
     ) -> None:
         """Set these fields and conditions of the status, and no others."""
-        generation = {"observedGeneration": pod_group.generation}
-        statement = StatusPatch(conditions, {**fields, **generation}, _is_alarming(conditions))
-        self.writer.submit(ref_of_pod_group(pod_group), statement)
+        fields = {**fields, "observedGeneration": value.generation}
+        is_urgent = any((one.type, one.status) in _ALARMS for one in conditions)
+        self.writer.submit(self.ref_of(value), StatusPatch(conditions, fields, is_urgent))
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaAnnouncer:
-    """Says what the elasticquota operator observes."""
+class QuotaPublisher(StatusPublisher[QuotaSpec]):
+    """Writes the status of ElasticQuotas, and Koordinator's annotations with the same numbers."""
 
-    writer: StatusWriter
     annotations: StatusWriter
     seen: QuotaTranslator
 
@@ -146,55 +146,14 @@ class QuotaAnnouncer:
         present = self.seen.recorded_on(quota.uid)
         made = make_recorded(amounts)
         if present and are_same(amounts, read_recorded(present)):
-            made = present  # in words of somebody else, perhaps: with zeros, or without
+            made = present  # equal amounts, which another writer may have formatted otherwise
         if made or present:
-            self.annotations.submit(ref_of_quota(quota), StatusPatch(fields=made))
-
-    def write_status(
-        self,
-        quota: QuotaSpec,
-        fields: Mapping[str, Any],
-        conditions: tuple[ConditionPatch, ...],
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
-        generation = {"observedGeneration": quota.generation}
-        statement = StatusPatch(conditions, {**fields, **generation}, _is_alarming(conditions))
-        self.writer.submit(ref_of_quota(quota), statement)
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileAnnouncer:
-    """Writes quotas of profiles, and says what becomes of profiles."""
-
-    writer: StatusWriter
-    quotas: RootQuotaWriter
-    seen: QuotaTranslator
-
-    async def write_quota(
-        self, profile: QuotaProfile, quota: GeneratedQuota, present: QuotaSpec | None
-    ) -> None:
-        """Make the quota, or bring it in line. Raises the errors of ``koord.kube.errors``."""
-        meta = None if present is None else self.seen.meta_of(present.uid)
-        await self.quotas.write(profile, quota, present, meta)
-
-    def forget(self, key: ProfileKey) -> None:
-        """Drop what is remembered of a profile that is gone."""
-        self.quotas.forget(key)
-
-    def write_status(
-        self,
-        profile: QuotaProfile,
-        fields: Mapping[str, Any],
-        conditions: tuple[ConditionPatch, ...],
-    ) -> None:
-        """Set these fields and conditions of the status, and no others."""
-        statement = StatusPatch(conditions, {**fields, "observedGeneration": profile.generation})
-        self.writer.submit(ref_of_profile(profile), statement)
+            self.annotations.submit(self.ref_of(quota), StatusPatch(fields=made))
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeAnnouncer:
-    """Says whose pods are evicted because their quota uses too much."""
+    """Emits events about evictions of pods whose quota is over its share."""
 
     events: EventRecorder
 
@@ -207,7 +166,7 @@ class RevokeAnnouncer:
         self._warn(ref_of_pod(pod), text)
 
     def retract_overuse(self, quota: QuotaSpec) -> None:
-        """Let the next time be news."""
+        """Forget the event on a quota, so that the next one is not counted as a repetition."""
         self.events.forget(ref_of_quota(quota), REVOKING)
 
     def _warn(self, ref: ObjectRef, text: str) -> None:
@@ -215,36 +174,32 @@ class RevokeAnnouncer:
         self.events.record(ref, kind, action=REVOKING, reason=reason, note=text)
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyAnnouncer:
-    """Says what the networktopology operator observes."""
+class AcceptedPublisher:
+    """Writes verdicts into the condition ``Accepted``: a sink of a ``ValidationController``."""
 
-    writer: StatusWriter
-
-    def write_status(
-        self, topology: Topology, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+    def __init__(
+        self, resource: type[Resource], make_writer: Callable[[Present], StatusWriter]
     ) -> None:
-        """Set these fields and conditions of the status, and no others."""
-        self.writer.submit(ref_of_topology(topology), StatusPatch(conditions, fields))
+        self._names = resource.names
+        self._statuses: dict[str, Mapping[str, Any]] = {}
+        """Object uid -> the status that it was last seen with; the writer compares with it."""
+        self._writer = make_writer(lambda ref: self._statuses.get(ref.uid, {}))
 
+    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
+        """Whether the status lacks this verdict for the present generation."""
+        status = body.get("status") or {}
+        generation = body["metadata"].get("generation")
+        return not any(
+            condition.get("type") == ACCEPTED
+            and condition.get("reason") == verdict.reason
+            and condition.get("message") == verdict.message
+            and condition.get("observedGeneration") == generation
+            for condition in status.get("conditions") or ()
+        )
 
-@dataclass(slots=True)
-class AcceptedAnnouncer:
-    """Says whether objects of the other kinds can be used."""
-
-    writer: StatusWriter
-    seen: dict[str, Mapping[str, Any]]
-    """Object uid -> the status that it was last seen with; the writer compares with it."""
-
-    def accept(
-        self,
-        resource: type[Resource],
-        body: Mapping[str, Any],
-        verdict: Verdict,
-    ) -> None:
-        """Write the condition of one object, if it differs from what is there."""
-        meta = body["metadata"]
-        names = resource.names
+    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+        """Write the condition."""
+        meta, names = body["metadata"], self._names
         ref = ObjectRef(
             names.api_version,
             names.kind,
@@ -253,7 +208,7 @@ class AcceptedAnnouncer:
             meta["uid"],
             meta.get("namespace", ""),
         )
-        self.seen[ref.uid] = body.get("status") or {}
+        self._statuses[ref.uid] = body.get("status") or {}
         condition = ConditionPatch(
             ACCEPTED,
             not verdict.problems,
@@ -261,12 +216,12 @@ class AcceptedAnnouncer:
             verdict.message,
             meta.get("generation"),
         )
-        self.writer.submit(ref, StatusPatch((condition,)))
+        self._writer.submit(ref, StatusPatch((condition,)))
 
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered of an object that is gone."""
-        self.seen.pop(uid, None)
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """Drop what is remembered of a deleted object."""
+        self._statuses.pop(body["metadata"]["uid"], None)
 
     def forget_all(self) -> None:
-        """Drop what is remembered of all objects: they are about to be seen again."""
-        self.seen.clear()
+        """Drop what is remembered of all objects, which are about to be shown again."""
+        self._statuses.clear()

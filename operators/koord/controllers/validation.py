@@ -1,7 +1,7 @@
-"""The operators of all custom resources but PodGroup: validation.
+"""Validates the custom resources of one kind as Kopf shows them: whether spec and annotations hold.
 
-Each looks at every object of its kind and says in the condition ``Accepted`` whether the object can
-be used, naming the fields that stand against it. What the resources *do* is decided elsewhere.
+Where a verdict is written is decided by its sink: in the condition ``Accepted``, or, for PodGroups,
+in a condition of their own status. What valid resources *do* is decided elsewhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,14 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from koord.api.annotations import find_problems
-from koord.api.device import Device
-from koord.api.elasticquota import ElasticQuota
-from koord.api.networktopology import ClusterNetworkTopology
 from koord.api.parse import InvalidObject, Problem, parse
 from koord.api.quotaprofile import ElasticQuotaProfile, find_policy_problems
-from koord.api.reservation import Reservation
 from koord.api.resource import Resource
-from koord.controllers.kopf_handlers import register_events
 
 if TYPE_CHECKING:
     import kopf
@@ -25,43 +20,38 @@ ACCEPTED: Final = "Accepted"
 VALID: Final = "Valid"
 INVALID: Final = "Invalid"
 
-RESOURCE_OF_OPERATOR: Final[Mapping[str, type[Resource]]] = {
-    "elasticquota": ElasticQuota,
-    "elasticquotaprofile": ElasticQuotaProfile,
-    "reservation": Reservation,
-    "networktopology": ClusterNetworkTopology,
-    "device": Device,
-}
-
-
-class AcceptedSink(Protocol):
-    """Where verdicts go."""
-
-    def accept(self, resource: type[Resource], body: Mapping[str, Any], verdict: "Verdict") -> None:
-        """Write the condition of one object, if it differs from what is there."""
-
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered of an object that is gone."""
-
-    def forget_all(self) -> None:
-        """Drop what is remembered of all objects: they are about to be seen again."""
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an object can be used; ``problems`` say why not, field first."""
+    """Whether an object is valid; ``problems`` say why not, field first."""
 
     problems: tuple[Problem, ...] = ()
 
     @property
     def reason(self) -> str:
-        """One word for programs."""
+        """The reason of the condition."""
         return INVALID if self.problems else VALID
 
     @property
     def message(self) -> str:
-        """A sentence for people."""
+        """The message of the condition."""
         return "; ".join(map(str, self.problems)) or "the object is valid"
+
+
+class VerdictSink(Protocol):
+    """Where verdicts go. All methods but ``is_news`` are called in the main event loop."""
+
+    def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
+        """Whether the verdict has to be written. Called in Kopf's thread."""
+
+    def write(self, body: Mapping[str, Any], verdict: Verdict) -> None:
+        """Write the verdict on an object."""
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """Drop what is remembered of a deleted object."""
+
+    def forget_all(self) -> None:
+        """Drop what is remembered of all objects: Kopf starts again and shows all of them."""
 
 
 def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
@@ -77,18 +67,17 @@ def judge(resource: type[Resource], body: Mapping[str, Any]) -> Verdict:
 
 
 class Judge:
-    """Judges objects of one kind, each version once: most of what happens to one is its status.
+    """Validates each version of an object once: most events only change its status.
 
-    Of what the user writes, only labels and annotations may change while the generation stays.
+    While the generation stays, a user can only have changed labels and annotations.
     """
 
     def __init__(self, resource: type[Resource]) -> None:
         self._resource = resource
         self._known: dict[str, tuple[object, Verdict]] = {}
-        """Object uid -> the version that was judged last, and what came of it."""
+        """Object uid -> the version that was validated last, and its verdict."""
 
     def judge(self, body: Mapping[str, Any]) -> Verdict:
-        """Validate what a user has written."""
         meta = body["metadata"]
         version = (
             meta.get("generation"),
@@ -101,20 +90,19 @@ class Judge:
         return known[1]
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of an object that is gone."""
         self._known.pop(uid, None)
 
 
-class AcceptedController:
-    """The Kopf operator of one kind: parse, judge, hand over.
+class ValidationController:
+    """The Kopf operator of one kind.
 
-    ``hand_over`` calls a function in the event loop that the sink lives in.
+    Its handler runs in Kopf's thread; ``hand_over`` calls a function in the main event loop.
     """
 
     def __init__(
         self,
         resource: type[Resource],
-        sink: AcceptedSink,
+        sink: VerdictSink,
         hand_over: Callable[..., object],
     ) -> None:
         self._resource = resource
@@ -123,33 +111,28 @@ class AcceptedController:
         self._hand_over = hand_over
 
     def register(self, registry: "kopf.OperatorRegistry") -> None:
-        """Add the handler to a registry, for another start of Kopf: it tells of all objects anew.
+        """Add the handler to a registry for another start of Kopf, which then shows all objects.
 
-        Of those that were deleted since it ended nobody is told.
+        It does not show deletions that happened while it did not run.
         """
+        # Imported late: that takes longer than reading a cluster, and planning need not wait.
+        import kopf  # noqa: PLC0415
+
         self._judge = Judge(self._resource)
         self._hand_over(self._sink.forget_all)
-        register_events(registry, self._resource, self.on_event)
+        names = self._resource.names
+        # A low-level handler, because Kopf writes nothing to the objects of such handlers.
+        register = kopf.on.event(
+            names.group, names.version, names.plural, registry=registry, id=names.plural
+        )
+        register(self.on_event)
 
     async def on_event(self, event: Mapping[str, Any], body: Mapping[str, Any], **_: Any) -> None:
-        """Judge an object whenever it is seen, unless it is gone or already says so."""
+        """Validate an object and hand the verdict over if it is news."""
         if event["type"] == "DELETED":
             self._judge.forget(body["metadata"]["uid"])
-            self._hand_over(self._sink.forget, body["metadata"]["uid"])
+            self._hand_over(self._sink.forget, dict(body))
             return
         verdict = self._judge.judge(body)
-        if not _is_said(body, verdict):
-            self._hand_over(self._sink.accept, self._resource, dict(body), verdict)
-
-
-def _is_said(body: Mapping[str, Any], verdict: Verdict) -> bool:
-    """Whether the object's status carries this verdict for its present generation."""
-    status = body.get("status") or {}
-    generation = body["metadata"].get("generation")
-    return any(
-        condition.get("type") == ACCEPTED
-        and condition.get("reason") == verdict.reason
-        and condition.get("message") == verdict.message
-        and condition.get("observedGeneration") == generation
-        for condition in status.get("conditions") or ()
-    )
+        if self._sink.is_news(body, verdict):
+            self._hand_over(self._sink.write, dict(body), verdict)

@@ -12,19 +12,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from koord.api.keys.kubernetes import NATIVE_VERSION
-from koord.api.podgroup import PodGroup
 from koord.controllers.placement import PlacementController
 from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence, LeadershipLost
+from koord.kube.kinds import KINDS, PLACEMENT, AnyKind
 from koord.kube.lease import Elector, NoNamespace
+from koord.runtime.collectors import gauge_leader
 from koord.runtime.election import make_elector, refuse_taken_name
 from koord.runtime.gc_tuning import leave_alone_what_is_there, look_seldom
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
+from koord.runtime.registry import OPERATORS, required_resources
 from koord.runtime.settings import Settings
-from koord.runtime.wiring import OPERATORS, PLACEMENT, Parts, resources_of
+from koord.runtime.wiring import Parts
 
 log = logging.getLogger(__name__)
 
@@ -87,17 +88,16 @@ async def run_operators(options: Options) -> None:
         if PLACEMENT in options.operators:
             await refuse_taken_name(client, options.settings.scheduler_name)
         without = [name for name in served if "/" not in name and f"{name}/status" not in served]
-        native = await client.served_resources(NATIVE_VERSION)
         parts = Parts(
             client,
             options.settings,
             options.operators,
             without_subresource=without,
-            has_native=PodGroup.names.plural in native,
+            served=await _find_served(client),
         )
         access = await options.credentials.current()
         elector = make_elector(own_client, access, options.operators, fence)
-        parts.metrics.watch_leader(lambda: fence.is_open)
+        parts.metrics.watch(gauge_leader(lambda: fence.is_open))
         await _serve(_Process(parts, KopfHost(parts.make_registry), elector), options.settings)
 
 
@@ -105,17 +105,25 @@ async def _check_installed(client: Client, operators: Collection[str]) -> frozen
     """Return what is served in the groups of our resources; refuse to run without them."""
     served: frozenset[str] = frozenset()
     missing = []
-    for names in resources_of(operators):
-        resources = await client.served_resources(names.api_version)
+    for api_version, plural in required_resources(operators):
+        resources = await client.served_resources(api_version)
         served |= resources
-        if names.plural not in resources:
-            missing.append(names.crd_name)
+        if plural not in resources:
+            missing.append(f"{plural}.{api_version.partition('/')[0]}")
     if missing:
         raise NotInstalled(
             f"the cluster does not serve {', '.join(missing)}; install the CRDs first: "
             "kubectl apply --server-side -f crds/",
         )
     return served
+
+
+async def _find_served(client: Client) -> list[AnyKind]:
+    """Return the optional kinds that the server has."""
+    optional = [kind for kind in KINDS if kind.is_optional]
+    return [
+        kind for kind in optional if kind.plural in await client.served_resources(kind.api_version)
+    ]
 
 
 async def _serve(process: _Process, settings: Settings) -> None:

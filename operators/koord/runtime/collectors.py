@@ -1,10 +1,7 @@
-"""Series that are read when somebody scrapes: what is, and what others count for themselves.
-
-The counters stay plain numbers where they are counted; only here do they become series.
-"""
+"""Series that are read at every scrape, from plain numbers that other modules keep."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,8 +10,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from koord.core.quota.hooks import Hooks
-from koord.core.quota.status import Summary, measure
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -44,14 +39,14 @@ class Recording(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCollector(Collector):
-    """Units that wait, by reason."""
+    """Pending units, by reason."""
 
     units_by_reason: Callable[[], Mapping[str, int]]
 
     @override
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "koord_pending_units", "Units that wait, by reason.", labels=["reason"]
+            "koord_pending_units", "Pending units, by reason.", labels=["reason"]
         )
         for reason, units in self.units_by_reason().items():
             family.add_metric([reason], units)
@@ -59,64 +54,8 @@ class PendingCollector(Collector):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QuotaCollector(Collector):
-    """The numbers of quotas, under the name and the labels that Koordinator gives them."""
-
-    summaries: Callable[[], Iterable[Summary]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "scheduler_elastic_quota_status",
-            "Numbers of quotas: CPU in thousandths, memory in bytes, others in pieces.",
-            labels=["name", "tree", "is_parent", "parent", "field", "resource"],
-        )
-        for summary in self.summaries():
-            is_parent = "true" if summary.is_parent else "false"
-            labels = [summary.name, summary.tree, is_parent, summary.parent]
-            for (field, resource), amount in measure(summary).items():
-                family.add_metric([*labels, field, resource], amount)
-        yield family
-
-
-class Auditing(Protocol):
-    """An audit of quotas, as far as it is measured."""
-
-    @property
-    def drift(self) -> Mapping[str, int]:
-        """Field -> sum of all differences, in canonical units."""
-
-    @property
-    def repairs(self) -> int:
-        """How often there were any."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AuditCollector(Collector):
-    """What the audit of quotas has found."""
-
-    audit: Auditing
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        drift = GaugeMetricFamily(
-            "koord_quota_drift",
-            "Differences between what is kept of quotas and what their pods add up to.",
-            labels=["field"],
-        )
-        for field, amount in self.audit.drift.items():
-            drift.add_metric([field], amount)
-        yield drift
-        yield CounterMetricFamily(
-            "koord_quota_repairs",
-            "How often quotas were counted anew because of such differences.",
-            value=self.audit.repairs,
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CountCollector(Collector):
-    """Numbers that somebody else counts, told apart by one label."""
+    """Counts that are kept elsewhere, by one label."""
 
     name: str
     text: str
@@ -132,21 +71,16 @@ class CountCollector(Collector):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HookCollector(Collector):
-    """Failures of hooks."""
+class GaugeCollector(Collector):
+    """One number that is kept elsewhere."""
 
-    hooks: Hooks
+    name: str
+    text: str
+    read: Callable[[], float]
 
     @override
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "koord_quota_hook_failures",
-            "How often a quota hook failed; what it would have checked was let through.",
-            labels=["hook", "operation"],
-        )
-        for (name, operation), failure in sorted(self.hooks.failures.items()):
-            family.add_metric([name, operation], failure.count)
-        yield family
+        yield GaugeMetricFamily(self.name, self.text, value=self.read())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +102,7 @@ class ReflectorCollector(Collector):
                 counter.add_metric([resource], count(reflector.stats))
             yield counter
         events = CounterMetricFamily(
-            "koord_reflector_events", "Changes taken in.", labels=["resource", "type"]
+            "koord_reflector_events", "Changes received.", labels=["resource", "type"]
         )
         for resource, reflector in self.reflectors.items():
             for kind in _EVENT_TYPES:
@@ -178,7 +112,7 @@ class ReflectorCollector(Collector):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatusCollector(Collector):
-    """Status writers, each with the plural of its resource; those of one resource are added up."""
+    """Status writers, with the plural of their resource; those of one resource are summed up."""
 
     writers: Sequence[tuple[str, WritingStatus]]
 
@@ -189,7 +123,7 @@ class StatusCollector(Collector):
             for outcome in _STATUS_OUTCOMES:
                 tally[resource, outcome] += getattr(writer.stats, outcome)
         family = CounterMetricFamily(
-            "koord_status_writes", "Statements about status.", labels=["resource", "outcome"]
+            "koord_status_writes", "Requests that write status.", labels=["resource", "outcome"]
         )
         for labels, count in tally.items():
             family.add_metric(labels, count)
@@ -198,7 +132,7 @@ class StatusCollector(Collector):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventCollector(Collector):
-    """An event recorder."""
+    """Events, by outcome."""
 
     recorder: Recording
 
@@ -210,6 +144,27 @@ class EventCollector(Collector):
         yield family
 
 
+def count_rejections(counts: Callable[[], Mapping[str, int]]) -> CountCollector:
+    """Return the series of pods that kubelets rejected, given the counts by reason."""
+    return CountCollector(
+        "koord_kubelet_rejections",
+        "Pods placed by us that the kubelet of their node has refused to run.",
+        "reason",
+        counts,
+    )
+
+
+def gauge_assumed(pods: Callable[[], int]) -> GaugeCollector:
+    """Return the number of pods that are written but not confirmed yet."""
+    return GaugeCollector("koord_assumed_pods", "Pods written but not yet seen on the watch.", pods)
+
+
+def gauge_leader(is_leader: Callable[[], bool]) -> GaugeCollector:
+    """Return whether this process plans and writes."""
+    text = "1 in the process that plans and writes, 0 in those that stand by."
+    return GaugeCollector("koord_leader", text, is_leader)
+
+
 _STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
 _EVENT_TYPES: Final = ("added", "modified", "deleted")
 _EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
@@ -218,7 +173,7 @@ _REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = 
     ("objects", "Objects held.", len),
     (
         "silence_seconds",
-        "Time since the API server was last heard of.",
+        "Time since the last data from the API server.",
         lambda reflector: reflector.stats.silence,
     ),
 )
@@ -227,10 +182,10 @@ _REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], .
     ("watches", "Watches opened.", lambda stats: stats.watches),
     (
         "inferred_deletes",
-        "Deletions that no watch told of, found by comparing with a list.",
+        "Deletions that no watch reported, found by comparing with a list.",
         lambda stats: stats.inferred_deletes,
     ),
-    ("decode_errors", "Objects that made no sense.", lambda stats: stats.poison),
-    ("decode_seconds", "Time spent on decoding.", lambda stats: stats.decode_seconds),
+    ("decode_errors", "Objects that could not be decoded.", lambda stats: stats.poison),
+    ("decode_seconds", "Time spent decoding.", lambda stats: stats.decode_seconds),
     ("errors", "Lists and watches that failed.", lambda stats: stats.errors),
 )

@@ -1,13 +1,16 @@
-"""The state of all quotas for the debug page, under the names of Koordinator's debug API."""
+"""The parts of the debug page that domains bring; quotas under the names of Koordinator's API."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.overuse import find_overuse
 from koord.core.quota.status import summarise
 from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
 
 _NAMES: Final[Mapping[str, str]] = {
     "name": "name",
@@ -28,11 +31,32 @@ _NAMES: Final[Mapping[str, str]] = {
     "nonPreemptibleUsed": "fixed_used",
     "selfRequest": "demand",
 }
-"""Name there -> field of the summary."""
+"""Koordinator's name -> field of the summary."""
+
+
+def describe_placement(parts: "Parts") -> dict[str, object]:
+    """Return the queue of the planner, the room it keeps, and what delays writes in flight."""
+    placement = parts.placement
+    if placement is None:
+        return {}
+    queue = placement.queue
+    return {
+        "ready": len(queue),
+        "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
+        "waiting": {key: reason.code for key, reason in queue.waiting.items()},
+        "kept": placement.holds.kept_for(),
+        "held_up": {uid: reason.text() for uid, reason in placement.flights.doubts().items()},
+    }
+
+
+def describe_quota_state(parts: "Parts") -> dict[str, object]:
+    """Return all quotas, if there are any."""
+    state = parts.reader.state
+    return {"quotas": describe_quotas(state)} if state.quotas.is_in_use else {}
 
 
 def describe_quotas(state: ClusterState) -> dict[str, object]:
-    """Return all quotas in force, and why others are not; amounts in canonical units."""
+    """Return all active quotas, and why others are not; amounts in canonical units."""
     ledger = state.open_ledger()
     return {
         "quotas": [_describe(ledger, name) for name in ledger.names()],

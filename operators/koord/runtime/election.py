@@ -18,7 +18,7 @@ from koord.kube.config import Access
 from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Fence, Lease
 from koord.kube.errors import Forbidden, NotFound
 from koord.kube.lease import Elector
-from koord.runtime.wiring import OPERATORS
+from koord.runtime.registry import OPERATORS
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,137 @@
+"""Keeps the status of one kind of object current: the loop that all kinds have in common.
+
+The loop is woken by changes of the cluster, waits until an object has been quiet for a moment, and
+then has its status written; an object whose status cannot be computed does not stop the others.
+Which objects have changed and what their status says is decided by a ``StatusPolicy``, one per
+kind. Writers of status compare with what the object shows already, so nothing is written twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from koord.controllers.coalescing import Agenda, Pause
+from koord.kube.election import LeadershipLost
+from koord.kube.status import ConditionPatch
+
+BURST_SECONDS: Final = 0.05
+"""Changes come in bursts: those that arrive within this time are handled together."""
+_TICK: Final = 0.02
+
+K = TypeVar("K", bound=Hashable)
+T_contra = TypeVar("T_contra", contravariant=True)
+log = logging.getLogger(__name__)
+
+
+class StatusSink(Protocol[T_contra]):
+    """Where a status goes; writes only what differs from what the object shows."""
+
+    def write_status(
+        self,
+        value: T_contra,
+        fields: Mapping[str, Any],
+        conditions: tuple[ConditionPatch, ...],
+        /,
+    ) -> None:
+        """Set these fields and conditions of the status, and no others."""
+
+
+class StatusPolicy(Protocol[K]):
+    """What the status of one kind says, and when it is out of date."""
+
+    def changed(self) -> Iterable[K]:
+        """Return the objects whose inputs have changed since the last call, or that are gone."""
+
+    def pause_for(self, key: K) -> Pause:
+        """Return how long an object must be quiet before its status is written."""
+
+    async def update(self, key: K) -> float | None:
+        """Write the status of an object; forget the object if it is gone.
+
+        Return the seconds after which to update it again even if nothing changes.
+        """
+
+
+class ChangedInputs(Generic[K]):
+    """Finds the objects whose inputs differ from those of the call before."""
+
+    def __init__(self) -> None:
+        self._known: dict[K, object] = {}
+
+    def compare(self, inputs: dict[K, object]) -> list[K]:
+        """Return the keys whose inputs are new, changed, or gone."""
+        known, self._known = self._known, inputs
+        gone = [key for key in known if key not in inputs]
+        return gone + [key for key, seen in inputs.items() if known.get(key) != seen]
+
+
+@dataclass(slots=True)
+class StatusController(Generic[K]):
+    """Runs one policy. Nothing happens unless ``is_synced``; ``clock`` is monotonic."""
+
+    policy: StatusPolicy[K]
+    clock: Callable[[], float]
+    is_synced: Callable[[], bool] = lambda: True
+    _due: Agenda[K] = field(default_factory=Agenda)
+    _failures: dict[K, str] = field(default_factory=dict)
+    """Objects whose last update failed -> the error, so that it is logged once."""
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Note that the cluster has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Keep statuses current until cancelled."""
+        is_changed = True
+        while True:
+            if self.is_synced():
+                if is_changed:
+                    self.look()
+                    is_changed = False
+                await self.flush()
+            is_changed |= await self._rest()
+
+    def look(self) -> None:
+        """Find out what has changed."""
+        now = self.clock()
+        for key in self.policy.changed():
+            self._due.put_off(key, now, self.policy.pause_for(key))
+
+    async def flush(self) -> None:
+        """Update the objects that are due."""
+        for key in self._due.take(self.clock()):
+            try:
+                seconds = await self.policy.update(key)
+            except LeadershipLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - logged below
+                self._note_failure(key, error)
+                continue
+            self._failures.pop(key, None)
+            if seconds is not None:
+                self._due.look_at(key, self.clock() + seconds)
+
+    async def _rest(self) -> bool:
+        """Sleep until something is due or has changed; return whether something has changed."""
+        first = self._due.first() if self.is_synced() else None
+        seconds = None if first is None else max(first - self.clock(), _TICK)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        self._woken.clear()
+        await asyncio.sleep(BURST_SECONDS)
+        return True
+
+    def _note_failure(self, key: K, error: Exception) -> None:
+        if self._failures.get(key) != repr(error):
+            self._failures[key] = repr(error)
+            log.error(
+                "a status cannot be computed; the last one stays, other objects are not affected",
+                exc_info=error,
+                extra={"object": str(key)},
+            )

@@ -1,0 +1,305 @@
+"""The kinds of objects that the operators and the command line read: one row of a table each.
+
+A row says where objects are listed, how they are decoded and translated, how they are applied to
+the ``ClusterState``, which operators reflect them, and what it means that the kind cannot be read.
+Reflectors, the reader of the command line, the check for missing CRDs and the test of the RBAC
+roles go over these rows. The table stands in ``kube`` because that is the lowest layer which knows
+both the wire format and the state, and because the command line reads it without importing the
+operators.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
+from koord.api.keys import operators
+from koord.api.keys.kubernetes import NATIVE_VERSION
+from koord.core.gang.model import PodGroup
+from koord.core.nodes import Namespace, Node
+from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
+from koord.core.pods import Pod
+from koord.core.quota.catalog import key_of
+from koord.core.quota.model import QuotaSpec
+from koord.core.quota.profile import QuotaProfile
+from koord.core.state import ClusterState
+from koord.core.topology.cache import Topology
+from koord.kube.errors import Forbidden, KubeError, NotFound
+from koord.kube.reflector import Source
+from koord.kube.store import HasMeta
+from koord.kube.translate.cluster_objects import (
+    translate_claim,
+    translate_namespace,
+    translate_node,
+    translate_storage_class,
+    translate_volume,
+)
+from koord.kube.translate.gangs import PodGroupTranslator, translate_native
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.profiles import ProfileTranslator
+from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.topologies import TopologyTranslator
+from koord.kube.wire import (
+    WireClaim,
+    WireElasticQuota,
+    WireNamespace,
+    WireNativePodGroup,
+    WireNode,
+    WirePod,
+    WirePodGroup,
+    WireQuotaProfile,
+    WireStorageClass,
+    WireTopology,
+    WireVolume,
+)
+
+W = TypeVar("W", bound=HasMeta)
+W_contra = TypeVar("W_contra", bound=HasMeta, contravariant=True)
+T = TypeVar("T")
+
+PLACEMENT: Final = "placement"
+"""The operator that plans. The command line plans too, so it reads what this operator reads."""
+POD_GROUP: Final = "podgroup"
+QUOTA: Final = "elasticquota"
+PROFILE: Final = "elasticquotaprofile"
+TOPOLOGY: Final = "networktopology"
+
+
+class Translator(Protocol[W_contra, T]):
+    """Makes values of the core from decoded objects."""
+
+    def translate(self, wire: W_contra, /) -> T:
+        """Return the core's view of an object. Raises ValueError if the object is malformed."""
+
+    def forget(self, value: T, /) -> None:
+        """Drop what is remembered of a deleted object."""
+
+
+R = TypeVar("R", bound=Translator[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Stateless(Generic[W, T]):
+    """A translator that remembers nothing."""
+
+    translate: Callable[[W], T]
+
+    def forget(self, value: T, /) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatorOptions:
+    """The settings that translation depends on."""
+
+    scheduler_name: str = operators.SCHEDULER_NAME
+    gang_defaults: GangDefaults = UPSTREAM_DEFAULTS
+
+
+@dataclass(frozen=True, eq=False)
+class Kind(Generic[W, T, R]):
+    """One kind of object: ``W`` as decoded, ``T`` as translated, ``R`` the translator's type."""
+
+    api_version: str
+    """``v1`` or ``group/version``."""
+    plural: str
+    wire: type[W]
+    make_translator: Callable[[TranslatorOptions], R]
+    upsert: Callable[[ClusterState, T], None]
+    remove: Callable[[ClusterState, T], None]
+    read_by: frozenset[str]
+    """The operators that reflect this kind. The others read their own resource by Kopf alone."""
+    is_namespaced: bool = True
+    is_required: bool = False
+    """Whether an operator that reads this kind refuses to start where it is not served."""
+    is_optional: bool = False
+    """Whether the kind is reflected only if the server serves it when the process starts."""
+    is_useful_in_part: bool = False
+    """Whether the objects of one namespace help a user who may not list all namespaces."""
+    absent_on: tuple[type[KubeError], ...] = ()
+    """Errors of a list that mean: there are no objects. All others keep the copy from syncing."""
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        """``plural.group``, as RBAC and ``kubectl`` name it; just the plural in the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def name(self) -> str:
+        """What the kind is called in metrics and logs: the plural unless two kinds share it."""
+        return self.resource if self.is_optional else self.plural
+
+    @property
+    def path(self) -> str:
+        """The path of the collection over all namespaces."""
+        root = "/apis" if self.group else "/api"
+        return f"{root}/{self.api_version}/{self.plural}"
+
+    def __str__(self) -> str:
+        return self.resource
+
+    def source(
+        self, translator: Translator[W, T], reject: Callable[[str, str], None]
+    ) -> Source[W, T]:
+        """Return the source of a reflector; ``reject`` gets ``namespace/name`` and the problem."""
+        return Source(
+            self.path,
+            self.wire,
+            translator.translate,
+            translator.forget,
+            reject,
+            absent_on=self.absent_on,
+        )
+
+
+_PLANNER_ONLY: Final = frozenset({PLACEMENT})
+
+TOPOLOGIES: Final = Kind[WireTopology, Topology, TopologyTranslator](
+    "scheduling.koordinator.sh/v1alpha1",
+    "clusternetworktopologies",
+    WireTopology,
+    lambda _: TopologyTranslator(),
+    ClusterState.upsert_topology,
+    lambda state, topology: state.remove_topology(topology.name),
+    read_by=frozenset({PLACEMENT, POD_GROUP, TOPOLOGY}),
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
+NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
+    "v1",
+    "nodes",
+    WireNode,
+    lambda _: Stateless(translate_node),
+    ClusterState.upsert_node,
+    lambda state, node: state.remove_node(node.name),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY}),
+    is_namespaced=False,
+)
+POD_GROUPS: Final = Kind[WirePodGroup, PodGroup, PodGroupTranslator](
+    "scheduling.sigs.k8s.io/v1alpha1",
+    "podgroups",
+    WirePodGroup,
+    lambda options: PodGroupTranslator(options.gang_defaults),
+    ClusterState.upsert_pod_group,
+    lambda state, group: state.remove_pod_group(group.key),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),
+    is_required=True,
+    is_useful_in_part=True,
+    absent_on=(NotFound,),
+)
+NATIVE_POD_GROUPS: Final = Kind[
+    WireNativePodGroup, PodGroup, Stateless[WireNativePodGroup, PodGroup]
+](
+    NATIVE_VERSION,
+    "podgroups",
+    WireNativePodGroup,
+    lambda options: Stateless(lambda wire: translate_native(wire, options.gang_defaults)),
+    ClusterState.upsert_pod_group,
+    lambda state, group: state.remove_pod_group(group.key),
+    read_by=POD_GROUPS.read_by,
+    is_optional=True,
+    absent_on=(NotFound, Forbidden),
+)
+NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Namespace]](
+    "v1",
+    "namespaces",
+    WireNamespace,
+    lambda _: Stateless(translate_namespace),
+    lambda state, one: state.upsert_namespace(one.name, one.labels),
+    lambda state, one: state.remove_namespace(one.name),
+    read_by=_PLANNER_ONLY,
+    is_namespaced=False,
+)
+CLAIMS: Final = Kind[WireClaim, VolumeClaim, Stateless[WireClaim, VolumeClaim]](
+    "v1",
+    "persistentvolumeclaims",
+    WireClaim,
+    lambda _: Stateless(translate_claim),
+    ClusterState.upsert_claim,
+    lambda state, claim: state.remove_claim(claim.key),
+    read_by=_PLANNER_ONLY,
+    is_useful_in_part=True,
+)
+VOLUMES: Final = Kind[WireVolume, Volume, Stateless[WireVolume, Volume]](
+    "v1",
+    "persistentvolumes",
+    WireVolume,
+    lambda _: Stateless(translate_volume),
+    ClusterState.upsert_volume,
+    lambda state, volume: state.remove_volume(volume.name),
+    read_by=_PLANNER_ONLY,
+    is_namespaced=False,
+)
+STORAGE_CLASSES: Final = Kind[
+    WireStorageClass, StorageClass, Stateless[WireStorageClass, StorageClass]
+](
+    "storage.k8s.io/v1",
+    "storageclasses",
+    WireStorageClass,
+    lambda _: Stateless(translate_storage_class),
+    ClusterState.upsert_storage_class,
+    lambda state, one: state.remove_storage_class(one.name),
+    read_by=_PLANNER_ONLY,
+    is_namespaced=False,
+)
+QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
+    "scheduling.sigs.k8s.io/v1alpha1",
+    "elasticquotas",
+    WireElasticQuota,
+    lambda _: QuotaTranslator(),
+    ClusterState.upsert_quota,
+    lambda state, quota: state.remove_quota(key_of(quota)),
+    read_by=frozenset({PLACEMENT, QUOTA, PROFILE}),
+    is_required=True,
+    absent_on=(NotFound,),
+)
+PROFILES: Final = Kind[WireQuotaProfile, QuotaProfile, ProfileTranslator](
+    "quota.koordinator.sh/v1alpha1",
+    "elasticquotaprofiles",
+    WireQuotaProfile,
+    lambda _: ProfileTranslator(),
+    lambda state, profile: state.profiles.upsert(profile),
+    lambda state, profile: state.profiles.remove(profile.key),
+    read_by=frozenset({PROFILE}),
+    absent_on=(NotFound,),
+)
+PODS: Final = Kind[WirePod, Pod, PodTranslator](
+    "v1",
+    "pods",
+    WirePod,
+    lambda options: PodTranslator(options.scheduler_name, options.gang_defaults),
+    ClusterState.upsert_pod,
+    lambda state, pod: state.remove_pod(pod.uid),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),
+    is_useful_in_part=True,
+)
+AnyKind: TypeAlias = Kind[Any, Any, Any]
+
+KINDS: Final[tuple[AnyKind, ...]] = (
+    PODS,
+    NODES,
+    POD_GROUPS,
+    QUOTAS,
+    PROFILES,
+    TOPOLOGIES,
+    NAMESPACES,
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    NATIVE_POD_GROUPS,
+)
+"""Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""
+
+
+def kinds_of(operators: Collection[str], served: Collection[AnyKind] = ()) -> tuple[AnyKind, ...]:
+    """Return the kinds that these operators reflect; optional ones only if they are ``served``."""
+    return tuple(
+        kind
+        for kind in KINDS
+        if not kind.read_by.isdisjoint(operators) and (not kind.is_optional or kind in served)
+    )

@@ -1,0 +1,219 @@
+"""Starts the operators: each function puts the parts of one together, with what they share.
+
+They are registered in ``koord.runtime.registry``. Controllers, writers and events know each other
+only through what is handed to them here.
+"""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from koord.controllers.network_topology import TopologyStatusPolicy
+from koord.controllers.placement import PlacementController
+from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
+from koord.controllers.quota_audit import QuotaAudit
+from koord.controllers.quota_profile import ProfileStatusPolicy
+from koord.controllers.quota_status import QuotaStatusPolicy
+from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.controllers.restart import GangRestarts
+from koord.controllers.status_publishing import (
+    PlacementAnnouncer,
+    QuotaPublisher,
+    RevokeAnnouncer,
+    StatusPublisher,
+)
+from koord.controllers.validation import VerdictSink
+from koord.controllers.wait_reports import WaitReports
+from koord.kube.events import EventRecorder
+from koord.kube.evictor import Evictor
+from koord.kube.kinds import (
+    PLACEMENT,
+    POD_GROUPS,
+    PODS,
+    PROFILES,
+    QUOTA,
+    QUOTAS,
+    TOPOLOGIES,
+)
+from koord.kube.objects import (
+    ObjectRef,
+    ref_of_pod_group,
+    ref_of_profile,
+    ref_of_quota,
+    ref_of_topology,
+)
+from koord.kube.root_quota import RootQuotaWriter
+from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
+from koord.runtime.collectors import EventCollector, PendingCollector, count_rejections
+from koord.runtime.quota_metrics import (
+    AuditCollector,
+    HookCollector,
+    QuotaCollector,
+    count_evictions,
+)
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+
+def start_placement(parts: "Parts") -> None:
+    """Add the planner, the events and conditions of what waits, and the reclaim of quotas."""
+    state, is_synced = parts.reader.state, parts.reader.is_synced
+    events = EventRecorder(
+        parts.client, "koord-placement", socket.gethostname(), is_busy=parts.is_binding
+    )
+    announcer = PlacementAnnouncer(
+        pods=_make_pod_writer(parts),
+        pod_groups=_make_group_writer(parts, "koord-placement"),
+        events=events,
+    )
+    reports = WaitReports(state=state, announcer=announcer, clock=time.monotonic)
+    evictor = Evictor(parts.client, time.time)
+    placement = parts.placement = PlacementController(
+        state=state,
+        binder=parts.binder,
+        scoring=parts.settings.make_scoring(),
+        observer=parts.metrics,
+        reporter=reports,
+        restarts=GangRestarts(state, evictor, announcer, time.monotonic),
+        is_synced=is_synced,
+        clock=time.monotonic,
+        wall_clock=time.time,
+    )
+    parts.background += [events.run, lambda: reports.run(placement)]
+    parts.reader.listeners.append(placement.wake)
+    parts.metrics.watch(EventCollector(events))
+    parts.metrics.watch(PendingCollector(lambda: _count_by_reason(placement)))
+    parts.metrics.watch(count_rejections(lambda: parts.reader.rejections))
+    _start_reclaim(parts, placement, events)
+
+
+def _start_reclaim(parts: "Parts", placement: PlacementController, events: EventRecorder) -> None:
+    settings = parts.settings.elastic_quota
+    controller = RevokeController(
+        state=parts.reader.state,
+        evictor=Evictor(parts.client, time.time),
+        reporter=RevokeAnnouncer(events),
+        blocked=lambda: list(placement.queue.blocked.values()),
+        is_synced=parts.reader.is_synced,
+        clock=time.monotonic,
+        options=RevokeOptions(
+            is_on=settings.revokes,
+            delay=settings.delay_evict_time,
+            interval=settings.revoke_pod_interval,
+        ),
+    )
+    parts.background.append(controller.run)
+    parts.metrics.watch(count_evictions(lambda: controller.counts))
+
+
+def _count_by_reason(placement: PlacementController) -> dict[str, int]:
+    queue = placement.queue
+    counts = Counter(str(blocked.reason.code) for blocked in queue.blocked.values())
+    counts.update(str(reason.code) for reason in queue.waiting.values())
+    return dict(counts)
+
+
+def start_pod_groups(parts: "Parts") -> VerdictSink:
+    """Add the status of PodGroups, which includes the verdicts of validation."""
+    writer = _make_group_writer(parts, "koord-podgroup", yields=True)
+    policy = PodGroupStatusPolicy(
+        state=parts.reader.state,
+        sink=StatusPublisher(writer, ref_of_pod_group),
+        clock=time.monotonic,
+        wall_clock=time.time,
+    )
+    controller = parts.keep_status(policy, when_synced=False)
+    return ProblemReports(policy, controller.wake)
+
+
+def start_quotas(parts: "Parts") -> None:
+    """Add status and annotations of ElasticQuotas."""
+    settings, seen = parts.settings.elastic_quota, parts.reader.translator(QUOTAS)
+    observe = parts.metrics.quotas.write.observe
+
+    def make_writer(form: Form, present: Present) -> StatusWriter:
+        return parts.make_writer(QUOTAS.plural, form, present, yields=True, observe=observe)
+
+    policy = QuotaStatusPolicy(
+        state=parts.reader.state,
+        sink=QuotaPublisher(
+            make_writer(applied_by("koord-quota"), lambda ref: seen.status_of(ref.uid)),
+            ref_of_quota,
+            make_writer(
+                annotated_by("koord-quota-annotations"), lambda ref: seen.recorded_on(ref.uid)
+            ),
+            seen,
+        ),
+        is_busy=parts.is_binding,
+        revoke_delay=settings.delay_evict_time if settings.revokes else None,
+    )
+    parts.keep_status(policy)
+    parts.metrics.watch(QuotaCollector(lambda: policy.summaries))
+
+
+def start_profiles(parts: "Parts") -> None:
+    """Add status and root quotas of ElasticQuotaProfiles."""
+    seen = parts.reader.translator(PROFILES)
+    writer = parts.make_writer(
+        PROFILES.plural,
+        applied_by("koord-elasticquotaprofile-tree"),
+        lambda ref: seen.status_of(ref.uid),
+        yields=True,
+    )
+    policy = ProfileStatusPolicy(
+        state=parts.reader.state,
+        sink=StatusPublisher(writer, ref_of_profile),
+        quotas=RootQuotaWriter(parts.client),
+        meta_of=parts.reader.translator(QUOTAS).meta_of,
+    )
+    parts.keep_status(policy)
+
+
+def start_topologies(parts: "Parts") -> None:
+    """Add the status of ClusterNetworkTopologies."""
+    seen = parts.reader.translator(TOPOLOGIES)
+    writer = parts.make_writer(
+        TOPOLOGIES.plural,
+        applied_by("koord-networktopology-tree"),
+        lambda ref: seen.status_of(ref.uid),
+        yields=True,
+    )
+    policy = TopologyStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_topology))
+    parts.keep_status(policy, when_synced=False)
+
+
+def start_quota_audit(parts: "Parts") -> None:
+    """Add the metrics of quotas, and the audit wherever quotas are computed."""
+    state = parts.reader.state
+    parts.metrics.quotas.attach(state.quotas)
+    parts.metrics.watch(HookCollector(state.quotas.hooks))
+    if not parts.operators.isdisjoint({PLACEMENT, QUOTA}):
+        audit = QuotaAudit(state, is_synced=parts.reader.is_synced, is_busy=parts.is_binding)
+        parts.background.append(audit.run)
+        parts.metrics.watch(AuditCollector(audit))
+
+
+def _make_pod_writer(parts: "Parts") -> StatusWriter:
+    """Return the writer of conditions of pods.
+
+    The translator only remembers waiting pods, so the state says which pods there are.
+    """
+    state, seen = parts.reader.state, parts.reader.translator(PODS)
+
+    def present(ref: ObjectRef) -> Mapping[str, Any] | None:
+        return seen.status_of(ref.uid) if ref.uid in state.pods else None
+
+    return parts.make_writer(PODS.plural, MERGED, present)
+
+
+def _make_group_writer(parts: "Parts", manager: str, *, yields: bool = False) -> StatusWriter:
+    seen = parts.reader.translator(POD_GROUPS)
+    return parts.make_writer(
+        POD_GROUPS.plural,
+        applied_by(manager),
+        lambda ref: seen.status_of(ref.uid),
+        yields=yields,
+    )

@@ -1,0 +1,95 @@
+"""The registrations: which domains there are, and what each brings into a process.
+
+A domain is registered by one ``Domain`` in ``DOMAINS``: its operators, what it needs whichever
+operators run, its part of the debug page, and its plugin of the planner. A custom resource that is
+only validated takes nothing but an ``Operator`` with that resource.
+
+Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without loading
+the operators; each kind says which operators read it. Commands are modules of ``koord.cli``, found
+by name for the same reason.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from koord.api.device import Device
+from koord.api.elasticquota import ElasticQuota
+from koord.api.networktopology import ClusterNetworkTopology
+from koord.api.podgroup import PodGroup
+from koord.api.quotaprofile import ElasticQuotaProfile
+from koord.api.reservation import Reservation
+from koord.api.resource import Resource
+from koord.kube.kinds import PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
+from koord.runtime.debug_page import describe_placement, describe_quota_state
+from koord.runtime.operators import (
+    start_placement,
+    start_pod_groups,
+    start_profiles,
+    start_quota_audit,
+    start_quotas,
+    start_topologies,
+)
+
+if TYPE_CHECKING:
+    from koord.controllers.validation import VerdictSink
+    from koord.runtime.wiring import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator, which a process runs or not; ``name`` is that of ``koord run --operator``."""
+
+    name: str
+    resource: type[Resource] | None = None
+    """The custom resource that it validates, and that must be installed."""
+    start: "Callable[[Parts], VerdictSink | None] | None" = None
+    """Adds what else the operator does, and may return where the verdicts of validation go.
+
+    Without such a sink they go into the condition ``Accepted``.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What one domain brings into a process."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    start: "Callable[[Parts], None] | None" = None
+    """Adds what the domain needs whichever operators run: its metrics, for example."""
+    describe: "Callable[[Parts], Mapping[str, object]] | None" = None
+    """Returns the domain's part of the debug page."""
+    plugin: Callable[[], object] | None = None
+    """Makes the domain's plugin of the planner."""
+
+
+DOMAINS: Final = (
+    Domain("placement", (Operator(PLACEMENT, start=start_placement),), describe=describe_placement),
+    Domain("gang", (Operator(POD_GROUP, PodGroup, start_pod_groups),)),
+    Domain(
+        "quota",
+        (
+            Operator(QUOTA, ElasticQuota, start_quotas),
+            Operator(PROFILE, ElasticQuotaProfile, start_profiles),
+        ),
+        start=start_quota_audit,
+        describe=describe_quota_state,
+    ),
+    Domain("reservation", (Operator("reservation", Reservation),)),
+    Domain("topology", (Operator(TOPOLOGY, ClusterNetworkTopology, start_topologies),)),
+    Domain("device", (Operator("device", Device),)),
+)
+OPERATORS: Final = tuple(one.name for domain in DOMAINS for one in domain.operators)
+
+
+def required_resources(operators: Collection[str]) -> list[tuple[str, str]]:
+    """Return API version and plural of the custom resources that these operators need."""
+    read = [(kind.api_version, kind.plural) for kind in kinds_of(operators) if kind.is_required]
+    validated = [
+        (one.resource.names.api_version, one.resource.names.plural)
+        for domain in DOMAINS
+        for one in domain.operators
+        if one.resource is not None and one.name in operators
+    ]
+    return list(dict.fromkeys(read + validated))
