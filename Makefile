@@ -35,6 +35,7 @@ check: .venv/ready ## what is known without a cluster: style, types, layers, gen
 soak: .venv/ready ## thousands of crashes, a million random operations in a model of a cluster, random trees of quotas (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)
 	@$(BIN)/python -m tests.quota.soak
+	@$(BIN)/python -m tests.framework.soak
 
 bench: .venv/ready ## how fast pods are placed, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

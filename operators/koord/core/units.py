@@ -9,6 +9,8 @@ from typing import Final, TypeAlias
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
+ACCELERATOR: Final = "nvidia.com/gpu"
+"""The resource that is packed onto few nodes by default, so that whole nodes stay free."""
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 

@@ -87,7 +87,7 @@ class Allocator:
         chosen = ranking.choose(count)
         if chosen.size == 0:
             return []
-        given, keys = _spread(cycle, ranking, chosen, count)
+        given, keys = _hand_out(cycle, ranking, chosen, count)
         shares = [RowShare(row, n) for row, n in zip(chosen.tolist(), given, strict=True) if n]
         cycle.place_each(shape, {share.row: share.count for share in shares})
         ranking.room[chosen] -= given
@@ -97,9 +97,9 @@ class Allocator:
         return shares
 
     def reserve(self, shape: PodShape, pods: Sequence[Pod]) -> list[tuple[Pod, Place]]:
-        """Place pods of a shape one by one, each with an exact reservation on the best row.
+        """Place pods of a shape one by one, each reserved exactly on the best row.
 
-        A row on which the reservation fails is passed over for the rest of them. After each pod,
+        A row on which that fails is passed over for the rest of them. After each pod,
         only the rows that it changed are asked again.
         """
         cycle, terms = self._cycle, self._terms_of(shape)
@@ -247,7 +247,7 @@ def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], liked: Ints | Non
     return scores if liked is None else scores + liked
 
 
-def _spread(
+def _hand_out(
     cycle: Cycle, ranking: _Ranking, chosen: Ints, count: int
 ) -> tuple[list[int], list[int]]:
     """Hand out pods one at a time to the row that is best at that moment.

@@ -1,8 +1,7 @@
 """One planning cycle: a transaction on a copy of everything that planning changes.
 
-A cycle copies used amounts, opens one session per domain, and answers how many pods of a shape each
-node takes. Whatever changes is on one undo log, so that :meth:`Cycle.rollback` forgets nothing. It
-does not choose nodes, and knows no domain.
+A cycle copies used amounts and opens one session per domain. Whatever changes is on one undo log,
+so that :meth:`Cycle.rollback` forgets nothing. It does not choose nodes, and knows no domain.
 
 Opening a cycle only reads: nothing that outlives it is computed, and nobody is called back.
 """
@@ -10,24 +9,20 @@ Opening a cycle only reads: nothing that outlives it is computed, and nobody is 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
-from koord.core.framework.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
-from koord.core.framework.cause import RESOURCE, Cause
-from koord.core.framework.node_table import NodeTable, RequestVector
-from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Score, Session, Short
+from koord.core.framework.arrays import Ints, Mask
+from koord.core.framework.node_table import NodeTable
+from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Session, Short
 from koord.core.framework.undo_log import Mark, UndoLog
+from koord.core.framework.view import CycleView
 from koord.core.plan import Allocation, Unit
 from koord.core.pods import Pod, PodShape
-from koord.core.reasons import Reason
 
 _MANY: Final = 8
 """From this many rows on, arithmetic on arrays is faster than row by row."""
-
-S = TypeVar("S", bound=Session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +45,11 @@ class Removed:
     used: Mapping[int, Ints]
 
 
-class Cycle:
+class Cycle(CycleView):
     """Used amounts and sessions, with one undo log.
 
     ``version`` grows with every change, rollbacks included: equal versions mean equal answers,
-    except within :meth:`only`. ``pending`` returns all complete units that wait, in order.
+    except within :meth:`only`.
     """
 
     def __init__(
@@ -65,64 +60,22 @@ class Cycle:
         find_place: Callable[[str], Place | None] = lambda _: None,
         pending: Callable[[], Iterable[Unit]] = tuple,
     ) -> None:
-        self.table = table
-        self.used: Ints = table.used.copy()
-        self.pending = pending
+        super().__init__(table, pending)
         self.undo = UndoLog()
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}
         """uid -> where this cycle has put a pod; None: taken off its node."""
         self._batches: list[tuple[Sequence[Pod], Sequence[str]]] = []
         """Pods that were placed by count, with their nodes."""
-        self._restricted: Mapping[PodShape, Mask] = {}
         self._changed: list[int] = []
-        self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
-        self._accounting: dict[PodShape, tuple[Session, ...]] = {}
         opened = (plugin.open(self) for plugin in plugins)
-        self.sessions = _in_order([one for one in opened if one is not None])
-        extends = _extensions(tuple(map(type, self.sessions)))
-
-        def pick(method: str) -> list[Session]:
-            return [self.sessions[at] for at in extends[method]]
-
-        self.pre_filtering = pick("pre_filter")
-        self.retrying = pick("retry_within")
-        self._expecting = pick("expect")
-        self._narrowing = pick("narrow")
-        self._asking = pick("ask")
-        self._filtering = pick("filter")
-        self._local = [one for one in self._filtering if one.reach is not Reach.CLUSTER]
-        self._global = [one for one in self._filtering if one.reach is Reach.CLUSTER]
-        self._following = pick("may_fit_later")
-        self._reacting = pick("is_reactive")
-        self._blocking = pick("obstacles")
-        self._scoring = pick("score")
-        self._applying = pick("apply")
-        self._reserving = pick("reserve")
-        self._holding = pick("holders")
-        self._releasing = pick("release")
+        self._join([one for one in opened if one is not None])
 
     # --- the transaction -------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
         return len(self._changed)
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether :meth:`only` is in effect."""
-        return bool(self._restricted)
-
-    def find_session(self, kind: type[S]) -> S | None:
-        """Return the session of one domain; None where it is not in use."""
-        return next((one for one in self.sessions if isinstance(one, kind)), None)
-
-    def session(self, kind: type[S]) -> S:
-        """Return the session of a domain that is always in use."""
-        found = self.find_session(kind)
-        if found is None:
-            raise LookupError(f"this cycle was opened without {kind.name}")
-        return found
 
     def checkpoint(self) -> Mark:
         return self.undo.checkpoint()
@@ -144,188 +97,10 @@ class Cycle:
         finally:
             self._restricted = before
 
-    # --- shapes ----------------------------------------------------------------------------------
-
-    def expect(self, pods: Iterable[Pod]) -> None:
-        """Announce pods to the sessions before any of them is placed."""
-        if self._expecting:
-            pods = list(pods)
-        for session in self._expecting:
-            session.expect(pods)
-
-    def shape_of(self, pod: Pod) -> PodShape:
-        """Return the shape of a pod with what domains ask of it; equal ones are identical."""
-        shape = pod.shape
-        for session in self._narrowing:
-            shape = session.narrow(pod, shape)
-        asks = tuple(
-            (session.name, ask)
-            for session in self._asking
-            if (ask := session.ask(pod, shape)) is not None
-        )
-        return self._resolve(shape, asks) if asks else shape
-
-    def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
-        """Return :meth:`shape_of` of each pod; the sessions expect them already."""
-        if self._narrowing:
-            return [self.shape_of(pod) for pod in pods]
-        asked = []
-        for session in self._asking:
-            asks = session.ask_all(pods)
-            if asks is not None:
-                asked.append((session.name, asks))
-        if not asked:
-            return [pod.shape for pod in pods]
-        found = []
-        for at, pod in enumerate(pods):
-            own = tuple((name, asks[at]) for name, asks in asked if asks[at] is not None)
-            found.append(self._resolve(pod.shape, own) if own else pod.shape)
-        return found
-
-    def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape, with a column here for each of its resources."""
-        vector = self.table.vector(shape)
-        missing = len(self.table.allocatable) - len(self.used)
-        if missing:  # the shape asked for a resource that was never seen before
-            more = np.zeros((missing, self.used.shape[1]), dtype=np.int64)
-            self.used = np.vstack([self.used, more])
-        return vector
-
-    def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
-        key = (shape, asks)
-        resolved = self._resolved.get(key)
-        if resolved is None:
-            resolved = self._resolved[key] = shape.asking(asks)
-        return resolved
-
-    # --- room ------------------------------------------------------------------------------------
-
-    def room(self, shape: PodShape, rows: Rows = ALL) -> Ints:
-        """Return, per row, how many more pods of the shape may go there (and nowhere else)."""
-        room = self.capacity(shape, rows)
-        for _, limits in self.limits(shape, rows):
-            np.minimum(room, limits, out=room)
-        return room
-
-    def possible_room(self, shape: PodShape) -> Ints:
-        """Return :meth:`room` as it may become once other pods of the unit are placed."""
-        room = self.capacity(shape)
-        for cause, limits in self.limits(shape):
-            if not cause.is_transient:
-                np.minimum(room, limits, out=room)
-        return room
-
-    def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
-        """Return :meth:`room` as far as pods on other rows do not matter."""
-        copies = self._copies(self.vector(shape), self.used, rows)
-        for session in self._local:
-            for _, limits in session.filter(shape, rows):
-                np.minimum(copies, limits, out=copies)
-        allowed = self._restricted.get(shape) if self._restricted else None
-        if allowed is not None:
-            copies[~allowed[rows]] = 0
-        return copies
-
-    def limits(self, shape: PodShape, rows: Rows = ALL) -> Iterator[tuple[Cause, Ints]]:
-        """Yield (cause, how many more pods per row) for each rule about pods on other rows."""
-        for session in self._global:
-            yield from session.filter(shape, rows)
-
-    def room_when_empty(self, shape: PodShape) -> Ints | None:
-        """Return, per row, how many pods fit on the node with nothing else on it.
-
-        None if that depends on other pods.
-        """
-        copies = self._copies(self.vector(shape), None, ALL)
-        for session in self.sessions:
-            most = session.most_when_empty(shape)
-            if most is None:
-                return None
-            if most is not NO_LIMIT:
-                np.minimum(copies, most, out=copies)
-        return copies
-
-    def has_room(self, shape: PodShape, row: int) -> bool:
-        """Whether one more pod of the shape fits on a row."""
-        return bool(self.room(shape, np.array([row]))[0])
-
-    def can_keep(self, shape: PodShape, node: str) -> bool:
-        """Whether a node can keep a pod of the shape that already counts as used on it."""
-        row = self.table.row_of.get(node)
-        if row is None or any(
-            not limits[0]
-            for session in self._local
-            if session.reach is Reach.NOTHING
-            for _, limits in session.filter(shape, np.array([row]))
-        ):
-            return False
-        columns = self.vector(shape).columns
-        return bool((self.used[columns, row] <= self.table.allocatable[columns, row]).all())
-
-    def checks(self, shape: PodShape) -> list[tuple[Cause, str, Mask]]:
-        """Return every check in the order of kube-scheduler: (cause, resource, rows that pass).
-
-        There is one resource check per resource, and a node may fail several of them.
-        """
-        vector = self.vector(shape)
-        checks = [
-            (cause, "", limits > 0)
-            for session in self._filtering
-            for cause, limits in session.filter(shape, ALL)
-        ]
-        checks += [
-            (RESOURCE, name, self.table.allocatable[column] - self.used[column] >= amount)
-            for name, column, amount in vector.items()
-        ]
-        return sorted(checks, key=lambda check: check[0].rank)
-
-    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        """Return the obstacle behind a cause that is counted by detail."""
-        found = (one.detail(cause, shape, row) for one in self._filtering)
-        return next((one for one in found if one), "")
-
-    def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
-        """Return, by uid, what keeps pods from being placed on any node."""
-        found: dict[str, Reason] = {}
-        for session in self._blocking:
-            own = session.obstacles(pods)
-            if own:
-                found = {**own, **found}
-        return found
-
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         """Take back charges for pods of an admitted unit that were not placed."""
         for session in self.pre_filtering:
             session.settle(unit, placed)
-
-    def scores(self, shape: PodShape, rows: Ints) -> Iterator[Score]:
-        """Yield what sessions score on feasible rows."""
-        for session in self._scoring:
-            yield from session.score(shape, rows)
-
-    def depends_on_others(self, shape: PodShape) -> bool:
-        """Whether a pod without room may find some after other pods of its unit are placed."""
-        return any(session.may_fit_later(shape) for session in self._following)
-
-    def is_reactive(self, shape: PodShape) -> bool:
-        """Whether a pod of the shape, once placed, changes where the next of them may go."""
-        return any(session.is_reactive(shape) for session in self._reacting)
-
-    def is_plain(self, shape: PodShape) -> bool:
-        """Whether placing such a pod changes used amounts only, and no session has to know."""
-        return not self._sessions_of(shape)
-
-    def _copies(self, vector: RequestVector, used: Ints | None, rows: Rows) -> Ints:
-        copies: Ints | None = None
-        for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            free = self.table.allocatable[column][rows]
-            if used is not None:
-                free = free - used[column][rows]
-            fits = free // amount
-            copies = fits if copies is None else np.minimum(copies, fits, out=copies)
-        if copies is None:
-            raise ValueError("a shape asks for at least one pod slot")
-        return np.maximum(copies, 0, out=copies)
 
     # --- placing ---------------------------------------------------------------------------------
 
@@ -383,12 +158,6 @@ class Cycle:
             if not failed.is_optional:
                 break
         return short
-
-    def needs_reserve(self, shape: PodShape) -> bool:
-        """Whether pods of the shape are placed one by one with :meth:`reserve`."""
-        if not self._reserving and not self._holding:
-            return False
-        return any(one.concerns(shape) for one in (*self._reserving, *self._holding))
 
     def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
         """Return exactly how many pods such as ``like`` each row takes, up to ``most``.
@@ -453,13 +222,6 @@ class Cycle:
         columns = self.vector(shape).columns
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Short(is_optional=bool(draft.holders))
-
-    def _sessions_of(self, shape: PodShape) -> tuple[Session, ...]:
-        found = self._accounting.get(shape)
-        if found is None:
-            found = tuple(one for one in self._applying if one.concerns(shape))
-            self._accounting[shape] = found
-        return found
 
     def _apply(self, shape: PodShape, row: int, count: int) -> None:
         self._changed.append(row)
@@ -549,27 +311,3 @@ class Cycle:
         for session in self._sessions_of(shape):
             if session.reach is Reach.ROW:
                 session.apply(shape, row, count)
-
-
-@cache
-def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...]]:
-    """Return, per method, the positions of the sessions that override it: others are not asked."""
-    return {
-        method: tuple(at for at, kind in enumerate(kinds) if getattr(kind, method) is not default)
-        for method, default in vars(Session).items()
-        if callable(default)
-    }
-
-
-def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Return sessions so that each comes after those that it names."""
-    ordered: list[Session] = []
-    waiting = list(sessions)
-    while waiting:
-        names = {one.name for one in waiting}
-        ready = [one for one in waiting if not names & set(one.after)]
-        if not ready:
-            raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
-        ordered += ready[:1]
-        waiting.remove(ready[0])
-    return tuple(ordered)

@@ -106,7 +106,7 @@ class LabelColumns:
         selector: tuple[tuple[str, str], ...],
         terms: tuple[SelectorTerm, ...] | None,
     ) -> Mask:
-        """Return the rows that a node selector and required node affinity both admit."""
+        """Return the rows that a node selector and required terms both admit."""
         mask = np.ones(self.rows, dtype=np.bool_)
         for key, value in selector:
             mask &= self._columns.matching(Requirement(key, Operator.IN, (value,)))

@@ -1,7 +1,7 @@
 """Nodes as a struct of arrays: one row per node, one column array per resource.
 
 Rows are reused, never moved; a row's number means nothing beyond this table. Everything that must
-not depend on the order of arrival sorts by ``name_rank``. Knows nothing of gangs, quotas or plans.
+not depend on the order of arrival sorts by ``name_rank``. Knows nothing of units or plans.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
 """The planner: takes units in order, finds a place for all that each needs, or says what is short.
 
-Every unit is one transaction on the cycle: all required pods of all its gangs are placed, or the
+Every unit is one transaction on the cycle: all its required pods are placed, or the
 cycle is rolled back to where it was. What a unit does not get, the next one may have. The same
 planner serves the operators, ``koord explain`` and what-if questions.
 

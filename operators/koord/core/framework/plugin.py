@@ -164,7 +164,7 @@ class Session:
         """Learn of pods before any of them is planned."""
 
     def narrow(self, pod: Pod, shape: PodShape) -> PodShape:  # noqa: ARG002 - for overriding
-        """Return the shape with further node affinity that the domain imposes on the pod."""
+        """Return the shape with what else the domain requires of the nodes for the pod."""
         return shape
 
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:  # noqa: ARG002 - the same

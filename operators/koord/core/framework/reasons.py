@@ -50,7 +50,7 @@ class InsufficientNodes(Reason):
     ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
     ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod asks of it,
     ``more_nodes`` how many more nodes, empty and as large as the largest here, would close the gap
-    (0: no node here takes such a pod even when empty; None: it depends on other pods or volumes).
+    (0: no node here takes such a pod even when empty; None: it depends on other pods).
     """
 
     code: ClassVar = "InsufficientNodes"
@@ -72,7 +72,7 @@ class InsufficientNodes(Reason):
 
     @property
     def amount(self) -> str:
-        """What one pod asks of the scarcest resource, ``8 nvidia.com/gpu``; empty if none is."""
+        """What one pod asks of the scarcest resource, ``8 example.com/fpga``; empty if none is."""
         if self.resource in {"", PODS}:
             return ""
         return f"{format_amount(self.resource, self.request)} {self.resource}"

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from koord.core.units import CPU, MEMORY
+from koord.core.units import ACCELERATOR, CPU, MEMORY
 
 MAX_SCORE = 100
 
 
 class Strategy(StrEnum):
-    """Spread over nodes, or pack onto few."""
+    """Use all nodes evenly, or pack onto few."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
@@ -31,7 +31,7 @@ class Weighed:
 DEFAULT_WEIGHTS: Mapping[str, Weighed] = {
     CPU: Weighed(Strategy.LEAST_ALLOCATED, 1),
     MEMORY: Weighed(Strategy.LEAST_ALLOCATED, 1),
-    "nvidia.com/gpu": Weighed(Strategy.MOST_ALLOCATED, 2),
+    ACCELERATOR: Weighed(Strategy.MOST_ALLOCATED, 2),
 }
 
 
@@ -39,8 +39,8 @@ DEFAULT_WEIGHTS: Mapping[str, Weighed] = {
 class Scoring:
     """Which resources count, how, and with what weight.
 
-    CPU and memory always count; another resource counts for pods that ask for it. Packing GPUs by
-    default keeps whole nodes free for the jobs that need whole nodes.
+    CPU and memory always count; another resource counts for pods that ask for it. Packing
+    accelerators by default keeps whole nodes free for the jobs that need whole nodes.
     """
 
     weights: Mapping[str, Weighed] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))

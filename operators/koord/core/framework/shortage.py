@@ -33,7 +33,7 @@ def explain_shortage(cycle: Cycle, want: int, fit: int, first: Pod) -> Insuffici
 
 
 def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
-    """Return how many more nodes would do; None if that depends on other pods or on volumes."""
+    """Return how many more nodes would do; None if that depends on other pods."""
     empty = cycle.room_when_empty(shape)
     if empty is None:
         return None

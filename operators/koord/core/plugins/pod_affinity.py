@@ -168,6 +168,8 @@ class PodAffinityState:
     def apply(self, shape: PodShape, row: int, count: int) -> None:
         """Put pods of a shape on a row (negative: take them off again)."""
         self._placed[shape, row] += count
+        if not self._placed[shape, row]:
+            del self._placed[shape, row]
         for (pods, _), counts in self._counts.items():
             if _is_sought(shape, pods):
                 counts[row] += count
