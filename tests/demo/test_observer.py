@@ -1,37 +1,36 @@
-"""What becomes of events: moments that stay, deletions that are inferred, waiting that ends."""
+"""What the observer makes of changes; the watch itself runs against a real API server."""
 
 import itertools
 import threading
 
 import msgspec
 import pytest
+from tests.demo.conftest import wait_for
 
-from koord.demo.observed import Condition
+from koord.api.keys import gang as keys
+from koord.demo import observer as module
 from koord.demo.observer import Observer
-from koord.demo.wire import WireNode, WirePod, WirePodGroup
+from koord.kube.store import Added, Deleted, Modified
+from koord.kube.wire import Condition, WirePod, WirePodGroup
+
+GATED = {"schedulingGates": [{"name": "example.com/held"}]}
 
 
-def make_pod(name="a-0", *, node=None, phase="Pending", gpus="8", **status):
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": name,
-                "uid": f"uid-{name}",
-                "labels": {"pod-group.scheduling.sigs.k8s.io": "a"},
-            },
-            "spec": {
-                "containers": [{"resources": {"requests": {"nvidia.com/gpu": gpus}}}, {}],
-                **({} if node is None else {"nodeName": node}),
-            },
-            "status": {"phase": phase, **status},
+def make_pod(name="a-0", *, node="", phase="Pending", gpus="8"):
+    pod = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {keys.POD_GROUP: "a"}},
+        "spec": {
+            "containers": [{"resources": {"requests": {"nvidia.com/gpu": gpus}}}, {}],
+            "nodeName": node,
         },
-        WirePod,
-    )
+        "status": {"phase": phase},
+    }
+    return module._see_pod(msgspec.json.decode(msgspec.json.encode(pod), type=WirePod))
 
 
 @pytest.fixture
 def observer():
-    """Its clock gives 0, 1, 2 …"""
+    """Its clock gives 0, 1, 2 ..."""
     return Observer(itertools.count().__next__)
 
 
@@ -40,75 +39,87 @@ def the_pod(observer):
     return pod
 
 
-def test_moments_are_those_of_the_first_sight(observer):
+def test_times_are_those_of_the_first_sight(observer):
+    observer.take([Added(make_pod())])
     for pod in (
-        make_pod(),
         make_pod(node="n"),
         make_pod(node="n", phase="Running"),
         make_pod(node="n", phase="Succeeded"),
         make_pod(node="n", phase="Succeeded"),
     ):
-        observer.pods.upsert(pod)
+        observer.take([Modified(pod, pod)])
     pod = the_pod(observer)
     assert (pod.created_at, pod.bound_at, pod.ended_at) == (0, 1, 3)
     assert (pod.gang, pod.gpus, pod.node, pod.phase) == ("a", 8, "n", "Succeeded")
     assert not pod.is_bound
 
 
-def test_a_deleted_pod_stays_as_ended(observer):
-    observer.pods.upsert(make_pod(node="n"))
-    observer.pods.remove(make_pod(node="n"))
+def test_a_deleted_pod_counts_as_ended(observer):
+    observer.take([Added(make_pod(node="n"))])
+    observer.take([Deleted(make_pod(node="n"))])
     assert the_pod(observer).ended_at is not None
-    assert observer.look().on_node("n") == []
+    assert observer.look().present("a") == []
 
 
-def test_what_a_list_does_not_have_has_ended(observer):
-    observer.pods.replace([make_pod("a-0"), make_pod("a-1")])
-    observer.pods.replace([make_pod("a-1"), make_pod("a-2")])
-    assert {pod.name: pod.is_present for pod in observer.look().pods} == {
-        "a-0": False,
-        "a-1": True,
-        "a-2": True,
-    }
-
-
-def test_a_deleted_node_is_gone(observer):
-    node = msgspec.convert(
-        {"metadata": {"name": "n", "uid": "u"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}},
-        WireNode,
-    )
-    observer.nodes.upsert(node)
-    assert observer.look().nodes[0].gpus == 4
-    observer.nodes.remove(node)
-    assert observer.look().nodes == ()
-
-
-def test_conditions_are_seen(observer):
-    condition = {"type": "Placed", "status": "False", "reason": "R", "message": "m"}
+def test_conditions_of_a_pod_group_say_why_it_waits(observer):
+    conditions = [
+        {"type": "Bound", "status": "False"},
+        {"type": "Placed", "status": "False", "reason": "R", "message": "m"},
+        {"type": "QuorumReached", "status": "True"},
+    ]
     group = {
         "metadata": {"name": "a", "uid": "u"},
         "spec": {"minMember": 2},
-        "status": {"phase": "Pending", "conditions": [condition]},
+        "status": {"phase": "Pending", "conditions": conditions},
     }
-    observer.gangs.upsert(msgspec.convert(group, WirePodGroup))
+    wire = msgspec.json.decode(msgspec.json.encode(group), type=WirePodGroup)
+    observer.take([Added(module._see_gang(wire))])
     gang = observer.look().gang("a")
-    assert (gang.min_member, gang.phase) == (2, "Pending")
-    assert gang.obstacle() == Condition("Placed", False, "R", "m")
+    assert gang.min_member == 2
+    assert gang.obstacle() == Condition("Placed", "False", "R", "m")
+    observer.take([Deleted(module._see_gang(wire))])
+    assert observer.look().gang("a") is None
 
 
-def test_waiting_ends_when_it_is_seen():
+def test_wait_returns_when_it_is_seen():
     observer = Observer()
-    threading.Timer(0.05, observer.pods.upsert, [make_pod()]).start()
+    threading.Timer(0.05, observer.take, [[Added(make_pod())]]).start()
     assert observer.wait(lambda cluster: bool(cluster.pods), 30, lambda: None)
 
 
-def test_waiting_ends_with_its_time(observer):
+def test_wait_returns_after_its_time(observer):
     assert not observer.wait(lambda cluster: bool(cluster.pods), 2, lambda: None)
 
 
-def test_waiting_ends_when_it_is_of_no_use():
+def test_wait_raises_what_the_check_raises():
     def check():
         raise LookupError
 
     with pytest.raises(LookupError):
         Observer().wait(lambda _: False, 30, check)
+
+
+@pytest.mark.sandbox
+def test_pods_of_a_real_api_server_are_seen(sandbox, namespace):
+    def create(name):
+        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {keys.POD_GROUP: namespace}},
+            "spec": GATED | {"containers": [container]},
+        }
+        sandbox.client.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    def see():
+        members = observer.look().members(namespace)
+        return {pod.name: pod.ended_at is None for pod in members}
+
+    observer = Observer()
+    create("before")
+    with observer.watch(sandbox.kubeconfig):
+        create("after")
+        assert wait_for(lambda: see() == {"before": True, "after": True})
+        sandbox.client.delete(f"/api/v1/namespaces/{namespace}/pods/before")
+        assert wait_for(lambda: see() == {"before": False, "after": True})
+    assert all(pod.gpus == 2 for pod in observer.look().members(namespace))

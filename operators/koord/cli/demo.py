@@ -11,7 +11,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 from rich.console import Console
 
-from koord.demo.errors import DemoError
+from koord.demo import DemoError
 from koord.demo.show import show
 from koord.sandbox import SandboxError
 

@@ -1,112 +1,104 @@
-"""Collects what three watches deliver, and lets one wait until something has been seen."""
+"""Follows PodGroups and pods on the API server; remembers when each change was seen.
 
+All times are seconds of one monotonic clock. What the observations are used for is not known here.
+"""
+
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from koord.demo.observed import Cluster, SeenGang, SeenNode, SeenPod
-from koord.demo.watch import Server, Watch
-from koord.demo.wire import (
-    NODES,
-    POD_GROUPS,
-    PODS,
-    WireNode,
-    WireObject,
-    WirePod,
-    WirePodGroup,
-    lose_pod,
-    see_gang,
-    see_node,
-    see_pod,
-)
+import msgspec
 
-_CHECK_INTERVAL = 0.2  # seconds
+from koord.api.keys.gang import POD_GROUP
+from koord.kube.client import Client
+from koord.kube.config import find_credentials
+from koord.kube.errors import NotFound
+from koord.kube.reflector import Reflector, Source
+from koord.kube.sources import POD_GROUPS_PATH, PODS_PATH
+from koord.kube.store import Change, Deleted
+from koord.kube.translate.amounts import parse_requests
+from koord.kube.wire import Condition, WirePod, WirePodGroup
 
-_Wire = TypeVar("_Wire", bound=WireObject)
-_Seen = TypeVar("_Seen")
+GPU: Final = "nvidia.com/gpu"
+_CHECK_INTERVAL: Final = 0.2  # seconds
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_PROGRESS: Final = ("Placed", "QuorumReached", "Bound")
+"""Conditions of a PodGroup; the first of them that is false says why the gang waits."""
 
 
-class Collection(Generic[_Wire, _Seen]):
-    """What has been seen of one kind, by uid, in the order of appearance.
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod, and when it was first seen bound and ended. It stays after it was deleted."""
 
-    ``see`` makes a value of an object and of what was known of it before; ``lose`` says what
-    remains of a deleted one, nothing by default. All moments are told by ``clock``.
-    """
+    name: str
+    gang: str
+    gpus: int
+    phase: str = ""
+    node: str = ""
+    conditions: tuple[Condition, ...] = ()
+    created_at: float = 0.0
+    bound_at: float | None = None
+    ended_at: float | None = None
 
-    def __init__(
-        self,
-        changed: threading.Condition,
-        clock: Callable[[], float],
-        see: Callable[[_Wire, _Seen | None, float], _Seen],
-        lose: Callable[[_Seen, float], _Seen | None] = lambda _seen, _now: None,
-    ) -> None:
-        self.seen: dict[str, _Seen] = {}
-        self._changed = changed
-        self._clock = clock
-        self._see = see
-        self._lose = lose
+    @property
+    def is_bound(self) -> bool:
+        """Whether it occupies a node."""
+        return self.ended_at is None and self.bound_at is not None
 
-    def replace(self, objects: Sequence[_Wire]) -> None:
-        """Take a complete list: what is not in it is gone."""
-        with self._changed:
-            for uid in self.seen.keys() - {one.metadata.uid for one in objects}:
-                self._drop(uid)
-            for one in objects:
-                self._put(one)
 
-    def upsert(self, changed: _Wire) -> None:
-        """Take an object that is new or has changed."""
-        with self._changed:
-            self._put(changed)
+class SeenGang(NamedTuple):
+    """A PodGroup."""
 
-    def remove(self, deleted: _Wire) -> None:
-        """Take the last state of an object that is gone."""
-        with self._changed:
-            self._put(deleted)
-            self._drop(deleted.metadata.uid)
+    name: str
+    min_member: int
+    conditions: tuple[Condition, ...] = ()
 
-    def _put(self, wire: _Wire) -> None:
-        uid = wire.metadata.uid
-        self.seen[uid] = self._see(wire, self.seen.get(uid), self._clock())
-        self._changed.notify_all()
+    def obstacle(self) -> Condition | None:
+        """Return the condition that says why the gang waits, if one does."""
+        failing = {one.type: one for one in self.conditions if one.status != "True"}
+        return next((failing[kind] for kind in _PROGRESS if kind in failing), None)
 
-    def _drop(self, uid: str) -> None:
-        remains = self._lose(self.seen[uid], self._clock())
-        if remains is None:
-            del self.seen[uid]
-        else:
-            self.seen[uid] = remains
-        self._changed.notify_all()
+
+class Cluster(NamedTuple):
+    """Everything seen so far; pods and gangs in the order in which they appeared."""
+
+    gangs: Sequence[SeenGang] = ()
+    pods: Sequence[SeenPod] = ()
+
+    def gang(self, name: str) -> SeenGang | None:
+        return next((gang for gang in self.gangs if gang.name == name), None)
+
+    def members(self, gang: str) -> list[SeenPod]:
+        """Return all pods of a gang, ended ones included."""
+        return [pod for pod in self.pods if pod.gang == gang]
+
+    def present(self, gang: str) -> list[SeenPod]:
+        """Return the pods of a gang that have not ended."""
+        return [pod for pod in self.members(gang) if pod.ended_at is None]
 
 
 class Observer:
-    """All that has been seen so far; safe to ask from any thread."""
+    """Everything seen so far; may be read from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self.nodes = Collection[WireNode, SeenNode](self._changed, clock, see_node)
-        self.gangs = Collection[WirePodGroup, SeenGang](self._changed, clock, see_gang)
-        self.pods = Collection[WirePod, SeenPod](self._changed, clock, see_pod, lose_pod)
+        self._gangs: dict[str, SeenGang] = {}
+        self._pods: dict[str, SeenPod] = {}
 
     def look(self) -> Cluster:
-        """Return all that has been seen so far."""
         with self._changed:
-            return Cluster(
-                nodes=tuple(sorted(self.nodes.seen.values(), key=lambda node: node.name)),
-                gangs=tuple(self.gangs.seen.values()),
-                pods=tuple(self.pods.seen.values()),
-            )
+            return Cluster([*self._gangs.values()], [*self._pods.values()])
 
     def wait(
         self, is_seen: Callable[[Cluster], bool], seconds: float, check: Callable[[], None]
     ) -> bool:
-        """Return whether it was seen within the time.
-
-        ``check`` is called now and then; it raises when waiting any longer is of no use.
-        """
+        """Return whether it was seen in time; ``check`` is called regularly and may raise."""
         end = self._clock() + seconds
         with self._changed:
             while not is_seen(self.look()):
@@ -118,17 +110,77 @@ class Observer:
         return True
 
     @contextmanager
-    def watch(self, server: Server) -> Iterator[None]:
-        """Read from an API server while the context lasts."""
-        watches: list[Watch[Any]] = [
-            Watch(server, NODES, WireNode, self.nodes),
-            Watch(server, POD_GROUPS, WirePodGroup, self.gangs),
-            Watch(server, PODS, WirePod, self.pods),
-        ]
-        for one in watches:
-            one.start()
+    def watch(self, kubeconfig: Path) -> Iterator[None]:
+        """Follow the cluster in a thread while the context lasts."""
+        loop, ended = asyncio.new_event_loop(), asyncio.Event()
+        follow = self._follow(kubeconfig, ended)
+        thread = threading.Thread(target=loop.run_until_complete, args=(follow,), daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            for one in watches:
-                one.stop()
+            loop.call_soon_threadsafe(ended.set)
+            thread.join()
+            loop.close()
+
+    async def _follow(self, kubeconfig: Path, ended: asyncio.Event) -> None:
+        async with (
+            Client(find_credentials(str(kubeconfig)), user_agent="koord-demo") as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            reflectors = [Reflector(client, source, self.take) for source in _SOURCES]
+            following = [tasks.create_task(reflector.run()) for reflector in reflectors]
+            await ended.wait()
+            for one in following:
+                one.cancel()
+
+    def take(self, changes: list[Change[tuple[str, Any]]]) -> None:
+        """Take changes of objects in, each as its uid and value."""
+        with self._changed:
+            for change in changes:
+                (uid, value), is_deleted = change.value, isinstance(change, Deleted)
+                if isinstance(value, SeenPod):
+                    self._take_pod(uid, value, has_ended=is_deleted or value.phase in _ENDED)
+                elif is_deleted:
+                    self._gangs.pop(uid, None)
+                else:
+                    self._gangs[uid] = value
+            self._changed.notify_all()
+
+    def _take_pod(self, uid: str, pod: SeenPod, *, has_ended: bool) -> None:
+        now = self._clock()
+        known = self._pods.get(uid) or replace(pod, created_at=now)
+        self._pods[uid] = replace(
+            pod,
+            created_at=known.created_at,
+            bound_at=now if pod.node and known.bound_at is None else known.bound_at,
+            ended_at=now if has_ended and known.ended_at is None else known.ended_at,
+        )
+
+
+class _GroupStatus(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+def _see_gang(group: WirePodGroup) -> tuple[str, SeenGang]:
+    status = msgspec.json.decode(bytes(group.status) or b"{}", type=_GroupStatus)
+    conditions = tuple(status.conditions or ())
+    return group.metadata.uid, SeenGang(group.metadata.name, group.spec.min_member, conditions)
+
+
+def _see_pod(pod: WirePod) -> tuple[str, SeenPod]:
+    containers = pod.spec.containers or ()
+    return pod.metadata.uid, SeenPod(
+        name=pod.metadata.name,
+        gang=(pod.metadata.labels or {}).get(POD_GROUP, ""),
+        gpus=sum(parse_requests(bytes(one.resources)).get(GPU, 0) for one in containers),
+        phase=pod.status.phase,
+        node=pod.spec.node_name,
+        conditions=tuple(pod.status.conditions or ()),
+    )
+
+
+_SOURCES: Final[tuple[Source[Any, tuple[str, Any]], ...]] = (
+    Source(POD_GROUPS_PATH, WirePodGroup, _see_gang, absent_on=(NotFound,)),
+    Source(PODS_PATH, WirePod, _see_pod),
+)

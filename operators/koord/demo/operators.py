@@ -4,36 +4,29 @@ import http.client
 import re
 import subprocess
 import sys
-import time
-from pathlib import Path
-from types import TracebackType
+from contextlib import closing
 from typing import Final, Self
 
-from koord.demo.errors import OperatorsError
+from koord.demo import OperatorsError, parent_watch
 from koord.sandbox import ControlPlane, SandboxError
-from koord.sandbox.status import read_status
 
 NAMESPACE: Final = "koord-system"
 SERVICE_ACCOUNT: Final = "koord-operators"
 KOORD: Final = (sys.executable, "-m", "koord")
-"""The command ``koord`` of this very installation, wherever its scripts are."""
+"""The command ``koord`` of this installation, wherever its scripts are."""
 
-_LEASH = Path(__file__).parent / "leash.py"
-_CONFIG = """\
+_CONFIG: Final = """\
 apiVersion: operators.koordinator.sh/v1alpha1
 kind: OperatorConfiguration
 httpAddress: 127.0.0.1:0
 """
-_SERVING = re.compile(r"serving HTTP .*\bport=(\d+)")
-_READY_WITHIN = 60.0  # seconds; some three on an idle machine
-_STOPPED_WITHIN = 10.0
-_INTERVAL = 0.05
-_LOG_TAIL = 25
-_LONGEST_LINE = 400
+_SERVING: Final = re.compile(r"serving HTTP .*\bport=(\d+)")
+_STOP_SECONDS: Final = 10.0
+_LOG_TAIL: Final = 25
 
 
 class Operators:
-    """All operators, in one process that ends with the sandbox at the latest."""
+    """All operators in one process, which ends with the sandbox at the latest."""
 
     def __init__(self, plane: ControlPlane, command: tuple[str, ...] = KOORD) -> None:
         self._plane = plane
@@ -41,89 +34,63 @@ class Operators:
         self.log = plane.directory / "koord.log"
         config = plane.directory / "koord.yaml"
         config.write_text(_CONFIG, encoding="utf-8")
+        run = ["run", "--kubeconfig", str(self.kubeconfig), "--config", str(config)]
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, "run", "--kubeconfig", self.kubeconfig, "--config", config],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for us; we tell it
-            )
-        self._leash = subprocess.Popen(
-            [sys.executable, "-I", "-S", _LEASH, str(plane.record.supervisor.pid), str(self.pid)],
-            stdin=subprocess.DEVNULL,
-            # Nothing is written; but whoever reads our output waits until everybody has closed it.
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            self._process = _start([*command, *run], output.fileno())
+        pids = [str(plane.record.supervisor.pid), str(self._process.pid)]
+        watch = [sys.executable, "-I", "-S", parent_watch.__file__, *pids]
+        # It prints nothing, but would keep our output open for whoever reads it.
+        self._watch = _start(watch, subprocess.DEVNULL)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self._process.pid
-
-    def wait_ready(self) -> None:
-        """Return once everything is read and work can begin."""
-        end = time.monotonic() + _READY_WITHIN
-        while not self._is_ready():
-            self.check()
-            if time.monotonic() > end:
-                raise OperatorsError(f"the operators were not ready after {_READY_WITHIN:.0f} s")
-            time.sleep(_INTERVAL)
+    def __exit__(self, *_: object) -> None:
+        """End the process; return when it is gone."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._watch.wait()
 
     def check(self) -> None:
-        """Raise if the process has ended, or the control plane that it works for."""
-        # Strictly in this order: the process ends with the control plane.
-        status = self._process.poll()
+        """Raise if the process or its control plane has ended."""
+        status = self._process.poll()  # before the next line: it ends with the control plane
         if not self._plane.record.supervisor.is_alive():
-            detail = read_status(self._plane.name).detail
-            raise SandboxError(f"the control plane has ended: {detail}")
+            raise SandboxError("the control plane has ended")
         if status is not None:
             raise OperatorsError(f"the operators ended with status {status}")
 
     def tail(self) -> list[str]:
         """Return the last lines of the log."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line[:_LONGEST_LINE] for line in lines[-_LOG_TAIL:]]
-
-    def stop(self) -> None:
-        """End the process; return when it is gone."""
-        self._process.terminate()
-        try:
-            self._process.wait(_STOPPED_WITHIN)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._leash.wait()
+        return self._read_log().splitlines()[-_LOG_TAIL:]
 
     def detach(self) -> None:
         """Let it outlive this process; it then ends with the sandbox."""
-        # Otherwise Popen warns that children were left running, which is the point.
-        self._process.returncode = self._leash.returncode = 0
+        # Otherwise Popen warns that children were left running, which is intended here.
+        self._process.returncode = self._watch.returncode = 0
 
-    def _is_ready(self) -> bool:
-        found = _SERVING.search(self.log.read_text(encoding="utf-8", errors="replace"))
-        return found is not None and _answers_ok(int(found[1]), "/readyz")
+    def _read_log(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def is_ready(self) -> bool:
+        """Whether everything is read and work can begin."""
+        found = _SERVING.search(self._read_log())
+        if found is None:
+            return False
+        with closing(http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=5)) as server:
+            try:
+                server.request("GET", "/readyz")
+                return server.getresponse().status == http.HTTPStatus.OK
+            except (OSError, http.client.HTTPException):
+                return False
 
 
-def _answers_ok(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+def _start(command: list[str], output: int) -> "subprocess.Popen[bytes]":
+    """Start a process that Ctrl-C does not reach: this one ends it."""
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        command, stdin=nothing, stdout=output, stderr=output, start_new_session=True
+    )

@@ -1,136 +1,106 @@
-"""What the audience sees: a log of lines, and below it, on a terminal, the cluster as it is now.
+"""What the demo shows: a log of lines and, on a terminal, the cluster below it as it is now.
 
-Elsewhere than on a terminal there are only the lines, unwrapped, and nobody is waited for.
+Without a terminal there are only the lines, unwrapped and without pauses.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Final
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from koord.demo.observed import Cluster
-from koord.demo.table import draw
+from koord.demo.observer import Cluster, SeenGang
 
-_FRAMES_PER_SECOND: Final = 12
-_SECONDS_PER_KEY: Final = 0.008
-_TIME_WIDTH: Final = 6
+GPUS_PER_NODE: Final = 8
+_COLOURS: Final = ("cyan", "magenta", "blue", "yellow")
+_STYLES: Final = {"": "dim", "$": "cyan", "✓": "green"}
 
 
 class Screen:
-    """Shows the demo while it happens; use it in a ``with`` statement."""
+    """Shows the demo while it runs; ``live`` is the context in which the cluster is drawn."""
 
     def __init__(self, console: Console, look: Callable[[], Cluster], began: float) -> None:
+        self.nodes: Sequence[str] = ()
         self._console = console
         self._look = look
         self._began = began
-        self._typed = ""
-        self._spinner: Spinner | None = None
-        self._is_over = False
-        self._live: Live | None = None
-        if console.is_terminal:
-            self._live = Live(
-                console=console,
-                get_renderable=self._draw,
-                refresh_per_second=_FRAMES_PER_SECOND,
-            )
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._is_over = True
-        if self._live is not None:
-            self._live.stop()
+        self._spinner: RenderableType = Text()
+        self.live = (
+            Live(console=console, get_renderable=self._draw, refresh_per_second=12)
+            if console.is_terminal
+            else nullcontext()
+        )
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Show that something takes its time; say it when it is done."""
-        with self.waiting(title):
-            yield
-        self.confirm(title)
-
-    @contextmanager
-    def waiting(self, title: str) -> Iterator[None]:
-        """Show what is waited for."""
+        """Show a step while it lasts, and a tick when it has succeeded."""
         self._spinner = Spinner("dots", Text(title))
         try:
             yield
         finally:
-            self._spinner = None
+            self._spinner = Text()  # an empty line: the picture keeps its height
+        self.write(title, "✓")
 
     def tell(self, story: str) -> None:
-        """Say what comes next."""
         self._console.print()
-        self._print("", story, "bold")
+        self.write(story, style="bold")
 
-    def type(self, command: str) -> None:
-        """Show a command, and how it is typed."""
-        if self._live is not None:
-            for end in range(len(command)):
-                self._typed = command[:end]
-                time.sleep(_SECONDS_PER_KEY)
-            self._typed = ""
-        self.enter(command)
-
-    def enter(self, command: str) -> None:
-        """Show a command."""
-        self._print("$", command, "cyan")
-
-    def answer(self, line: str) -> None:
-        """Show a line that a command printed."""
-        self._print("", line, "dim")
-
-    def confirm(self, claim: str) -> None:
-        """Say that something has been seen."""
-        self._print("✓", claim, "green")
-
-    def deny(self, claim: str) -> None:
-        """Say that something has not been seen."""
-        self._print("✗", claim, "red")
+    def write(self, text: str, mark: str = "", style: str = "") -> None:
+        """Write a line; the marks are ``$`` for a command and a tick for what was confirmed."""
+        elapsed = f"{time.monotonic() - self._began:.1f} s"
+        line = Text.assemble(
+            (f"{elapsed:>6} ", "dim"), (f"{mark:1} {text}", style or _STYLES[mark])
+        )
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def rest(self, seconds: float) -> None:
-        """Let people read."""
-        if self._live is not None:
+        """Leave time to read."""
+        if self._console.is_terminal:
             time.sleep(seconds)
 
-    def _print(self, mark: str, text: str, style: str) -> None:
-        elapsed = f"{time.monotonic() - self._began:.1f} s"
-        if self._live is None:
-            line = f"{elapsed:>{_TIME_WIDTH}} {mark:1} {text}"
-            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
-            return
-        row = Table.grid(padding=(0, 1, 0, 0))
-        row.add_column(width=_TIME_WIDTH, justify="right", style="dim")
-        row.add_column(width=1, style=style)
-        row.add_column(style=style, overflow="fold")
-        row.add_row(Text(elapsed), Text(mark), Text(text))
-        self._console.print(row)
-
     def _draw(self) -> RenderableType:
-        cluster = self._look()
-        parts: list[RenderableType] = [Text()]
-        if cluster.nodes:
-            parts.append(draw(cluster, self._console.width))
-        if not self._is_over:
-            parts += [Text(), self._draw_prompt()]
-        return Group(*parts)
+        return Group(Text(), draw(self._look(), self.nodes), Text(), self._spinner)
 
-    def _draw_prompt(self) -> RenderableType:
-        if self._typed:
-            return Text(f"$ {self._typed}▌", "cyan")
-        # An empty line otherwise, so that the picture does not jump.
-        return self._spinner or Text()
+
+def draw(cluster: Cluster, nodes: Sequence[str]) -> RenderableType:
+    """Draw gangs with what they wait for, and nodes with their GPUs."""
+    colours = {gang.name: _COLOURS[i % len(_COLOURS)] for i, gang in enumerate(cluster.gangs)}
+    cells = [_draw_node(cluster, node, colours) for node in nodes]
+    picture = Columns(cells, padding=(0, 3), column_first=True)
+    if not cluster.gangs:
+        return picture
+    table = Table(box=None, pad_edge=False, expand=True)
+    for title in ("Gang", "Present", "Bound", "Running"):
+        table.add_column(title, justify="left" if title == "Gang" else "right", no_wrap=True)
+    table.add_column("Waits because", no_wrap=True, ratio=1)
+    for gang in cluster.gangs:
+        table.add_row(Text(gang.name, colours[gang.name]), *_draw_progress(cluster, gang))
+    return Group(table, Text(), picture)
+
+
+def _draw_progress(cluster: Cluster, gang: SeenGang) -> tuple[Text, ...]:
+    members = cluster.present(gang.name)
+    bound = sum(pod.is_bound for pod in members)
+    running = sum(pod.phase == "Running" for pod in members)
+    # A gang with all its nodes, or without pods, does not wait, even if its status is not updated.
+    obstacle = gang.obstacle() if bound < gang.min_member and members else None
+    why = "" if obstacle is None else f"{obstacle.reason}: {obstacle.message}"
+    counts = [Text(f"{count}/{gang.min_member}") for count in (len(members), bound, running)]
+    return (*counts, Text(why, "yellow", no_wrap=True, overflow="ellipsis"))
+
+
+def _draw_node(cluster: Cluster, node: str, colours: dict[str, str]) -> Text:
+    cell = Text(f"{node} ", no_wrap=True)
+    pods = [pod for pod in cluster.pods if pod.node == node and pod.is_bound]
+    for pod in pods:
+        cell.append("█" * pod.gpus, colours.get(pod.gang))
+    used = sum(pod.gpus for pod in pods)
+    cell.append("·" * (GPUS_PER_NODE - used), "dim")
+    gangs = sorted({pod.gang for pod in pods if pod.gang})
+    return cell.append(f" {used}/{GPUS_PER_NODE} {' '.join(gangs)}")

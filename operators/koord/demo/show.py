@@ -1,41 +1,39 @@
-"""The whole demo: from nothing to a cluster with operators, the play, and back to nothing."""
+"""The whole demo: starts a cluster with operators, plays the scenes, and takes everything down."""
 
+import os
 import shlex
+import subprocess
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from koord.demo.claims import Timing, measure
-from koord.demo.errors import DemoError, NotSeenError
-from koord.demo.files import Files, find_files
-from koord.demo.observed import Cluster
+from koord.demo import DemoError, NotSeenError, OperatorsError
 from koord.demo.observer import Observer
 from koord.demo.operators import KOORD, NAMESPACE, SERVICE_ACCOUNT, Operators
-from koord.demo.play import Player
-from koord.demo.scenario import NODES, PARTS, SHAPE, Command, make_scenes
-from koord.demo.screen import Screen
-from koord.demo.table import draw_summary
-from koord.demo.watch import Server
+from koord.demo.scenes import BIG_PODS, NODES, SHAPE, SMALL_PODS, Claim, play
+from koord.demo.screen import GPUS_PER_NODE, Screen
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError
-from koord.sandbox.binaries import find_binaries
+from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.progress import ConsoleReporter
 
+_CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _KEPT_NAME: Final = "demo"
-_COMPONENTS: Final = (
-    Component.ETCD,
-    Component.APISERVER,
-    Component.CONTROLLER_MANAGER,
-    Component.KWOK,
-)
-_CAPTION: Final = (
-    "Every time ends with the gang's last binding, as a watch of the demo's own saw it. It begins "
-    "when the gang was complete; when also nothing was in its way any more; when the demo began."
-)
+_COMPONENTS: Final = tuple(one for one in Component if one is not Component.SCHEDULER)
 _USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
+_READY_SECONDS: Final = 60.0  # about three on an idle machine
+_CLAIM_SECONDS: Final = 30.0
+_COMMAND_SECONDS: Final = 60.0
+_READING_SECONDS: Final = 2.0
+_NEXT_STEPS: Final = """
+Everything is still up, the operators too:
+  export KUBECONFIG={kubeconfig}
+  eval "$(koord sandbox env --name {name})"  # the same, and kubectl in the PATH
+  tail -f {log}
+  koord sandbox down --name {name}"""
 
 
 def show(console: Console, *, keep: bool, koord: tuple[str, ...] = KOORD) -> None:
@@ -45,21 +43,24 @@ def show(console: Console, *, keep: bool, koord: tuple[str, ...] = KOORD) -> Non
     of the operators' log is a note on it. Everything is taken down then, whatever ``keep`` says.
     """
     began = time.monotonic()
-    files = find_files()
+    checkout = find_checkout()
     find_binaries(_COMPONENTS, ConsoleReporter(console))  # builds them, the first time
     observer = Observer()
-    with Screen(console, observer.look, began) as screen, ExitStack() as stack:
+    screen = Screen(console, observer.look, began)
+    with screen.live, ExitStack() as stack:
         plane = _start_control_plane(stack, screen, _KEPT_NAME if keep else None)
-        _install(plane, screen, files)
-        with observer.watch(Server.of(plane)):
+        screen.write(f"kubectl apply --server-side -f {checkout / 'crds'}", "$")
+        plane.apply(checkout / "crds")
+        run_shell(plane, screen, f"kubectl apply -k {checkout / 'manifests' / 'base'}")
+        with observer.watch(plane.kubeconfig):
             operators = stack.enter_context(Operators(plane, koord))
-            with _noting_the_log(operators):
-                _wait_ready(plane, operators, screen)
-                player = Player(plane, operators, observer, screen)
-                for scene in make_scenes(files.examples):
-                    player.play(scene)
-                timings = _measure(observer.look())
-                _check_who_bound(plane, screen, sum(timing.pods for timing in timings))
+            try:
+                _wait_ready(plane, operators, observer, screen)
+                play(Stage(plane, operators, observer, screen), checkout / "examples" / "demo")
+                _check_who_bound(plane, screen, SMALL_PODS + BIG_PODS)
+            except (DemoError, SandboxError) as error:
+                error.add_note("\n  ".join(["the operators said last:", *operators.tail()]))
+                raise
         if keep:
             stack.pop_all()
             operators.detach()
@@ -67,80 +68,110 @@ def show(console: Console, *, keep: bool, koord: tuple[str, ...] = KOORD) -> Non
         else:
             with screen.step("everything is taken down"):
                 stack.close()
-    console.print()
-    console.print(draw_summary(timings, began))
-    console.print(_CAPTION, style="dim")
     if keep:
-        _print_how_to_go_on(console, plane, operators)
+        log, kubeconfig = shlex.quote(str(operators.log)), shlex.quote(str(plane.kubeconfig))
+        text = _NEXT_STEPS.format(name=plane.name, log=log, kubeconfig=kubeconfig)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def find_checkout(checkout: Path = _CHECKOUT) -> Path:
+    """Return where the manifests are, as one would type it here."""
+    if not (checkout / "examples" / "demo").is_dir():
+        raise DemoError(
+            f"there is no {checkout / 'examples' / 'demo'}: the demo runs from a checkout of the "
+            "project, because it applies the files that are shipped there"
+        )
+    here = Path.cwd()
+    return checkout.relative_to(here) if checkout.is_relative_to(here) else checkout
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where scenes are played: types commands, waits for claims, and shows both."""
+
+    plane: ControlPlane
+    operators: Operators
+    observer: Observer
+    screen: Screen
+
+    def tell(self, story: str) -> None:
+        self.screen.rest(_READING_SECONDS)
+        self.screen.tell(story)
+
+    def type(self, command: str) -> None:
+        for line in run_shell(self.plane, self.screen, command).splitlines():
+            self.screen.write(line)
+
+    def expect(self, *claims: Claim) -> None:
+        """Return when all claims have come true; raise `NotSeenError` if that takes too long."""
+        for claim in claims:
+            with self.screen.step(claim.text):
+                if not self.observer.wait(claim.is_true, _CLAIM_SECONDS, self.operators.check):
+                    cluster = self.observer.look()
+                    raise NotSeenError([one.text for one in claims if not one.is_true(cluster)])
+
+    def quote(self, gang: str) -> None:
+        """Show why a gang waits, in the words of its PodGroup."""
+        seen = self.observer.look().gang(gang)
+        obstacle = None if seen is None else seen.obstacle()
+        if obstacle is not None:
+            self.screen.write(f"{obstacle.reason}: {obstacle.message}")
+
+
+def run_shell(plane: ControlPlane, screen: Screen, command: str) -> str:
+    """Run a command line in a shell that knows ``kubectl`` and ``koord``; return its output."""
+    screen.write(command, "$")
+    kubectl = shlex.join(
+        [plane.record.programs[KUBECTL].path, f"--cache-dir={plane.directory / 'cache'}"]
+    )
+    functions = f'kubectl() {{ {kubectl} "$@"; }}\nkoord() {{ {shlex.join(KOORD)} "$@"; }}\n'
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-ec", functions + command],
+            env=os.environ | {"KUBECONFIG": str(plane.kubeconfig)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DemoError(f"`{command}` took longer than {_COMMAND_SECONDS:.0f} s") from error
+    if done.returncode != 0:
+        raise DemoError(f"`{command}` ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _start_control_plane(stack: ExitStack, screen: Screen, name: str | None) -> Sandbox:
-    started = ", ".join(_COMPONENTS)
-    with screen.step(f"a control plane of real parts starts: {started}"):
+    with screen.step(f"a control plane of real parts starts: {', '.join(_COMPONENTS)}"):
         plane = stack.enter_context(Sandbox(name, components=_COMPONENTS))
     version = plane.record.programs[Component.APISERVER].version
-    with screen.step(f"Kubernetes {version} gets {NODES} fake nodes {SHAPE}, 8 GPUs each"):
-        plane.add_nodes(NODES, SHAPE)
+    nodes = f"{NODES} fake nodes {SHAPE}, {GPUS_PER_NODE} GPUs each"
+    with screen.step(f"Kubernetes {version} gets {nodes}"):
+        screen.nodes = plane.add_nodes(NODES, SHAPE)
     return plane
 
 
-def _install(plane: ControlPlane, screen: Screen, files: Files) -> None:
-    """Install the project as its documentation says."""
-    screen.enter(f"kubectl apply --server-side -f {files.crds}")
-    plane.apply(files.crds)
-    _kubectl(plane, screen, "apply", "-k", str(files.manifests))
-
-
-def _kubectl(plane: ControlPlane, screen: Screen, *arguments: str) -> None:
-    screen.enter(str(Command("kubectl", arguments)))
-    plane.kubectl(*arguments)
-
-
-def _wait_ready(plane: ControlPlane, operators: Operators, screen: Screen) -> None:
-    screen.enter(f"koord run --kubeconfig {operators.kubeconfig.name}")
+def _wait_ready(
+    plane: ControlPlane, operators: Operators, observer: Observer, screen: Screen
+) -> None:
+    screen.write(f"koord run --kubeconfig {operators.kubeconfig.name}", "$")
     # Fake nodes run no images: the Deployment would only pretend to run the operators.
-    deployment = f"deployment/{SERVICE_ACCOUNT}"
-    _kubectl(plane, screen, "scale", "-n", NAMESPACE, deployment, "--replicas=0")
+    scale = f"kubectl scale -n {NAMESPACE} deployment/{SERVICE_ACCOUNT} --replicas=0"
+    run_shell(plane, screen, scale)
     with screen.step(f"the operators are ready, with the rights of {_USER}"):
-        operators.wait_ready()
-
-
-@contextmanager
-def _noting_the_log(operators: Operators) -> Iterator[None]:
-    try:
-        yield
-    except (DemoError, SandboxError) as error:
-        error.add_note("\n  ".join(["the operators said last:", *operators.tail()]))
-        raise
-
-
-def _measure(cluster: Cluster) -> list[Timing]:
-    timings = (measure(cluster, part.gang, part.after) for part in PARTS)
-    return [timing for timing in timings if timing is not None]
+        if not observer.wait(lambda _: operators.is_ready(), _READY_SECONDS, operators.check):
+            raise OperatorsError(f"the operators were not ready after {_READY_SECONDS:.0f} s")
 
 
 def _check_who_bound(plane: ControlPlane, screen: Screen, pods: int) -> None:
-    """Ask the API server's audit log who did it."""
-    writes = Counter(
-        f"{write.verb} {write.resource}{write.subresource and '/'}{write.subresource}"
+    """Compare with the API server's audit log."""
+    bindings = [
+        write
         for write in plane.writes(_USER)
-        if write.code < 400
-    )
+        if write.subresource == "binding" and write.code < 400
+    ]
     claim = f"all {pods} bindings were made by {_USER}"
-    if writes["create pods/binding"] != pods:
+    if len(bindings) != pods:
         raise NotSeenError([claim])
-    screen.confirm(claim)
-    counts = ", ".join(f"{what} ({count})" for what, count in writes.most_common())
-    screen.answer(f"all its writes, from the audit log: {counts}")
-
-
-def _print_how_to_go_on(console: Console, plane: ControlPlane, operators: Operators) -> None:
-    for line in (
-        "",
-        "Everything is still up, the operators too:",
-        f"  export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}",
-        f'  eval "$(koord sandbox env --name {plane.name})"  # the same, and kubectl in the PATH',
-        f"  tail -f {shlex.quote(str(operators.log))}",
-        f"  koord sandbox down --name {plane.name}",
-    ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    screen.write(claim, "✓")

@@ -13,7 +13,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 
 @pytest.fixture
 def processes():
-    """The one that is watched, and the one that is held."""
+    """The watched process and the held one."""
     started = [subprocess.Popen(SLEEP) for _ in range(2)]
     yield started
     for process in started:
@@ -26,14 +26,14 @@ def hold(*pids):
     return subprocess.Popen(command)
 
 
-def test_the_held_one_ends_with_the_watched_one(processes):
+def test_the_held_process_ends_with_the_watched_one(processes):
     watched, held = processes
     with hold(watched.pid, held.pid):
         watched.kill()
         assert held.wait(30) != 0
 
 
-def test_a_watched_one_that_has_ended_already_counts(processes):
+def test_the_held_process_ends_if_the_watched_one_had_ended(processes):
     watched, held = processes
     watched.kill()
     watched.wait()
@@ -41,7 +41,7 @@ def test_a_watched_one_that_has_ended_already_counts(processes):
         assert held.wait(30) != 0
 
 
-def test_it_ends_with_the_held_one_and_leaves_the_other(processes):
+def test_the_watcher_ends_with_the_held_process(processes):
     watched, held = processes
     with hold(watched.pid, held.pid) as holder:
         held.kill()
