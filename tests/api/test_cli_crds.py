@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from koord.api.crdgen import file_name
 from koord.api.device import Device
 from koord.api.podgroup import PodGroup
-from koord.cli.crds import app
+from koord.cli.crds import crds as app
 
 CRDS = Path(__file__).parents[2] / "crds"
 SAMPLES = Path(__file__).parent / "samples"

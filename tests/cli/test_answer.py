@@ -5,7 +5,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
 from koord.api.keys import operators
-from koord.cli.answer import Missing
+from koord.cli.answer import TargetNotFoundError
 from koord.cli.cluster import Extent
 from koord.core.explain import PlacementState
 from koord.core.framework.reasons import InsufficientNodes
@@ -162,7 +162,7 @@ def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
     )
     answer = ask_pod(reading)
     assert answer.standing is PlacementState.NOT_OURS
-    assert "default-scheduler is to place it" in answer.advice[0]
+    assert "so default-scheduler places it" in answer.advice[0]
     assert "ReplicaSet/web-1" in answer.advice[1]
     assert answer.add.splitlines() == [
         "spec:",
@@ -214,7 +214,7 @@ def test_without_others_pods_room_is_told_with_a_warning() -> None:
     assert answer.standing is PLACEABLE
     (warning,) = answer.warnings
     assert "pods in namespace default only" in warning
-    assert "less room than it seems" in warning
+    assert "less room than shown" in warning
 
 
 def test_without_podgroups_a_missing_one_is_not_claimed() -> None:
@@ -230,7 +230,7 @@ def test_a_cluster_without_podgroups_has_none() -> None:
     answer = ask_gang(reading)
     assert answer.reason is not None
     assert answer.reason.reason == MissingPodGroup(A)
-    assert "knows no PodGroups" in answer.warnings[0]
+    assert "PodGroups are not installed" in answer.warnings[0]
 
 
 @pytest.mark.parametrize("resource", [PODS, POD_GROUPS])
@@ -263,9 +263,7 @@ def test_own_gangs_are_called_short_whatever_others_are() -> None:
 def test_objects_that_make_no_sense_are_counted() -> None:
     rejected = {"x/b": "bad", "x/a": "worse"}
     answer = ask_pod(make_reading(make_pod("w-0").build(), rejected=rejected))
-    assert answer.warnings == (
-        "2 objects that make no sense are left out; the first is x/a: worse",
-    )
+    assert answer.warnings == ("2 invalid objects are left out; the first is x/a: worse",)
 
 
 # What is not there.
@@ -284,22 +282,24 @@ def test_objects_that_make_no_sense_are_counted() -> None:
 )
 def test_a_missing_pod(key, message) -> None:
     reading = make_reading(*make_pods("worker", 2))
-    with pytest.raises(Missing) as caught:
+    with pytest.raises(TargetNotFoundError) as caught:
         ask_pod(reading, key)
     assert str(caught.value) == message
 
 
 def test_a_missing_podgroup() -> None:
-    with pytest.raises(Missing, match=r"no PodGroup trian in .* did you mean train\?"):
+    with pytest.raises(TargetNotFoundError, match=r"no PodGroup trian in .* did you mean train\?"):
         ask_gang(make_reading(make_pod_group("default/train").build()), "default/trian")
     gaps = {POD_GROUPS: Extent.NOT_SERVED}
-    with pytest.raises(Missing, match=r"apply --server-side -f crds/"):
+    with pytest.raises(TargetNotFoundError, match=r"apply --server-side -f crds/"):
         ask_gang(make_reading(gaps=gaps))
 
 
 def test_a_target_that_makes_no_sense_is_not_called_missing() -> None:
     reading = make_reading(rejected={"default/w-0": "cpu is no quantity"})
-    with pytest.raises(Missing, match="default/w-0 cannot be understood: cpu is no quantity"):
+    with pytest.raises(
+        TargetNotFoundError, match="default/w-0 cannot be understood: cpu is no quantity"
+    ):
         ask_pod(reading)
 
 

@@ -3,9 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-import koord.cli.ask
-from koord.cli.ask import Question
+import koord.cli.explain_view
 from koord.cli.cluster import TargetKind
+from koord.cli.explain_view import Question
 from koord.cli.main import app
 
 POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
@@ -30,7 +30,7 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
 )
 def test_what_is_understood(typed: str, question: Question, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(koord.cli.ask, "ask", lambda one, **_: asked.append(one))
+    monkeypatch.setattr(koord.cli.explain_view, "ask", lambda one, **_: asked.append(one))
     done = CliRunner().invoke(app, ["explain", *typed.split()])
     assert done.exit_code == 0, done.stderr
     assert asked == [question]

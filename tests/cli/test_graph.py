@@ -2,8 +2,8 @@
 
 import networkx as nx
 
+from koord.cli.common import TreeOutput
 from koord.cli.graph import GraphNode, write_graph
-from koord.cli.options import TreeOutput
 
 NODES = (
     GraphNode("/", None, ("all",), {"nodes": 3}),

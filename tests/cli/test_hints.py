@@ -23,13 +23,13 @@ def make_asking(**selector: str):
 
 def test_pods_that_name_a_group_wrongly_are_told_the_nearest_name() -> None:
     advice = ask_pod(make_reading(GROUP, *PODS), "team/w-0").advice
-    assert advice[0] == "There is a PodGroup train: is that meant?"
+    assert advice[0] == "There is a PodGroup train. Did you mean that?"
     assert "correct the name" in advice[1]
 
 
 def test_a_group_without_members_is_told_of_pods_that_name_it_wrongly() -> None:
     advice = ask_gang(make_reading(GROUP, *PODS), TRAIN).advice
-    assert advice[0] == "3 pods name trian, and there is no such PodGroup: is train meant?"
+    assert advice[0] == "3 pods name trian, and there is no such PodGroup. Did you mean train?"
 
 
 def test_a_group_without_members_is_told_how_pods_become_some() -> None:
@@ -58,7 +58,7 @@ def test_a_group_in_another_namespace_is_pointed_at() -> None:
     group = make_pod_group("other/trian", 1).build()
     advice = ask_pod(make_reading(group, *PODS), "team/w-0").advice
     assert advice[0] == (
-        "There is a PodGroup trian in other: it has to be in the namespace of its pods."
+        "There is a PodGroup trian in other: it must be in the namespace of its pods."
     )
 
 
@@ -72,7 +72,7 @@ def test_a_group_in_another_namespace_is_pointed_at() -> None:
 )
 def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
     advice = ask_pod(make_reading(make_pod("w-0").foreign_gates(gate).build())).advice
-    expected = f"Nobody takes {gate} off; {operators.PLACEMENT_GATE} may be meant."
+    expected = f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
     assert (advice[0] == expected) is is_hinted
 
 
@@ -81,13 +81,13 @@ def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
     [
         (
             make_pod("w-0").resource("nvidia.com/gpus", 8).build(),
-            f"No node has any nvidia.com/gpus; did you mean {GPU}?",
+            f"No node has any nvidia.com/gpus. Did you mean {GPU}?",
         ),
         (
             make_pod("w-0").resource("example.com/fpga", 1).build(),
             "No node has any example.com/fpga.",
         ),
-        (make_asking(pol="a"), "No node has a label pol; did you mean pool?"),
+        (make_asking(pol="a"), "No node has a label pol. Did you mean pool?"),
         (make_asking(zone="a"), "No node has a label zone."),
         (make_asking(pool="c"), "No node has the label pool=c; its values are a, b."),
     ],

@@ -13,11 +13,16 @@ from tests.topology.test_gathering import GANG, ask, make_members, make_network,
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Target, TargetKind
+from koord.cli.common import TreeOutput
 from koord.cli.json_output import make_document as make_answer_document
-from koord.cli.options import TreeOutput
 from koord.cli.text import print_answer
-from koord.cli.topology_text import describe_free, describe_where, draw
-from koord.cli.topology_view import make_document, write_topology_graph
+from koord.cli.topology_view import (
+    describe_free,
+    describe_where,
+    draw,
+    make_document,
+    write_topology_graph,
+)
 from koord.core.plan import Gathered
 from koord.core.topology.strategy.domain_capacity import survey
 
@@ -69,7 +74,7 @@ def test_a_gang_that_waits_sees_what_every_domain_offers() -> None:
 def test_a_gang_that_can_be_placed_sees_where() -> None:
     text, document = explain(fill(2))
     assert "Place: NodeTopologyLayer s1/c/node-3; uses 1 Spine, 1 Block, 1 Node" in text
-    assert "the best there was" in text
+    assert "the best possible" in text
     network = document["network"]
     assert isinstance(network, dict)
     assert network["where"]["domain"] == "s1/c/node-3"
@@ -113,7 +118,7 @@ def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
     where = Gathered("default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1))
     assert describe_where(where) == (
         "Place: Block s0/a; uses 1 Block, 3 Node; "
-        "not known to be the best: maybe 1 Node more than needed"
+        "maybe not the best: at most 1 Node more than needed"
     )
 
 

@@ -11,11 +11,11 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
-from koord.cli import quota_commands
+from koord.cli import quota_view
 from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.main import app
 from koord.cli.missing_rights import warn_of_gaps
-from koord.cli.quota_bars import choose_glyphs, make_bar
+from koord.cli.quota_text import choose_glyphs, make_bar
 from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
@@ -55,7 +55,7 @@ def make_state(hooks: Hooks | None = None) -> ClusterState:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(make_state()))
+    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(make_state()))
     runner = CliRunner()
     return lambda *arguments: runner.invoke(app, ["quota", *arguments])
 
@@ -72,9 +72,9 @@ def test_tree(run: Callable[..., Result]) -> None:
         "a nvidia.com/gpu 4 16 8 8 8 █████┃████·········· borrows 4 (4 of b)",
         "b nvidia.com/gpu 12 16 8 0 8 ▒▒▒▒▒▒▒▒▒▒·····┃···· lends 4 to a",
         "Bars, from 0 to max: █ used, ▒ entitled to, ┃ guaranteed",
-        "Nodes to share out: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
+        "Nodes to share: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
         (
-            "lost is not in force: its parent gone does not exist, or is not in force itself; "
+            "lost is not active: its parent gone does not exist, or is not in force itself; "
             "create or correct that one, or name another in the label parent"
         ),
     ]
@@ -102,8 +102,8 @@ def test_explain_of_who_borrows(run: Callable[..., Result]) -> None:
         "nvidia.com/gpu: entitled to 8",
         "wants 8 asked 8",
         "guaranteed 4 min 4",
-        "starts with 4 the smaller of both",
-        "left over 4 what remains of 16 after all of org started",
+        "starts with 4 the smaller of the two",
+        "left over 4 rest of 16 after the first step for all quotas of org",
     ]
     document = json.loads(run("explain", "a", "-o", "json").stdout)
     assert document["terms"][GPU]["borrows"] == "4"
@@ -121,7 +121,7 @@ def test_what_if_a_quota_is_edited(run: Callable[..., Result]) -> None:
     ]
     assert lines(run("what-if", "a", "--weight", f"{GPU}=1")) == ["No share would change now."]
     refused = lines(run("what-if", "a", "--min", f"{GPU}=20"))
-    assert refused[0].startswith("a would not be in force like this: ")
+    assert refused[0].startswith("a would be invalid: ")
 
 
 def test_what_if_as_json(run: Callable[..., Result]) -> None:
@@ -133,7 +133,10 @@ def test_what_if_as_json(run: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [(["a"], "say what if"), (["nobody", "--min", f"{GPU}=1"], "quota nobody does not exist")],
+    [
+        (["a"], "give --request for a gang"),
+        (["nobody", "--min", f"{GPU}=1"], "quota nobody does not exist"),
+    ],
 )
 def test_what_if_of_nothing(run: Callable[..., Result], arguments: list[str], text: str) -> None:
     result = run("what-if", *arguments)
@@ -170,10 +173,10 @@ def test_explain(run: Callable[..., Result]) -> None:
         "nvidia.com/gpu: entitled to 8",
         "wants 8 asked 8",
         "guaranteed 12 min 12",
-        "starts with 8 the smaller of both",
-        "Submitted, but no demand yet: 4 nvidia.com/gpu (gangs are not complete)",
+        "starts with 8 the smaller of the two",
+        "Submitted by incomplete gangs, no demand yet: 4 nvidia.com/gpu",
         "1 pod waits: MissingMembers",
-        "1 pod has a place, and will be bound",
+        "1 pod has a node, and will be bound",
     ]
 
 
@@ -181,16 +184,16 @@ def test_explain_of_who_asks_for_less_than_its_min(monkeypatch: pytest.MonkeyPat
     state = make_state()
     state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
     state.upsert_quota(team("idle", "above", most=8, minimum=4))
-    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(state))
+    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(state))
     result = CliRunner().invoke(app, ["quota", "explain", "idle"])
-    assert "guaranteed 0 min 4, scaled to 0: it asks for no more" in lines(result)
+    assert "guaranteed 0 min 4, scaled to 0: its demand is lower" in lines(result)
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("lost", "quota lost is not in force: its parent gone does not exist"),
-        ("nobody", "quota nobody does not exist; in force: a, b, org"),
+        ("lost", "quota lost is not active: its parent gone does not exist"),
+        ("nobody", "quota nobody does not exist; active: a, b, org"),
     ],
 )
 def test_explain_of_what_is_not_there(run: Callable[..., Result], name: str, text: str) -> None:
@@ -225,7 +228,7 @@ def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: s
 
 
 def test_without_quotas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quota_commands, "_read", lambda *_: Reading(make_cluster().state))
+    monkeypatch.setattr(quota_view, "_read", lambda *_: Reading(make_cluster().state))
     assert lines(CliRunner().invoke(app, ["quota", "tree"])) == ["There are no quotas."]
 
 
@@ -243,8 +246,8 @@ def test_hooks_are_asked_what_if() -> None:
 @pytest.mark.parametrize(
     ("hooks", "operators_have_hooks", "part"),
     [
-        (Hooks(), True, "the operators ask hooks about quotas, and none is installed here"),
-        (Hooks({"budget": Budget()}), False, "budget is asked here, and the operators ask none"),
+        (Hooks(), True, "the operators use quota hooks, and none is installed here"),
+        (Hooks({"budget": Budget()}), False, "budget is used here, and the operators use none"),
         (Hooks({"budget": Budget()}), True, ""),
         (Hooks({"budget": Budget()}), None, ""),
         (Hooks(), False, ""),
@@ -264,6 +267,4 @@ def test_a_hook_that_cannot_be_loaded_is_named() -> None:
     hooks.fail("budget", "load", ImportError("no such module"))
     reading = Reading(make_state(hooks), operators_have_hooks=True)
     (text,) = warn_of_gaps(reading, Target(TargetKind.POD, "default", "p"))
-    assert text.startswith(
-        "hook budget cannot be asked here (ImportError: no such module, in load)"
-    )
+    assert text.startswith("hook budget fails here (ImportError: no such module, in load)")

@@ -246,7 +246,7 @@ def test_without_the_right_to_list_nodes(create, create_group, user, ask, namesp
     assert ask("pg", "train", kubeconfig=kubeconfig)["reason"]["code"] == "MissingMembers"
     done = explain("pod", f"{namespace}/alone", kubeconfig=kubeconfig)
     assert warning in done.stderr
-    assert "Why is not known from here." in done.stdout
+    assert "The reason is not known from here." in done.stdout
 
 
 def test_with_the_rights_of_one_namespace(create, create_group, user, ask) -> None:

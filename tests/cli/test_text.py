@@ -10,7 +10,8 @@ from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_read
 
 from koord.api.keys import operators
 from koord.cli.answer import Explanation
-from koord.cli.text import BEST_NODES, make_console, print_answer
+from koord.cli.output import make_console
+from koord.cli.text import BEST_NODES, print_answer
 from koord.core.gang.model import BadValue
 from koord.core.gang.reasons import MissingMembers
 
@@ -48,8 +49,8 @@ def test_a_pod_that_waits_for_members() -> None:
         """\
 Pod default/w-0 Waiting MissingMembers since 2026-03-01T11:56:00Z (4m ago)
   2 of 3 members of default/a present (child pod not collect enough)
-  The operators have not said anything about it; if that lasts longer than some seconds, \
-they do not run or do not reach the cluster.
+  The operators have not reported on it. If that lasts longer than a few seconds, \
+they are not running or cannot reach the cluster.
 
 GANG        PRESENT   NEEDED
 default/a         2        3
@@ -110,7 +111,7 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
     if said is None:
         assert "The operators say" not in text
     else:
-        assert f"The operators say since 2026-03-01T11:58:00Z (2m ago): {said}" in text
+        assert f"The operators report since 2026-03-01T11:58:00Z (2m ago): {said}" in text
 
 
 def test_what_is_held_up_says_by_what() -> None:
@@ -120,7 +121,7 @@ def test_what_is_held_up_says_by_what() -> None:
     reading = make_reading(make_pod("w-0").build(), make_node("n").build(), conditions=[condition])
     text = show(ask_pod(reading))
     assert "Pod default/w-0 HeldUp since 2026-03-01T11:58:00Z" in text
-    assert "does not take what the operators write" in text
+    assert "rejects what the operators write" in text
     assert "BindFailed: the API server refused (403)" in text
     assert "place it at once" not in text
 
@@ -141,7 +142,9 @@ def test_settings_that_cannot_be_used_are_shown() -> None:
 def test_a_gang_that_others_placed_is_told_from_one_that_we_placed() -> None:
     group = make_pod_group(A, 1).build()
     theirs = make_pod("w-0").gang(A).running("n").build()
-    assert "1 bound, 1 running; others placed them\n" in show(ask_gang(make_reading(group, theirs)))
+    assert "1 bound, 1 running; another scheduler placed them\n" in show(
+        ask_gang(make_reading(group, theirs))
+    )
     ours = make_pod("w-0").gang(A).released("n", "p1").running("n").build()
     assert "1 running; plan p1 on 1 node\n" in show(ask_gang(make_reading(group, ours)))
 
@@ -163,10 +166,10 @@ def test_what_to_add_stands_as_yaml() -> None:
             make_pod("w-0").released("n", "p1", A, 4).running("n"),
             "It is bound to node n by plan p1, with 4 members of default/a.",
         ),
-        (make_pod("w-0").running("n"), "It is bound to node n; somebody else placed it."),
+        (make_pod("w-0").running("n"), "It is bound to node n; another scheduler placed it."),
         (
             make_pod("w-0").released("n", "p1").not_ours(),
-            "It has node n by plan p1, and is released for its scheduler to bind.",
+            "It has node n by plan p1, and its scheduler may bind it.",
         ),
         (make_pod("w-0").terminating(), "It has ended or is being deleted."),
     ],
@@ -255,4 +258,4 @@ def test_members_of_different_kinds_have_a_table_each_up_to_a_limit() -> None:
     pods = [make_pod(f"w-{i}").gpu(i).gang(A).build() for i in range(1, 9)]
     text = show(ask_gang(make_reading(make_node("n").gpu(8).build(), group, *pods)))
     assert text.count("IN THE WAY") == 5
-    assert "Members of 3 more kinds" in text
+    assert "3 more kinds of pods" in text

@@ -1,20 +1,21 @@
-"""The answer to "why does it wait?" as a value: what the core explains, and what was reported.
+"""The answer to "why does it wait?" as a value: the core's explanation and the reported conditions.
 
-Made from a reading of the cluster and nothing else, so that it can be made of any.
+Made from a reading of the cluster only, so that tests can make it from any.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
 
 from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_hints
-from koord.cli.history import History, look_back
 from koord.cli.missing_rights import (
     are_nodes_unknown,
     are_settings_unknown,
     describe_missing,
-    keep_founded,
+    keep_known,
     warn_of_gaps,
 )
 from koord.core.advice import find_closed
@@ -30,19 +31,44 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import BadValue, GangKey
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
-from koord.core.gang.status import MemberCounts, observe
+from koord.core.gang.status import ConditionType, MemberCounts, observe
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import BindFailed, Reason
 from koord.core.state import ClusterState
 
+_TRUE: Final = "True"
+_FALSE: Final = "False"
 
-class Missing(LookupError):  # noqa: N818 - what it says is what is wrong
-    """What was asked about does not exist, or cannot be understood."""
+_Signs: TypeAlias = tuple[tuple[str, str], ...]
+"""(Condition type, status) that show a state, in the order of precedence."""
+
+
+class TargetNotFoundError(LookupError):
+    """The pod or PodGroup does not exist, or cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The condition that the operators wrote on the object."""
+
+    condition: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Since when the state lasts (in the format of the API, or empty), and the last report."""
+
+    since: str = ""
+    reported: Reported | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A reason in the words of conditions and events, and the reason itself."""
+    """A reason, and its text as in conditions and events."""
 
     message: str
     reason: Reason
@@ -50,7 +76,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod is, or is promised to; ``plan_id`` is empty if it was not placed by us."""
+    """The node of a pod, bound or planned; ``plan_id`` is empty if somebody else placed it."""
 
     node: str
     is_bound: bool
@@ -61,10 +87,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class GangAnswer:
-    """The gang: how many members the gangs of its group have and need, where its own are.
+    """The gang: present and needed members of each gang of its group, and its nodes.
 
-    Gangs of which no settings are known are left out of ``group``. ``ignored`` are settings of the
-    gang itself that cannot be used; it starts without them.
+    ``group`` leaves out gangs without known settings. ``ignored`` are invalid settings of the gang
+    itself, which starts without them.
     """
 
     key: GangKey
@@ -77,10 +103,10 @@ class GangAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that can be told about a pod or a gang.
+    """Everything known about a pod or a gang.
 
     ``is_reported_on`` says whether running operators would write conditions on the object. ``add``
-    is the YAML that the pod, or other members of its gang, lack to be ours.
+    is the YAML with which the pod, or other members of its gang, opt in.
     """
 
     target: Target
@@ -97,6 +123,21 @@ class Explanation:
     warnings: tuple[str, ...] = ()
 
 
+_WAITING_POD: Final[_Signs] = ((operators.PLACED, _FALSE),)
+_INCOMPLETE_GANG: Final[_Signs] = ((ConditionType.QUORUM_REACHED, _FALSE),)
+_WAITING_GANG: Final[_Signs] = (
+    (ConditionType.PLACED, _FALSE),
+    (ConditionType.QUORUM_REACHED, _TRUE),
+)
+_SIGNS: Final[Mapping[tuple[TargetKind, PlacementState], _Signs]] = {
+    (TargetKind.POD, PlacementState.WAITING): _WAITING_POD,
+    (TargetKind.POD, PlacementState.PLACEABLE): _WAITING_POD,
+    (TargetKind.POD, PlacementState.BOUND): (("PodScheduled", _TRUE),),
+    (TargetKind.POD_GROUP, PlacementState.WAITING): _WAITING_GANG,
+    (TargetKind.POD_GROUP, PlacementState.PLACEABLE): _WAITING_GANG,
+    (TargetKind.POD_GROUP, PlacementState.NOTHING_WAITS): ((ConditionType.BOUND, _TRUE),),
+}
+_SINCE_CREATION: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.NOT_OURS}
 _ADD: Final = f"""\
 spec:
   schedulerName: {operators.SCHEDULER_NAME}
@@ -106,7 +147,7 @@ spec:
 
 
 def make_answer(reading: Reading, target: Target, now: float) -> Explanation:
-    """Answer for ``target`` at ``now`` (seconds since the epoch). Raises ``Missing``."""
+    """Answer for ``target`` at ``now`` (seconds since the epoch); may raise the error above."""
     make = _answer_for_pod if target.kind is TargetKind.POD else _answer_for_gang
     answer = make(reading, target, now)
     return replace(answer, warnings=tuple(warn_of_gaps(reading, target)))
@@ -116,16 +157,18 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
     state = reading.state
     pod = state.pod_by_key(target.key)
     if pod is None:
-        raise Missing(describe_missing(reading, target, (one.key for one in state.pods.values())))
+        raise TargetNotFoundError(
+            describe_missing(reading, target, (one.key for one in state.pods.values()))
+        )
     explanation = explain_pod(state, pod, Scoring())
-    reason = keep_founded(explanation.reason, reading, target.namespace)
+    reason = keep_known(explanation.reason, reading, target.namespace)
     standing = explanation.standing
     sighting = reading.sighting or Sighting()
-    is_stranger = standing is PlacementState.NOT_OURS and pod.recorded is None
+    is_foreign = standing is PlacementState.NOT_OURS and pod.recorded is None
     history = look_back(target.kind, standing, sighting, created=pod.created)
     return Explanation(
         target=target,
-        standing=_weigh(standing, history),
+        standing=_refine(standing, history),
         history=history,
         reason=None if reason is None else Explained(reason.text_for(pod.key), reason),
         is_reported_on=pod.handling is not Handling.NOT_OURS,
@@ -134,18 +177,18 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         offers=() if are_nodes_unknown(reading) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
-            *(_advise_stranger(sighting) if is_stranger else _advise(state, reason)),
+            *(_advise_foreign(sighting) if is_foreign else _advise(state, reason)),
         ),
-        add=_ADD if is_stranger or _has_strangers(reason) else "",
+        add=_ADD if is_foreign or _has_foreign_members(reason) else "",
     )
 
 
 def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanation:
     state = reading.state
     if target.key not in state.book:
-        raise Missing(describe_missing(reading, target, state.book.keys()))
+        raise TargetNotFoundError(describe_missing(reading, target, state.book.keys()))
     explanation = explain_gang(state, target.key, Scoring())
-    reason = keep_founded(explanation.reason, reading, target.namespace)
+    reason = keep_known(explanation.reason, reading, target.namespace)
     standing = explanation.standing
     pod_group = state.book.pod_group(target.key)
     history = look_back(
@@ -157,7 +200,7 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
     )
     return Explanation(
         target=target,
-        standing=_weigh(standing, history),
+        standing=_refine(standing, history),
         history=history,
         reason=None if reason is None else Explained(reason.text(), reason),
         is_reported_on=pod_group is not None,
@@ -165,17 +208,17 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         offers=() if are_nodes_unknown(reading) else explanation.offers,
         network=None if are_nodes_unknown(reading) else explanation.network,
         advice=_advise(state, reason),
-        add=_ADD if _has_strangers(reason) else "",
+        add=_ADD if _has_foreign_members(reason) else "",
     )
 
 
-def _weigh(standing: PlacementState, history: History) -> PlacementState:
-    """Return the standing in the light of what was reported: only who writes knows of refusals."""
-    said = history.reported
-    is_held_up = said is not None and said.reason == BindFailed.code
-    return (
-        PlacementState.HELD_UP if is_held_up and standing is PlacementState.PLACEABLE else standing
-    )
+def _refine(standing: PlacementState, history: History) -> PlacementState:
+    """Add what only the operators know: that the API server rejected their writes."""
+    reported = history.reported
+    is_rejected = reported is not None and reported.reason == BindFailed.code
+    if is_rejected and standing is PlacementState.PLACEABLE:
+        return PlacementState.HELD_UP
+    return standing
 
 
 def _advise(state: ClusterState, reason: Reason | None) -> tuple[str, ...]:
@@ -193,19 +236,17 @@ def _advice_of(state: ClusterState, reason: Reason) -> tuple[str, ...]:
     return reason.advice()
 
 
-def _has_strangers(reason: Reason | None) -> bool:
+def _has_foreign_members(reason: Reason | None) -> bool:
     return isinstance(reason, MissingMembers) and any(one.strangers for one in reason.gangs)
 
 
-def _advise_stranger(sighting: Sighting) -> tuple[str, ...]:
+def _advise_foreign(sighting: Sighting) -> tuple[str, ...]:
     scheduler = sighting.scheduler or "another scheduler"
     owners = ", ".join(owner for owner in sighting.owners if not owner.startswith("Node/"))
     place = f"the pod template of {owners}" if owners else "the pod"
-    lacking = "It has neither our scheduling gate nor our scheduler name"
-    add = f"To have it placed by the operators, add this to {place} and have it created anew"
     return (
-        f"{lacking}; {scheduler} is to place it.",
-        f"{add}: a pod that exists can be given neither.",
+        f"It has neither our scheduling gate nor our scheduler name, so {scheduler} places it.",
+        f"To have the operators place it, add this to {place} and create the pod again.",
     )
 
 
@@ -225,3 +266,40 @@ def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     status = observe(book, key, now)
     ignored = () if spec is None else spec.bad_values
     return GangAnswer(key, counts, status.members, status.plan_id, status.nodes, ignored)
+
+
+def look_back(
+    kind: TargetKind,
+    standing: PlacementState,
+    sighting: Sighting,
+    *,
+    created: float,
+    is_complete: bool = True,
+) -> History:
+    """Read the history; a gang that is not complete waits for members, not for nodes."""
+    signs = _SIGNS.get((kind, standing), ()) if is_complete else _INCOMPLETE_GANG
+    return History(_find_since(signs, sighting, created, standing), _find_report(signs, sighting))
+
+
+def _find_since(signs: _Signs, sighting: Sighting, created: float, standing: PlacementState) -> str:
+    for kind, status in signs:
+        condition = sighting.conditions.get(kind)
+        if condition is not None and condition.status == status and condition.last_transition_time:
+            return condition.last_transition_time
+    if standing not in _SINCE_CREATION or not created:
+        return ""
+    return datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _find_report(signs: _Signs, sighting: Sighting) -> Reported | None:
+    for kind, _ in signs:
+        condition = sighting.conditions.get(kind)
+        if condition is not None and condition.reason:
+            return Reported(
+                condition.type,
+                condition.status,
+                condition.reason,
+                condition.message,
+                condition.last_transition_time or "",
+            )
+    return None

@@ -1,7 +1,6 @@
-"""``koord crds``: write the CRDs, check that they are current, check YAML against them.
+"""``koord crds``: writes the CRDs, checks that they are current, checks YAML against them.
 
-Only reads and writes files; the cluster is never asked. What is checked and why is decided in
-``koord.api``.
+Only reads and writes files, never the cluster. The rules are in ``koord.api``.
 """
 
 from collections.abc import Iterator
@@ -15,17 +14,18 @@ from koord.api.crdgen import file_name, render_crd
 from koord.api.documents import MAX_FILE_BYTES, UnreadableError
 from koord.api.kinds import RESOURCES
 from koord.api.lint import lint
+from koord.cli.output import count_of
 
 _FOUND: Final = 1
 _UNREADABLE: Final = 2
 
-app = typer.Typer(help="Write and check the CRDs.", invoke_without_command=True)
+crds = typer.Typer(help="Write and check the CRDs.", invoke_without_command=True)
 
 
-@app.callback()
-def crds(
+@crds.callback()
+def write_crds(
     context: typer.Context,
-    directory: Annotated[Path, typer.Option(help="Where the CRDs are.")] = Path("crds"),
+    directory: Annotated[Path, typer.Option(help="Directory of the CRDs.")] = Path("crds"),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit with 1 if a file is stale.")
     ] = False,
@@ -45,7 +45,7 @@ def crds(
 
 
 def _find_stale(directory: Path) -> Iterator[str]:
-    """Yield the lines by which the files differ from what the models say."""
+    """Yield the lines in which the files differ from the models."""
     for resource in RESOURCES:
         path = directory / file_name(resource)
         written = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -57,20 +57,16 @@ def _find_stale(directory: Path) -> Iterator[str]:
         )
 
 
-@app.command("lint")
+@crds.command("lint")
 def lint_files(
     files: Annotated[list[Path], typer.Argument(help="YAML files to check.")],
 ) -> None:
-    """Check YAML files: our own kinds in full, of all others the metadata."""
+    """Check YAML files: our kinds in full, the metadata of all others."""
     counts = [_lint_file(path) for path in files]
     documents = sum(documents for documents, _ in counts)
     problems = sum(problems for _, problems in counts)
-    typer.echo(f"{_count(documents, 'object')} checked, {_count(problems, 'problem')}")
+    typer.echo(f"{count_of(documents, 'object')} checked, {count_of(problems, 'problem')}")
     raise typer.Exit(_FOUND if problems else 0)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _lint_file(path: Path) -> tuple[int, int]:

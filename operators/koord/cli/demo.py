@@ -1,7 +1,4 @@
-"""``koord demo``: watch it work, on this machine, with nothing installed.
-
-Speaks to the person at the terminal; the demo itself is in ``koord.demo``.
-"""
+"""``koord demo``: only the command line and its errors; the demo is ``koord.demo``."""
 
 import signal
 from collections.abc import Iterator
@@ -27,7 +24,7 @@ def demo(
 ) -> None:
     """See gangs wait and start, on a real API server with fake nodes. Needs no cluster.
 
-    Ends with 0 only if all that it shows was observed on the API server.
+    The exit code is 0 only if everything that it claims was observed on the API server.
     """
     console = Console(highlight=False)
     try:
@@ -44,7 +41,7 @@ def demo(
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind as Ctrl-C does, so that nothing is left running."""
+    """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that nothing is left running."""
     before = {number: signal.signal(number, _end) for number in _SIGNALS}
     try:
         yield

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import networkx as nx
 
-from koord.cli.options import TreeOutput
+from koord.cli.common import TreeOutput
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
-"""Hints: names that are nearly right, and the exact words to write, found by looking around.
+"""Hints: similar names and exact keys, found in the rest of the cluster.
 
-What a reason alone can advise is in ``koord.core.advice``. Here the rest of the cluster and the
-keys of the API are known; a hint only ever names what is really there.
+The advice of a reason itself is in the core. A hint only names what really exists.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,7 @@ _LIKENESS: Final = 0.75
 
 
 def find_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
-    """Return what a look around the cluster adds to the advice for a reason, if anything."""
+    """Return hints that the rest of the cluster adds to the advice of a reason."""
     match reason:
         case MissingPodGroup(gang):
             hints = _find_pod_group(state, gang)
@@ -44,10 +43,10 @@ def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
     known = state.book.keys()
     groups = [key.split("/", 1) for key in known if state.book.pod_group(key) is not None]
     if close := _nearest(name, (other for place, other in groups if place == namespace)):
-        yield f"There is a PodGroup {close}: is that meant?"
+        yield f"There is a PodGroup {close}. Did you mean that?"
     elif elsewhere := [place for place, other in groups if other == name]:
         places = ", ".join(elsewhere[:MAX_NAMES])
-        yield f"There is a PodGroup {name} in {places}: it has to be in the namespace of its pods."
+        yield f"There is a PodGroup {name} in {places}: it must be in the namespace of its pods."
 
 
 def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
@@ -62,7 +61,7 @@ def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
     }
     if close := _nearest(name, (orphan for orphan, claims in orphans.items() if claims)):
         pods = "1 pod names" if orphans[close] == 1 else f"{orphans[close]} pods name"
-        yield f"{pods} {close}, and there is no such PodGroup: is {name} meant?"
+        yield f"{pods} {close}, and there is no such PodGroup. Did you mean {name}?"
     else:
         yield f"Pods join it by their label {keys.POD_GROUP}: {name}, in namespace {namespace}."
 
@@ -70,7 +69,7 @@ def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
 def _find_gate(gates: Iterable[str]) -> Iterator[str]:
     for gate in gates:
         if gate.startswith(operators.PREFIX) or _nearest(gate, (operators.PLACEMENT_GATE,)):
-            yield f"Nobody takes {gate} off; {operators.PLACEMENT_GATE} may be meant."
+            yield f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
 
 
 def _find_on_nodes(state: ClusterState, reason: InsufficientNodes) -> Iterator[str]:
@@ -108,4 +107,4 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _suggest(name: str) -> str:
-    return f"; did you mean {name}?" if name else "."
+    return f". Did you mean {name}?" if name else "."

@@ -1,29 +1,29 @@
-"""An answer as JSON: a stable shape, documented on the page about ``koord explain``.
+"""What commands write as JSON: stable documents, described on the pages of ``docs``.
 
-Names are camelCase, times and quantities are written as the API writes them. Fields that do not
-apply are null or empty, never left out. Fields may be added; none is renamed or removed.
+Names are camelCase; times and quantities have the format of the API. Fields that do not apply are
+null or empty, never left out. Fields may be added; none is renamed or removed.
 """
 
 import dataclasses
 from typing import Any
 
-import msgspec
-
 from koord.cli.answer import Explained, Explanation
+from koord.cli.output import to_json
 from koord.core.explain import ShapeOffers, TopologyExplanation
 from koord.core.plan import Gathered
 from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.quota.share_terms import Loan, Terms
+from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota_view import EditAnswer, QuotaView
 from koord.core.topology.strategy.domain_capacity import DomainCapacity
-from koord.core.units import format_amount
+from koord.core.units import Amounts, format_amount
 
 
 def encode_answer(answer: Explanation) -> str:
-    """Return the whole answer, indented."""
-    return msgspec.json.format(msgspec.json.encode(make_document(answer), enc_hook=str)).decode()
+    return to_json(make_document(answer))
 
 
 def make_document(answer: Explanation) -> dict[str, Any]:
-    """Return the answer as plain values."""
     return {
         "kind": answer.target.kind,
         "namespace": answer.target.namespace,
@@ -43,7 +43,6 @@ def make_document(answer: Explanation) -> dict[str, Any]:
 
 
 def make_network(network: TopologyExplanation) -> dict[str, Any]:
-    """Return what a gang asks of the network, where it is, and what each domain offers."""
     return {
         "topology": network.wish.topology,
         "wish": [_make_plain(one) for one in network.wish.layers],
@@ -64,7 +63,6 @@ def _make_where(where: Gathered) -> dict[str, Any]:
 
 
 def make_domain(domain: DomainCapacity) -> dict[str, Any]:
-    """Return a domain of a topology with what is free in it."""
     return {
         "layer": domain.layer,
         "domain": "/".join(domain.path),
@@ -125,3 +123,81 @@ def _make_plain(value: Any) -> Any:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def make_quota(view: QuotaView) -> dict[str, Any]:
+    summary = view.summary
+    return {
+        "name": summary.name,
+        "namespace": view.namespace,
+        "parent": summary.parent,
+        "tree": summary.tree,
+        "isParent": summary.is_parent,
+        "min": write_all(summary.min),
+        "max": write_all(summary.max),
+        "sharedWeight": write_all(summary.weight),
+        "entitled": write_all(summary.share),
+        "scaledMin": write_all(summary.scaled_min),
+        "used": write_all(summary.used),
+        "request": write_all(summary.request),
+        "demand": write_all(summary.child_request),
+        "submitted": write_all(summary.submitted),
+        "over": {one.resource: format_amount(one.resource, one.over) for one in view.over},
+        "problem": make_problem(view.problem) if view.problem else None,
+        "waiting": {str(code): count for code, count in (view.waiting or {}).items()},
+    }
+
+
+def make_problem(problem: InvalidQuota) -> dict[str, Any]:
+    return {"quota": problem.quota, "reason": problem.fault, "message": problem.describe()}
+
+
+def write_all(amounts: Amounts) -> dict[str, str]:
+    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
+
+
+def make_loan(loan: Loan) -> dict[str, str]:
+    return {
+        "lender": loan.lender,
+        "borrower": loan.borrower,
+        "resource": loan.resource,
+        "amount": format_amount(loan.resource, loan.amount),
+    }
+
+
+def make_terms(terms: Terms) -> dict[str, Any]:
+    key = terms.resource
+    amounts = {
+        "parentShare": terms.total,
+        "parentOwnPods": terms.own,
+        "demand": terms.demand,
+        "wants": terms.want,
+        "min": terms.minimum,
+        "scaledMin": terms.scaled,
+        "guaranteed": terms.floor,
+        "startsWith": terms.starts,
+        "leftOver": terms.left,
+        "borrows": terms.borrowed,
+        "entitled": terms.share,
+    }
+    written = {name: format_amount(key, amount) for name, amount in amounts.items()}
+    return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
+
+
+def make_edit(answer: EditAnswer) -> dict[str, Any]:
+    return {
+        "problem": make_problem(answer.problem) if answer.problem else None,
+        "shares": [
+            {
+                "quota": quota,
+                "resource": key,
+                "entitled": format_amount(key, before),
+                "then": format_amount(key, after),
+            }
+            for quota, key, before, after in answer.shares
+        ],
+        "over": {
+            f"{one.quota}/{one.resource}": format_amount(one.resource, one.over)
+            for one in answer.over
+        },
+    }

@@ -1,8 +1,7 @@
-"""The command ``koord``: knows which commands there are, and loads the one that is asked for.
+"""The command ``koord``: lists the commands, and loads the one that runs.
 
-A command is a module ``koord.cli.NAME`` with a typer app called ``app``, or with a function called
-``NAME``. Help and completion of the whole import none of them, because what is behind a command
-(an operator framework, a numeric library) takes longer to import than people like to wait.
+A command is a typer app or a function of its name, in one of the modules of this package. The
+overview and completion import none of them: an operator framework or numpy takes long to import.
 """
 
 import os
@@ -12,39 +11,46 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version as version_of
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "run": "Run the operators until SIGTERM or Ctrl-C.",
-    "explain": "Say why a pod or a PodGroup waits, and what would help.",
-    "quota": "Show quotas, explain them, and ask what would be if.",
-    "topology": "Show the domains of the network, and what is free in each.",
-    "demo": "See gangs wait and start, on a real API server with fake nodes.",
-    "sandbox": "A real Kubernetes control plane on this machine, without containers.",
-    "crds": "Write and check the CRDs.",
-    "version": "Print the versions of koord, of Python and of the API server.",
+
+class Command(NamedTuple):
+    """Where a command is defined, and its summary."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "run": Command("run", "Run the operators until SIGTERM or Ctrl-C."),
+    "explain": Command("queries", "Say why a pod or a PodGroup waits, and what would help."),
+    "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
+    "topology": Command("queries", "Show the domains of the network, and what is free in each."),
+    "demo": Command("demo", "See gangs wait and start, on a real API server with fake nodes."),
+    "sandbox": Command(
+        "sandbox", "A real Kubernetes control plane on this machine, without containers."
+    ),
+    "crds": Command("crds", "Write and check the CRDs."),
+    "version": Command("queries", "Print the versions of koord, of Python and of the API server."),
 }
-"""Name -> what it does in a sentence; what has no module is left out."""
 
 _PLUGIN: Final = "kubectl-koord"
 _NO_FILES: Final = ":4"
-"""How kubectl is told that file names are no completions (Cobra's ShellCompDirectiveNoFileComp)."""
+"""Tells kubectl not to complete file names (Cobra's ShellCompDirectiveNoFileComp)."""
 
 
 class _Commands(TyperGroup):
-    """Shows every command with its sentence; imports a command when it is to run."""
+    """Shows the summary of every command; imports a command only when it runs."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, sentence in COMMANDS.items():
-            if find_spec(_module_of(name)) is not None:
-                self.add_command(TyperCommand(name, help=sentence))
+        for name, command in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=command.summary))
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -52,17 +58,13 @@ class _Commands(TyperGroup):
         return name, stand_in if name is None else _load(name), rest
 
 
-def _module_of(name: str) -> str:
-    return f"koord.cli.{name}"
-
-
 def _load(name: str) -> Any:
-    module = import_module(_module_of(name))
+    command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name)
     single = typer.Typer(add_completion=False)
-    if hasattr(module, "app"):
-        single.add_typer(module.app, name=name)
+    if isinstance(command, typer.Typer):
+        single.add_typer(command, name=name)
     else:
-        single.command(name)(getattr(module, name))
+        single.command(name)(command)
     single.callback()(lambda: None)
     return typer.main.get_group(single).commands[name]
 
@@ -92,15 +94,15 @@ def koord(
 
 
 def main() -> None:
-    """Run the command line; as a plugin of kubectl it calls itself what people typed."""
+    """Run the command line, under the name that was typed: ``koord`` or ``kubectl koord``."""
     is_plugin = Path(sys.argv[0]).stem == _PLUGIN
     app(prog_name="kubectl koord" if is_plugin else "koord")
 
 
 def complete() -> None:
-    """Answer kubectl, which asks its plugins for completions: one per line, then a directive.
+    """Print completions for kubectl: one per line, then a directive.
 
-    The arguments are what has been typed so far, the last one being incomplete, maybe empty.
+    The arguments are what has been typed so far; the last one is incomplete and may be empty.
     """
     *typed, incomplete = sys.argv[1:] or [""]
     words = f"{shlex.join(['koord', *typed])} {shlex.quote(incomplete) if incomplete else ''}"

@@ -1,6 +1,6 @@
-"""What an incomplete reading leaves open: statements it cannot carry, and what to tell the user.
+"""What an incomplete reading leaves unknown: reasons to drop, and warnings for the user.
 
-A right that is missing takes away the statements that would rest on it; it never makes them up.
+Statements that depend on a missing right are dropped, never guessed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +25,8 @@ MAX_SUGGESTIONS: Final = 3
 _ROLE: Final = "the ClusterRole koord-user has it"
 
 
-def keep_founded(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
-    """Return a reason as far as it rests on what was read."""
+def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
+    """Return the part of a reason that is certain from what was read."""
     if reason is None or any(_IS_UNKNOWN[kind](reading) for kind in reason.rests_on):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
@@ -71,11 +71,11 @@ _IS_UNKNOWN: Final[Mapping[str, Callable[[Reading], bool]]] = {
     "elasticquotas": are_quotas_unknown,
     "clusternetworktopologies": are_topologies_unknown,
 }
-"""What a reason may rest on -> whether a reading leaves it open."""
+"""What a reason depends on -> whether a reading leaves it unknown."""
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
-    """Say what was looked for, what is like it, and what may have hidden it."""
+    """Say that the target was not found, and name similar ones."""
     problem = reading.rejected.get(target.key)
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
@@ -84,7 +84,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
     elsewhere = sorted(namespace for namespace, name in split if name == target.name)
     text = f"there is no {target.kind} {target.name} in namespace {target.namespace}"
     if reading.extent_of(POD_GROUPS) is Extent.NOT_SERVED and target.kind is TargetKind.POD_GROUP:
-        text += "; the cluster knows no PodGroups at all: kubectl apply --server-side -f crds/"
+        text += "; PodGroups are not installed: kubectl apply --server-side -f crds/"
     if elsewhere:
         text += f"; there is one in {', '.join(elsewhere[:MAX_SUGGESTIONS])}"
     if close := get_close_matches(target.name, here, MAX_SUGGESTIONS):
@@ -102,16 +102,16 @@ def _asks_for_topology(reading: Reading, target: Target) -> bool:
 
 
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
-    """Name each right that is missing, and what is therefore not known."""
+    """Yield each missing right, and what is unknown without it."""
     only = f"in namespace {target.namespace} only"
     if reading.extent_of(NODES) is not None:
         yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
     if reading.extent_of(TOPOLOGIES) is Extent.NOTHING and _asks_for_topology(reading, target):
-        yield f"you may not list {TOPOLOGIES} ({_ROLE}): what is near what is not known"
+        yield f"you may not list {TOPOLOGIES} ({_ROLE}): distances between nodes are not known"
     if reading.extent_of(PODS) is Extent.NAMESPACE:
         yield (
-            f"you may list pods {only} ({_ROLE} for all): what other pods use is not known, "
-            "there may be less room than it seems"
+            f"you may list pods {only} ({_ROLE} for all): the usage of other pods is not known, "
+            "there may be less room than shown"
         )
     match reading.extent_of(POD_GROUPS):
         case Extent.NAMESPACE:
@@ -119,7 +119,7 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
         case Extent.NOTHING:
             yield f"you may not list {POD_GROUPS} ({_ROLE}): what gangs need is not known"
         case Extent.NOT_SERVED if target.kind is TargetKind.POD_GROUP:
-            yield "the cluster knows no PodGroups: kubectl apply --server-side -f crds/"
+            yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
         case _:
             pass
     if are_quotas_unknown(reading):
@@ -127,34 +127,34 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))
         count = len(reading.rejected)
-        yield f"{count} objects that make no sense are left out; the first is {key}: {problem}"
-    yield from _warn_of_company(reading, target)
+        yield f"{count} invalid objects are left out; the first is {key}: {problem}"
+    yield from _warn_of_affinity_and_volumes(reading, target)
     if reading.state.quotas.is_in_use:
         yield from _warn_of_hooks(reading)
 
 
 def _warn_of_hooks(reading: Reading) -> Iterator[str]:
-    """Say where other hooks are asked about quotas than the operators ask."""
+    """Yield where the hooks of this machine differ from those of the operators."""
     hooks = reading.state.quotas.hooks
     for (name, operation), failure in sorted(hooks.failures.items()):
         yield (
-            f"hook {name} cannot be asked here ({failure.last}, in {operation}): what it refuses "
+            f"hook {name} fails here ({failure.last}, in {operation}): whether it refuses anything "
             "is not known"
         )
     if reading.operators_have_hooks and not hooks:
         yield (
-            "the operators ask hooks about quotas, and none is installed here: what they refuse "
-            "is not known; install the packages of the hooks beside koord"
+            "the operators use quota hooks, and none is installed here: whether they refuse "
+            "anything is not known; install the packages of the hooks beside koord"
         )
     if reading.operators_have_hooks is False and hooks.hooks:
-        yield f"hook {', '.join(hooks.hooks)} is asked here, and the operators ask none"
+        yield f"hook {', '.join(hooks.hooks)} is used here, and the operators use none"
 
 
-def _warn_of_company(reading: Reading, target: Target) -> Iterator[str]:
-    """Say what is not known of namespaces and volumes, if that can matter here."""
+def _warn_of_affinity_and_volumes(reading: Reading, target: Target) -> Iterator[str]:
+    """Yield missing rights for namespaces and volumes, if they matter for the target."""
     pods = reading.state.pods.values()
     if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
-        yield f"you may not list namespaces ({_ROLE}): affinity that chooses them is not known"
+        yield f"you may not list namespaces ({_ROLE}): namespace selectors are not evaluated"
     gaps = [kind for kind in VOLUME_KINDS if reading.extent_of(kind) is not None]
     if gaps and any(pod.claims for pod in pods if _is_asked_about(pod, target)):
         yield f"you may not list all {', '.join(map(str, gaps))} ({_ROLE}): volumes are left out"

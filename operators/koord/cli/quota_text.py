@@ -1,13 +1,13 @@
-"""Quotas as text for people: the tree with bars, the terms of a share, what an edit changes."""
+"""Quotas as text for people: the tree with bars, how a share is computed, what an edit changes."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from koord.cli.quota_bars import Glyphs, make_bar, make_legend
+from koord.cli.output import count_of
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.status import Summary
@@ -15,6 +15,8 @@ from koord.core.quota_view import EditAnswer, QuotaOverview, QuotaView
 from koord.core.reasons import Planned
 from koord.core.units import Amounts, format_amount
 
+BAR_WIDTH: Final = 20
+_NOT_ACTIVE: Final = "the current spec is not active, the last valid one is"
 _COLUMNS: Final = (
     ("MIN", "min"),
     ("MAX", "max"),
@@ -25,8 +27,20 @@ _COLUMNS: Final = (
 """Heading -> field of the summary."""
 
 
+class Glyphs(NamedTuple):
+    """The characters of a bar."""
+
+    used: str
+    entitled: str
+    rest: str
+    minimum: str
+
+
+BLOCKS: Final = Glyphs("█", "▒", "·", "┃")
+ASCII: Final = Glyphs("#", "=", ".", "|")
+
+
 def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[RenderableType]:
-    """Return what is printed of all quotas."""
     if not overview.quotas and not overview.invalid:
         yield "There are no quotas."
         return
@@ -43,14 +57,14 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
     yield table
     yield make_legend(glyphs)
     for tree, total in sorted(overview.total.items()):
-        yield f"{f'Tree {tree}' if tree else 'Nodes'} to share out: {list_amounts(total)}"
+        yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
-        yield f"Used outside of quotas: {list_amounts(overview.outside.used)}"
+        yield f"Used outside quotas: {list_amounts(overview.outside.used)}"
     for view in overview.quotas:
         if view.problem is not None:
-            yield f"{view.summary.name}: as written it is not in force: {view.problem.describe()}"
+            yield f"{view.summary.name}: {_NOT_ACTIVE}: {view.problem.describe()}"
     for problem in overview.invalid:
-        yield f"{problem.quota} is not in force: {problem.describe()}"
+        yield f"{problem.quota} is not active: {problem.describe()}"
 
 
 def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
@@ -71,7 +85,6 @@ def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
 def make_quota_lines(
     view: QuotaView, loans: tuple[Loan, ...], glyphs: Glyphs
 ) -> Iterator[RenderableType]:
-    """Return what is printed of one quota."""
     summary = view.summary
     above = f" below {summary.parent}" if view.depth else ""
     yield f"Quota {view.namespace}/{summary.name}{above}"
@@ -89,19 +102,19 @@ def make_quota_lines(
             if key in summary.max and amount > summary.demand.get(key, 0)
         }
         if rest:
-            yield f"Submitted, but no demand yet: {list_amounts(rest)} (gangs are not complete)"
+            yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(rest)}"
     if view.problem is not None:
-        yield f"As written it is not in force: {view.problem.describe()}"
+        yield f"{_NOT_ACTIVE.capitalize()}: {view.problem.describe()}"
     for code, count in sorted((view.waiting or {}).items()):
         verb = "has" if count == 1 else "have"
         if code is Planned.code:
-            yield f"{count_of(count, 'pod')} {verb} a place, and will be bound"
+            yield f"{count_of(count, 'pod')} {verb} a node, and will be bound"
         else:
             yield f"{count_of(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
 
 
 def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
-    """Return how a share came about, a line for each step."""
+    """Yield how a share is computed, a line for each step."""
 
     def amount(of: int) -> str:
         return format_amount(terms.resource, of)
@@ -115,15 +128,15 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
     if terms.scaled < terms.minimum:
         felt = effective_min(terms.minimum, terms.scaled, terms.want, terms.share)
         is_scaled = felt < terms.minimum
-        why = "all mins together exceed what is there" if is_scaled else "it asks for no more"
+        why = "the mins exceed what there is to share" if is_scaled else "its demand is lower"
         kept += f", scaled to {amount(terms.scaled)}: {why}"
     if terms.floor > terms.scaled:
-        kept += ", and what is used is guaranteed"
-    starts = "the smaller of both" if terms.lends else "the guarantee"
-    rest = f"what remains of {amount(terms.total)} after all of {parent} started"
+        kept += ", raised to what it uses"
+    starts = "the smaller of the two" if terms.lends else "the guarantee"
+    rest = f"rest of {amount(terms.total)} after the first step for all quotas of {parent}"
     if terms.own:
-        rest += f", and {amount(terms.own)} for its own pods"
-    weight = f"weight {terms.weight} of {terms.weights} that want more"
+        rest += f", and {amount(terms.own)} for the own pods of {parent}"
+    weight = f"weight {terms.weight} of {terms.weights} among quotas that want more"
     steps = [
         ("wants", terms.want, asked),
         ("guaranteed", terms.floor, kept),
@@ -143,9 +156,8 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
 
 
 def make_edit_lines(name: str, answer: EditAnswer) -> Iterator[RenderableType]:
-    """Return what is printed of an edit that was tried."""
     if answer.problem is not None:
-        yield f"{name} would not be in force like this: {answer.problem.describe()}"
+        yield f"{name} would be invalid: {answer.problem.describe()}"
         return
     if not answer.shares:
         yield "No share would change now."
@@ -179,7 +191,7 @@ def _row(view: QuotaView, key: str) -> list[str]:
 
 
 def _bar(view: QuotaView, key: str, whole: int, glyphs: Glyphs) -> Text:
-    """Return a bar up to max, or to all there is of the resource where that is less."""
+    """Return a bar up to max, or up to the total of the resource if that is less."""
     summary = view.summary
     most = summary.max[key]
     used, share = summary.used.get(key, 0), summary.share.get(key, 0)
@@ -189,7 +201,7 @@ def _bar(view: QuotaView, key: str, whole: int, glyphs: Glyphs) -> Text:
 
 
 def _note(view: QuotaView, key: str, loans: tuple[Loan, ...]) -> str:
-    """Say what is odd about one resource of a quota."""
+    """Return over-use, loans and scaling of one resource of a quota."""
     summary = view.summary
     over = next((one.over for one in view.over if one.resource == key), 0)
     minimum, used = summary.guarantee().get(key, 0), summary.used.get(key, 0)
@@ -219,7 +231,6 @@ def _from(name: str, key: str, loans: tuple[Loan, ...]) -> str:
 
 
 def write_amount(key: str, amounts: Amounts) -> str:
-    """Write one amount in the units of its resource."""
     return format_amount(key, amounts.get(key, 0))
 
 
@@ -229,6 +240,37 @@ def list_amounts(amounts: Amounts) -> str:
     return ", ".join(shown) or "nothing"
 
 
-def count_of(count: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def choose_glyphs(encoding: str) -> Glyphs:
+    return BLOCKS if encoding.lower().startswith("utf") else ASCII
+
+
+def make_legend(glyphs: Glyphs) -> str:
+    return (
+        f"Bars, from 0 to max: {glyphs.used} used, {glyphs.entitled} entitled to, "
+        f"{glyphs.minimum} guaranteed"
+    )
+
+
+def make_bar(used: int, entitled: int, guaranteed: int, whole: int, glyphs: Glyphs) -> Text:
+    """Return a bar of ``BAR_WIDTH`` cells for ``whole``, cut off there.
+
+    Used is green within the guarantee, yellow beyond, red beyond the entitlement.
+    """
+    bar = Text()
+    ends = {one: _cells(one, whole) for one in (used, entitled, guaranteed)}
+    for at in range(BAR_WIDTH):
+        if guaranteed and at == min(ends[guaranteed], BAR_WIDTH - 1):
+            bar.append(glyphs.minimum, "bold")
+        elif at < ends[used]:
+            style = "green" if at < ends[guaranteed] else "yellow"
+            bar.append(glyphs.used, style if at < ends[entitled] else "red")
+        else:
+            bar.append(glyphs.entitled if at < ends[entitled] else glyphs.rest, "dim")
+    return bar
+
+
+def _cells(amount: int, whole: int) -> int:
+    """Return how many cells an amount fills; at least one if there is anything."""
+    if amount <= 0 or whole <= 0:
+        return 0
+    return min(BAR_WIDTH, max(1, round(BAR_WIDTH * amount / whole)))

@@ -1,4 +1,4 @@
-"""``koord run``: starts the operators. Knows how to ask for them, not what they are made of."""
+"""``koord run``: starts the operators. Only their command line; the rest is ``koord.runtime``."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
 
 EXIT_USAGE = 2
 EXIT_LOST = 3
-"""The cluster, or the lead, is lost; starting again is what helps."""
+"""The cluster or the leadership is lost; a restart helps."""
 
 
 def run(
     operator: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Run only this one; may be repeated. There are {', '.join(OPERATORS)}.",
+            help=f"Run only this operator; can be repeated. Operators: {', '.join(OPERATORS)}.",
             show_default="all in one process",
         ),
     ] = None,
@@ -40,20 +40,21 @@ def run(
     kubeconfig: Annotated[
         str,
         typer.Option(
-            help="Where the cluster is; in a pod its ServiceAccount is used.", envvar="KUBECONFIG"
+            help="Kubeconfig file; in a pod, the ServiceAccount is used.", envvar="KUBECONFIG"
         ),
     ] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     compat: Annotated[
         Compat | None,
         typer.Option(
-            help="Whose rules are in force where ours differ.", show_default="what is configured"
+            help="Follow Koordinator's behaviour where the two differ.",
+            show_default="as configured",
         ),
     ] = None,
 ) -> None:
     """Run the operators until SIGTERM or Ctrl-C.
 
-    Has the rights of the kubeconfig. The custom resources have to be installed before.
+    Uses the rights of the kubeconfig. The custom resources must be installed first.
 
     For example:
 
@@ -64,7 +65,7 @@ def run(
     chosen = operator or list(OPERATORS)
     unknown = sorted(set(chosen) - set(OPERATORS))
     if unknown:
-        _fail(f"no operator is called {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
+        _fail(f"no operator is called {', '.join(unknown)}; operators are {', '.join(OPERATORS)}")
     try:
         settings = load_settings(config) if config else Settings()
         if compat is not None:
@@ -78,9 +79,9 @@ def run(
     except (NotInstalled, NameTaken, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:
-        _fail(f"{error}; name another address as httpAddress in a file for --config")
+        _fail(f"{error}; set another httpAddress in the file for --config")
     except LeadershipLost as error:
-        _say(f"this process does not lead any more: {error}")
+        _say(f"this process lost the leadership: {error}")
         _leave(EXIT_LOST)
     except KubeError as error:
         _fail(f"the cluster cannot be used: {error}", EXIT_LOST)
@@ -97,7 +98,7 @@ def _say(message: str) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: the interpreter would wait for threads of Kopf that repeat their requests."""
+    """End at once: the interpreter would wait for threads of Kopf that retry their requests."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -1,7 +1,4 @@
-"""``koord sandbox …``: a Kubernetes control plane on this machine.
-
-Speaks to the person at the terminal; everything else is in ``koord.sandbox``.
-"""
+"""``koord sandbox``: only the command line and its output; the rest is ``koord.sandbox``."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -24,7 +21,7 @@ from koord.sandbox.status import SandboxStatus, list_statuses
 _DEFAULT_NAME = "default"
 _MOST_NODES = 10_000
 
-app = typer.Typer(
+sandbox = typer.Typer(
     help="A real Kubernetes control plane on this machine, without containers.",
     no_args_is_help=True,
 )
@@ -39,11 +36,11 @@ class SandboxOutput(StrEnum):
     JSON = "json"
 
 
-Name = Annotated[str, typer.Option(help="Which sandbox; any number can run side by side.")]
+Name = Annotated[str, typer.Option(help="Name of the sandbox; several can run side by side.")]
 Shape = Annotated[
     str,
     typer.Option(
-        help=f"What the fake nodes look like: {', '.join(list_shapes())}.",
+        help=f"Shape of the fake nodes: {', '.join(list_shapes())}.",
         autocompletion=list_shapes,
     ),
 ]
@@ -52,7 +49,7 @@ Components = Annotated[
     typer.Option(
         "--component",
         metavar="NAME",
-        help="What runs besides etcd and kube-apiserver, such as kwok; repeat for more. "
+        help="What runs besides etcd and kube-apiserver, such as kwok; can be repeated. "
         "Default: everything.",
     ),
 ]
@@ -69,11 +66,11 @@ def _explain_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-@app.command()
+@sandbox.command()
 def up(
     name: Name = _DEFAULT_NAME,
     nodes: Annotated[
-        int, typer.Option(min=0, max=_MOST_NODES, help="How many fake nodes to create.")
+        int, typer.Option(min=0, max=_MOST_NODES, help="Number of fake nodes to create.")
     ] = 8,
     shape: Shape = "a100x8",
     component: Components = None,
@@ -91,8 +88,8 @@ def up(
     components = component or tuple(Component)
     reporter = ConsoleReporter()
     with _explain_errors():
-        load_shape(shape)  # a typing error is told before anything is started
-        find_binaries(components, reporter)  # built apart, so that each step shows its own time
+        load_shape(shape)  # a typo is reported before anything starts
+        find_binaries(components, reporter)  # separately, so that each step shows its own time
         with reporter.step(f"starting the sandbox {name}"):
             box = _start(name, components, nodes, shape)
         version = box.record.programs[Component.APISERVER].version
@@ -113,24 +110,23 @@ def _start(name: str, components: Iterable[Component], nodes: int, shape: str) -
 
 
 def print_next_steps(name: str) -> None:
-    """Print what to type to use the sandbox of a name, to have the operators in it, to end it."""
     option = "" if name == _DEFAULT_NAME else f" --name {name}"
     _print_plainly(f"""\
 To use it, in every shell:
   eval "$(koord sandbox env{option})"
-To have the operators in it, from the checkout:
+To run the operators in it, from the checkout:
   kubectl apply --server-side -f crds/ -f manifests/cluster/namespace.yaml
   koord run
-To end it:
+To stop it:
   koord sandbox down{option}""")
 
 
-@app.command()
+@sandbox.command()
 def down(
     name: Name = _DEFAULT_NAME,
     everything: Annotated[bool, typer.Option("--all", help="Every sandbox of this user.")] = False,
 ) -> None:
-    """End a sandbox and remove everything that belongs to it.
+    """Stop a sandbox and remove everything that belongs to it.
 
     For example:
 
@@ -144,11 +140,11 @@ def down(
             _out.print(f"sandbox {each} is gone")
 
 
-@app.command()
+@sandbox.command()
 def status(
-    output: Annotated[SandboxOutput, typer.Option(help="How to write it.")] = SandboxOutput.TABLE,
+    output: Annotated[SandboxOutput, typer.Option(help="Output format.")] = SandboxOutput.TABLE,
 ) -> None:
-    """Show every sandbox: where it is, what runs, and which binaries it uses.
+    """Show every sandbox: its address, processes and binaries.
 
     For example: koord sandbox status --output json
     """
@@ -180,9 +176,9 @@ def _print_table(statuses: list[SandboxStatus]) -> None:
             _print_plainly(f"{each.name}: {each.detail}")
 
 
-@app.command()
+@sandbox.command()
 def env(name: Name = _DEFAULT_NAME) -> None:
-    """Print what a shell needs to use a sandbox, for eval.
+    """Print the settings with which a shell uses a sandbox, for eval.
 
     For example: eval "$(koord sandbox env)"
     """
@@ -197,9 +193,9 @@ def env(name: Name = _DEFAULT_NAME) -> None:
         _print_plainly(f"# {program} {found.version} {found.source} {found.path}")
 
 
-@app.command()
+@sandbox.command()
 def build() -> None:
-    """Find or build the binaries of the control plane, and say where they are."""
+    """Find or build the binaries of the control plane, and print their paths."""
     with _explain_errors():
         binaries = find_binaries(Component, ConsoleReporter())
     for remark in binaries.remarks:

@@ -1,10 +1,10 @@
-"""An answer as text for people: what, why, what would help, and the numbers.
+"""An answer as text for people: state, reason, advice, and the numbers behind them.
 
-Colours and line breaks suit the terminal; what goes elsewhere is plain and has one line per
-statement.
+Colours and line breaks suit the terminal; other output is plain and has one line per statement.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,17 +12,36 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.answer import Explanation, GangAnswer, Place
-from koord.cli.history import Reported
-from koord.cli.node_text import count_of, make_offers, make_table
-from koord.cli.topology_text import MOST_DOMAINS, make_network
-from koord.core.explain import PlacementState
+from koord.cli.answer import Explanation, GangAnswer, Place, Reported
+from koord.cli.output import count_of, make_table, print_parts
+from koord.cli.topology_view import MOST_DOMAINS, make_network
+from koord.core.explain import PlacementState, ShapeOffers
+from koord.core.framework.cause import Cause
+from koord.core.framework.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.units import PODS, format_amount, is_in_bytes
 
 BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
 """Kinds of pods for which nodes are listed."""
-_WIDTH_OF_FILES: Final = 100_000
+_LONGEST_AMOUNT: Final = 7
+_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_CAUSES: Final = {
+    NodeRefusal.UNSCHEDULABLE: "cordoned",
+    NodeRefusal.TAINT: "taint",
+    NodeRefusal.SELECTOR: "not selected",
+    NodeRefusal.HOST_PORT: "host port taken",
+    NodeRefusal.VOLUME_IN_USE: "claim in use",
+    NodeRefusal.VOLUME_AFFINITY: "out of reach of a volume",
+    NodeRefusal.VOLUME_ZONE: "volume elsewhere",
+    NodeRefusal.SPREAD_LABEL: "spread",
+    NodeRefusal.SPREAD: "spread",
+    NodeRefusal.POD_AFFINITY: "affinity",
+    NodeRefusal.POD_ANTI_AFFINITY: "anti-affinity",
+    NodeRefusal.EXISTING_ANTI_AFFINITY: "anti-affinity of another pod",
+}
 
 _STYLES: Final = {
     PlacementState.WAITING: "bold yellow",
@@ -35,36 +54,25 @@ _STYLES: Final = {
 }
 _SENTENCES: Final = {
     PlacementState.PLACEABLE: (
-        "Nothing is in its way now: the operators place it at once, "
-        "unless something else comes first."
+        "There is room for it: the operators place it in their next cycle, unless pods with "
+        "precedence take the room."
     ),
     PlacementState.HELD_UP: (
-        "The API server does not take what the operators write for it; they try again and again."
+        "The API server rejects what the operators write for it; they keep trying."
     ),
     PlacementState.ENDED: "It has ended or is being deleted.",
-    PlacementState.NOTHING_WAITS: "No member of it waits for a node.",
+    PlacementState.NOTHING_WAITS: "All members have nodes.",
 }
+_TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
+"""States that are called otherwise in JSON, whose values do not change."""
 
 _TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 
 
-def make_console() -> Console:
-    """Return the console that answers are printed on."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
-    return console
-
-
 def print_answer(answer: Explanation, console: Console, now: float, *, all_nodes: bool) -> None:
-    """Print an answer; times are given as seen from ``now`` (seconds since the epoch)."""
+    """Print an answer; ages are relative to ``now`` (seconds since the epoch)."""
     most = len(max((offers.nodes for offers in answer.offers), key=len, default=()))
-    with console.capture() as capture:
-        for part in _make_parts(answer, now, most if all_nodes else BEST_NODES):
-            console.print(part)
-    lines = capture.get().splitlines()
-    # Tables pad their last column; nobody wants to find that in a file.
-    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    print_parts(_make_parts(answer, now, most if all_nodes else BEST_NODES), console)
 
 
 def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[RenderableType]:
@@ -88,13 +96,13 @@ def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[Re
         yield from make_offers(offers, most_nodes)
     if len(answer.offers) > MAX_SHAPES:
         yield ""
-        yield f"Members of {len(answer.offers) - MAX_SHAPES} more kinds: see --output json."
+        yield f"{len(answer.offers) - MAX_SHAPES} more kinds of pods: see --output json."
 
 
 def _make_title(answer: Explanation, now: float) -> Text:
     title = Text()
     title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
-    title.append(answer.standing, style=_STYLES[answer.standing])
+    title.append(_TITLES.get(answer.standing, answer.standing), style=_STYLES[answer.standing])
     if answer.reason is not None and answer.standing is PlacementState.WAITING:
         title.append(f" {answer.reason.reason.code}", style="bold")
     if answer.history.since:
@@ -106,7 +114,7 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
     if answer.reason is not None:
         yield answer.reason.message
     elif answer.standing is PlacementState.WAITING:
-        yield "Why is not known from here."
+        yield "The reason is not known from here."
     if answer.standing in _SENTENCES:
         yield _SENTENCES[answer.standing]
     if answer.place is not None:
@@ -118,34 +126,34 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
 def _describe_place(place: Place) -> str:
     where = f"It is bound to node {place.node}" if place.is_bound else f"It has node {place.node}"
     if not place.plan_id:
-        return f"{where}; somebody else placed it."
+        return f"{where}; another scheduler placed it."
     plan = f"{where} by plan {place.plan_id}"
     if place.member_count > 1:
         plan += f", with {place.member_count} members of {place.group}"
-    return f"{plan}." if place.is_bound else f"{plan}, and is released for its scheduler to bind."
+    return f"{plan}." if place.is_bound else f"{plan}, and its scheduler may bind it."
 
 
 def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
-    """Yield what the operators said, if it is not the same; nothing if it is."""
+    """Yield what the operators reported, if it differs."""
     said = answer.history.reported
     if said is None:
         yield (
-            "The operators have not said anything about it; if that lasts longer than some "
-            "seconds, they do not run or do not reach the cluster."
+            "The operators have not reported on it. If that lasts longer than a few seconds, they "
+            "are not running or cannot reach the cluster."
         )
     elif not _is_same(answer, said):
         since = f" since {_format_since(said.since, now)}" if said.since else ""
-        yield f"The operators say{since}: {said.reason}: {said.message}"
+        yield f"The operators report{since}: {said.reason}: {said.message}"
 
 
 def _is_same(answer: Explanation, said: Reported) -> bool:
-    told = answer.reason
-    return told is not None and (told.reason.code, told.message) == (said.reason, said.message)
+    own = answer.reason
+    return own is not None and (own.reason.code, own.message) == (said.reason, said.message)
 
 
 def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
     if gang.group:
-        table = make_table("GANG", "PRESENT", "NEEDED")
+        table = make_table("GANG", "PRESENT", "NEEDED", right={"PRESENT", "NEEDED"})
         for count in gang.group:
             style = "" if count.present >= count.min_member else "yellow"
             table.add_row(count.gang, Text(str(count.present), style), str(count.min_member))
@@ -164,7 +172,7 @@ def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
     if gang.plan_id:
         place = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}"
     elif members.bound:
-        place = "; others placed them"
+        place = "; another scheduler placed them"
     yield f"Members of {gang.key}: {shown or 'none'}{place}"
     for value in gang.ignored:
         yield f"Cannot be used: {InvalidAnnotation((value,)).text()}"
@@ -189,3 +197,84 @@ def _format_age(seconds: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
+    """Yield the fit of one kind of pods on the nodes, ``most`` of them one by one."""
+    willing = sum(offer.pods > 0 for offer in offers.nodes)
+    head = f"{count_of(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
+    room = f"room for {offers.fit} on {willing} of {count_of(len(offers.nodes), 'node')}"
+    yield f"{head}: {room}"
+    if not offers.nodes:
+        return
+    nodes = sorted(offers.nodes, key=_distance)
+    table = make_table("NODE", "FIT", "IN THE WAY", right={"FIT"})
+    for offer in nodes[:most]:
+        fit = Text(str(offer.pods), style="green" if offer.pods else "")
+        table.add_row(offer.node, fit, _describe_shortage(offer))
+    yield table
+    if len(nodes) > most:
+        yield _summarize(nodes[most:])
+
+
+def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
+    """Sort key: most room first, then what is nearest to fitting."""
+    is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
+    lacking = sum((asked - max(free, 0)) / asked for _, asked, free in offer.short)
+    return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
+
+
+def _describe_shortage(offer: NodeOffer) -> str:
+    closed = _CAUSES.get(offer.refusal, "") if offer.refusal is not None else ""
+    if closed and offer.detail:
+        closed += f" {{{offer.detail}}}"
+    short = [
+        f"{resource} {_approximate(resource, asked)} asked, "
+        f"{_approximate(resource, free, down=True)} free"
+        for resource, asked, free in offer.short
+    ]
+    return "; ".join(([closed] if closed else []) + short)
+
+
+def _approximate(resource: str, amount: int, *, down: bool = False) -> str:
+    """Round bytes to a tenth of a unit; other amounts are exact.
+
+    Requests are rounded up and free amounts down, so that too little never looks like enough.
+    """
+    exact = format_amount(resource, amount)
+    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
+        return exact
+    unit, size = next((one for one in _UNITS if abs(amount) >= one[1]), _UNITS[-1])
+    tenths = amount * 10 // size if down else -(-amount * 10 // size)
+    return f"{tenths / 10:.1f}{unit}"
+
+
+def _summarize(rest: Sequence[NodeOffer]) -> str:
+    counts: Counter[tuple[Cause, str, str]] = Counter()
+    for offer in rest:
+        counts.update(_causes_of(offer))
+    texts = [
+        RefusedNodes(cause, nodes, resource, detail).text()
+        for (cause, resource, detail), nodes in counts.most_common(5)
+    ]
+    if room := sum(offer.pods for offer in rest):
+        texts.insert(0, f"room for {room}")
+    listed = f": {', '.join(texts)}" if texts else ""
+    return f"… and {count_of(len(rest), 'more node')}{listed} (--all-nodes lists them)"
+
+
+def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
+    if offer.refusal is None:
+        return []
+    if offer.refusal is NodeRefusal.RESOURCE:
+        return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
+    return [(offer.refusal, "", offer.detail if offer.refusal is NodeRefusal.TAINT else "")]
+
+
+def _describe_requests(offers: ShapeOffers) -> str:
+    asked = [
+        f"{name} {format_amount(name, amount)}"
+        for name, amount in offers.requests
+        if name != PODS and amount
+    ]
+    return ", ".join(asked) or "nothing"

@@ -1,33 +1,36 @@
 """Reads the cluster and prints a network topology: what ``koord topology`` does.
 
-Apart from the command itself, because everything imported here is not needed for its help.
+Also draws what a gang is offered, for ``koord explain``. Not imported for ``--help``.
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
-import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 
 from koord.cli.cluster import Extent, Reading, Target, TargetKind, open_client
 from koord.cli.cluster import read_cluster as read
-from koord.cli.errors import ExitCode, fail, warn
+from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import make_domain
-from koord.cli.options import TreeOutput
-from koord.cli.text import make_console
-from koord.cli.topology_text import (
-    MOST_DOMAINS,
-    describe_free,
-    draw,
-    make_left_out,
-    name_domain,
-)
+from koord.cli.output import count_of, make_console, make_table, print_json
+from koord.core import units
+from koord.core.explain import TopologyExplanation
+from koord.core.plan import Gathered
 from koord.core.state import ClusterState
 from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
 from koord.core.topology.tree import TopologyTree
-from koord.core.units import format_amount
+from koord.core.units import MEMORY, format_amount, is_in_bytes
 from koord.kube.errors import KubeError
 from koord.kube.kinds import NODES, PODS, TOPOLOGIES
+
+MOST_DOMAINS: Final = 60
+"""More are hidden without ``--all``."""
+_HIDDEN: Final = {units.PODS, "ephemeral-storage"}
 
 
 def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
@@ -51,10 +54,9 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
         case TreeOutput.TEXT:
             _print(state, name, tree, text, show_all=show_all)
         case TreeOutput.JSON:
-            document = make_document(state, name, tree)
-            print(msgspec.json.format(msgspec.json.encode(document)).decode())  # noqa: T201 - output
+            print_json(make_document(state, name, tree))
         case TreeOutput.DOT | TreeOutput.GRAPHML:
-            print(write_topology_graph(state, name, tree, output))  # noqa: T201 - output
+            make_console().file.write(f"{write_topology_graph(state, name, tree, output)}\n")
 
 
 async def _read(kubeconfig: str, context: str) -> Reading:
@@ -126,3 +128,98 @@ def _print(
     console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all"))
     if show_all and tree.left_out:
         console.print(make_left_out(tree.left_out))
+
+
+def make_network(network: TopologyExplanation, most: int | None) -> Iterator[RenderableType]:
+    """Yield the topology constraint of a gang, where it is, and the tree with offers."""
+    wish = ", ".join(
+        f"{one.strategy} {one.layer}" + (f" in multiples of {one.multiple}" * (one.multiple > 1))
+        for one in network.wish.layers
+    )
+    yield f"Network topology {network.wish.topology}: {wish or 'as its sub-groups ask'}"
+    if network.unknown:
+        names = ", ".join(f'"{layer}"' for layer in network.unknown)
+        yield f"Topology {network.wish.topology} has no layer {names} (case counts)"
+    if network.where is not None:
+        yield describe_where(network.where)
+    yield draw(network.domains, _describe_offer, most, "--all-nodes")
+
+
+def describe_where(where: Gathered) -> str:
+    """Write where members are: ``Place: SpineLayer s1; uses 2 BlockLayer, 4 NodeTopologyLayer``."""
+    used = ", ".join(f"{count} {layer}" for layer, count in where.used)
+    best = "the best possible"
+    if where.gap is not None:
+        layer, count = where.gap
+        best = f"maybe not the best: at most {count} {layer} more than needed"
+    return f"Place: {where.layer} {'/'.join(where.domain)}; uses {used}; {best}".replace("  ", " ")
+
+
+def draw(
+    domains: Sequence[DomainCapacity],
+    describe: Callable[[DomainCapacity], Text],
+    most: int | None,
+    option: str,
+) -> RenderableType:
+    """Draw the domains as a tree; if there are too many, those with the largest offers stay.
+
+    ``option`` is the command line option that shows all of them.
+    """
+    shown = set(_choose(domains, most))
+    branches: dict[tuple[str, ...], Tree] = {}
+    for domain in domains:
+        label = Text.assemble((name_domain(domain), "bold"), "  ", describe(domain))
+        if not domain.path:
+            branches[()] = Tree(label)
+        elif domain.path in shown and domain.path[:-1] in branches:
+            branches[domain.path] = branches[domain.path[:-1]].add(label)
+    hidden = len(domains) - len(branches)
+    if hidden:
+        branches[()].add(Text(f"… and {count_of(hidden, 'more domain')} ({option} shows all)"))
+    return branches[()]
+
+
+def _choose(domains: Sequence[DomainCapacity], most: int | None) -> Iterable[tuple[str, ...]]:
+    if most is None or len(domains) <= most:
+        return [domain.path for domain in domains]
+    ranked = sorted(domains, key=lambda one: (len(one.path), -one.offer, one.path))
+    return [domain.path for domain in ranked[:most]]
+
+
+def name_domain(domain: DomainCapacity) -> str:
+    return f"{domain.layer} {domain.path[-1]}" if domain.path else domain.layer
+
+
+def _describe_offer(domain: DomainCapacity) -> Text:
+    offer = Text(f"offers {domain.offer}", style="green" if domain.offer else "yellow")
+    members = f", has {count_of(domain.members, 'member')}" if domain.members else ""
+    return Text.assemble(offer, members, f" ({count_of(domain.nodes, 'node')})")
+
+
+def describe_free(domain: DomainCapacity) -> Text:
+    """Write the free part of what a domain has."""
+    parts = [
+        f"{amount.resource} {_short(amount.resource, amount.free)} of "
+        f"{_short(amount.resource, amount.allocatable)}"
+        for amount in domain.amounts
+        if amount.resource not in _HIDDEN and amount.allocatable
+    ]
+    return Text(f"{count_of(domain.nodes, 'node')}; free: {', '.join(parts) or 'nothing'}")
+
+
+def _short(resource: str, amount: int) -> str:
+    """Write bytes in whole units that are large enough to read; other amounts are exact."""
+    if not is_in_bytes(resource):
+        return format_amount(resource, amount)
+    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if amount >= 10 * size:
+            return f"{amount // size}{unit}"
+    return format_amount(MEMORY, amount)
+
+
+def make_left_out(left_out: dict[str, str]) -> Table:
+    """Return the nodes outside of the tree, as a table."""
+    table = make_table("LEFT OUT", "NO LABEL FOR")
+    for node, layer in sorted(left_out.items()):
+        table.add_row(node, layer)
+    return table

@@ -18,8 +18,8 @@ from koord.api.keys.gang import POD_GROUP
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
 from koord.kube.errors import NotFound
+from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.reflector import Reflector, Source
-from koord.kube.sources import POD_GROUPS_PATH, PODS_PATH
 from koord.kube.store import Change, Deleted
 from koord.kube.translate.amounts import parse_requests
 from koord.kube.wire import Condition, WirePod, WirePodGroup
@@ -181,6 +181,6 @@ def _see_pod(pod: WirePod) -> tuple[str, SeenPod]:
 
 
 _SOURCES: Final[tuple[Source[Any, tuple[str, Any]], ...]] = (
-    Source(POD_GROUPS_PATH, WirePodGroup, _see_gang, absent_on=(NotFound,)),
-    Source(PODS_PATH, WirePod, _see_pod),
+    Source(POD_GROUPS.path, WirePodGroup, _see_gang, absent_on=(NotFound,)),
+    Source(PODS.path, WirePod, _see_pod),
 )

@@ -1,24 +1,28 @@
-"""Reads the cluster and prints what there is to say about quotas: what ``koord quota`` does.
+"""Reads the cluster and prints quotas: what ``koord quota`` does. Not imported for ``--help``.
 
 Computed on this machine, with the user's own rights, by the same core as the operators.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
-from rich.console import Console, RenderableType
+from typing import TYPE_CHECKING, Any
 
 from koord.api.quantity import InvalidQuantityError
 from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_cluster
-from koord.cli.errors import ExitCode, fail, warn
+from koord.cli.common import ExitCode, TreeOutput, fail, warn
+from koord.cli.json_output import (
+    make_edit,
+    make_loan,
+    make_problem,
+    make_quota,
+    make_terms,
+    write_all,
+)
 from koord.cli.missing_rights import warn_of_gaps
-from koord.cli.options import TreeOutput
-from koord.cli.quota_bars import choose_glyphs
+from koord.cli.output import count_of, make_console, print_json, print_parts
 from koord.cli.quota_text import (
-    count_of,
+    choose_glyphs,
     list_amounts,
     list_tree_columns,
     make_edit_lines,
@@ -26,13 +30,9 @@ from koord.cli.quota_text import (
     make_quota_lines,
     make_tree_lines,
 )
-from koord.cli.text import make_console
 from koord.core.framework.scoring import Scoring
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.share_terms import Loan, Terms
-from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota_view import (
-    EditAnswer,
     QuotaOverview,
     QuotaView,
     ask_edit,
@@ -40,21 +40,24 @@ from koord.core.quota_view import (
     view_quota,
     view_quotas,
 )
-from koord.core.units import Amounts, format_amount
+from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 from koord.kube.translate.amounts import parse_amount
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, slots=True)
 class EditRequest:
-    """Another min, max or weight of a quota, as typed: ``RESOURCE=AMOUNT`` each."""
+    """New min, max or weight of a quota, as typed: ``RESOURCE=AMOUNT`` each."""
 
     min: Sequence[str] = ()
     max: Sequence[str] = ()
     weight: Sequence[str] = ()
 
     def apply(self, spec: QuotaSpec) -> QuotaSpec:
-        """Return the quota as it would be written."""
+        """Return the quota after the edit."""
         weight = _parse_amounts("--weight", self.weight)
         return replace(
             spec,
@@ -70,14 +73,14 @@ def show_tree(kubeconfig: str, context: str, output: TreeOutput) -> None:
     console = make_console()
     match output:
         case TreeOutput.TEXT:
-            _print(console, make_tree_lines(overview, choose_glyphs(console.encoding)))
+            print_parts(make_tree_lines(overview, choose_glyphs(console.encoding)), console)
         case TreeOutput.JSON:
-            _print_json(
+            print_json(
                 {
-                    "quotas": [_make_document(view) for view in overview.quotas],
-                    "invalid": [_make_problem(problem) for problem in overview.invalid],
-                    "total": {id_: _write_all(total) for id_, total in overview.total.items()},
-                    "loans": [_make_loan(loan) for loan in overview.loans],
+                    "quotas": [make_quota(view) for view in overview.quotas],
+                    "invalid": [make_problem(problem) for problem in overview.invalid],
+                    "total": {id_: write_all(total) for id_, total in overview.total.items()},
+                    "loans": [make_loan(loan) for loan in overview.loans],
                 }
             )
         case TreeOutput.DOT | TreeOutput.GRAPHML:
@@ -107,28 +110,28 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
 
 
 def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> None:
-    """Print one quota, how its shares came about, and why its pods wait."""
+    """Print one quota, how its shares are computed, and why its pods wait."""
     state = _read(kubeconfig, context).state
     bare = name.rpartition("/")[2]
     view = view_quota(state, bare, Scoring())
     if view is None:
         problem = state.quotas.book.problem_of(bare)
         known = ", ".join(sorted(state.quotas.book.registry.specs)[:8])
-        text = f"is not in force: {problem.describe()}" if problem else "does not exist"
-        fail(f"quota {bare} {text}; in force: {known or 'none'}", ExitCode.USAGE)
+        text = f"is not active: {problem.describe()}" if problem else "does not exist"
+        fail(f"quota {bare} {text}; active: {known or 'none'}", ExitCode.USAGE)
     if as_json:
-        own = [loan for loan in view.loans if bare in {loan.lender, loan.borrower}]
-        terms = {terms.resource: _make_terms(terms) for terms in view.terms}
-        document = {**_make_document(view), "terms": terms}
-        _print_json({**document, "loans": [_make_loan(loan) for loan in own]})
+        loans = [loan for loan in view.loans if bare in {loan.lender, loan.borrower}]
+        terms = {terms.resource: make_terms(terms) for terms in view.terms}
+        document = {**make_quota(view), "terms": terms}
+        print_json({**document, "loans": [make_loan(loan) for loan in loans]})
         return
     console = make_console()
-    _print(console, make_quota_lines(view, view.loans, choose_glyphs(console.encoding)))
+    print_parts(make_quota_lines(view, view.loans, choose_glyphs(console.encoding)), console)
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is supposed: a gang in a quota, another setting of the quota, or both."""
+    """The change to simulate: a gang in a quota, an edit of the quota, or both."""
 
     quota: str
     pods: int
@@ -137,10 +140,10 @@ class WhatIf:
 
 
 def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool) -> None:
-    """Print what would become of a gang in a quota, or of the quotas if one were edited."""
+    """Print whether a gang would start in a quota, or which shares an edit would change."""
     requests = _parse_amounts("--request", asked.requests)
     if not requests and asked.edit == EditRequest():
-        fail("say what if: --request for a gang, --min, --max or --weight", ExitCode.USAGE)
+        fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
     state = _read(kubeconfig, context).state
     bare = asked.quota.rpartition("/")[2]
     document: dict[str, Any] = {"quota": bare}
@@ -150,7 +153,7 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
         if spec is None:
             fail(f"quota {bare} does not exist", ExitCode.USAGE)
         answer = ask_edit(state, asked.edit.apply(spec))
-        document["edit"] = _make_edit(answer)
+        document["edit"] = make_edit(answer)
         lines += make_edit_lines(bare, answer)
     if requests:
         if not state.quotas.book.is_written(bare):
@@ -162,9 +165,9 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
         lines += [f"{gang} in quota {bare} {verdict}", reason.text()]
         document |= {"starts": starts, "reason": str(reason.code), "message": reason.text()}
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
-        _print(make_console(), lines)
+        print_parts(lines, make_console())
 
 
 def _read(kubeconfig: str, context: str) -> Reading:
@@ -192,96 +195,8 @@ def _parse_amounts(option: str, texts: Sequence[str]) -> dict[str, int]:
         except InvalidQuantityError as error:
             fail(f"{option} {text}: {error}", ExitCode.USAGE)
         if not resource or not equals:
-            fail(f"{option} {text}: write it like nvidia.com/gpu=8", ExitCode.USAGE)
+            fail(
+                f"{option} {text}: expected RESOURCE=AMOUNT, such as nvidia.com/gpu=8",
+                ExitCode.USAGE,
+            )
     return amounts
-
-
-def _make_document(view: QuotaView) -> dict[str, Any]:
-    summary = view.summary
-    return {
-        "name": summary.name,
-        "namespace": view.namespace,
-        "parent": summary.parent,
-        "tree": summary.tree,
-        "isParent": summary.is_parent,
-        "min": _write_all(summary.min),
-        "max": _write_all(summary.max),
-        "sharedWeight": _write_all(summary.weight),
-        "entitled": _write_all(summary.share),
-        "scaledMin": _write_all(summary.scaled_min),
-        "used": _write_all(summary.used),
-        "request": _write_all(summary.request),
-        "demand": _write_all(summary.child_request),
-        "submitted": _write_all(summary.submitted),
-        "over": {one.resource: format_amount(one.resource, one.over) for one in view.over},
-        "problem": _make_problem(view.problem) if view.problem else None,
-        "waiting": {str(code): count for code, count in (view.waiting or {}).items()},
-    }
-
-
-def _make_problem(problem: InvalidQuota) -> dict[str, Any]:
-    return {"quota": problem.quota, "reason": problem.fault, "message": problem.describe()}
-
-
-def _write_all(amounts: Amounts) -> dict[str, str]:
-    return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
-
-
-def _make_loan(loan: Loan) -> dict[str, str]:
-    return {
-        "lender": loan.lender,
-        "borrower": loan.borrower,
-        "resource": loan.resource,
-        "amount": format_amount(loan.resource, loan.amount),
-    }
-
-
-def _make_terms(terms: Terms) -> dict[str, Any]:
-    key = terms.resource
-    amounts = {
-        "parentShare": terms.total,
-        "parentOwnPods": terms.own,
-        "demand": terms.demand,
-        "wants": terms.want,
-        "min": terms.minimum,
-        "scaledMin": terms.scaled,
-        "guaranteed": terms.floor,
-        "startsWith": terms.starts,
-        "leftOver": terms.left,
-        "borrows": terms.borrowed,
-        "entitled": terms.share,
-    }
-    written = {name: format_amount(key, amount) for name, amount in amounts.items()}
-    return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
-
-
-def _make_edit(answer: EditAnswer) -> dict[str, Any]:
-    return {
-        "problem": _make_problem(answer.problem) if answer.problem else None,
-        "shares": [
-            {
-                "quota": quota,
-                "resource": key,
-                "entitled": format_amount(key, before),
-                "then": format_amount(key, after),
-            }
-            for quota, key, before, after in answer.shares
-        ],
-        "over": {
-            f"{one.quota}/{one.resource}": format_amount(one.resource, one.over)
-            for one in answer.over
-        },
-    }
-
-
-def _print(console: Console, parts: Iterable[RenderableType]) -> None:
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-
-
-def _print_json(document: Any) -> None:
-    console = make_console()
-    text = msgspec.json.format(msgspec.json.encode(document)).decode()
-    console.file.write(f"{text}\n")

@@ -1,6 +1,6 @@
-"""Asks the cluster and prints the answer: what ``koord explain`` does once its options are known.
+"""Reads the cluster and prints why something waits: what ``koord explain`` does.
 
-Apart from the command itself, because everything imported here is not needed for its help.
+Not imported for ``--help``, which needs none of it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from koord.api.compat import Compat
-from koord.cli.answer import Explanation, Missing, make_answer
+from koord.cli.answer import Explanation, TargetNotFoundError, make_answer
 from koord.cli.cluster import (
     Extent,
     Reading,
@@ -24,9 +24,10 @@ from koord.cli.cluster import (
     path_in,
     read_cluster,
 )
-from koord.cli.errors import ExitCode, fail, warn
+from koord.cli.common import ExitCode, fail, warn
 from koord.cli.json_output import encode_answer
-from koord.cli.text import make_console, print_answer
+from koord.cli.output import make_console
+from koord.cli.text import print_answer
 from koord.kube.errors import KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.wire import Identified, ObjectList
@@ -37,7 +38,7 @@ MAX_NAMES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was typed; ``namespace`` is empty for that of the context."""
+    """What was typed; an empty ``namespace`` means that of the context."""
 
     kind: TargetKind
     namespace: str
@@ -48,7 +49,7 @@ class Question:
 
 
 def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
-    """Print the answer to a question, warnings and errors apart from it."""
+    """Print the answer to a question; warnings and errors go to stderr."""
     now = time.time()
     try:
         with _without_collector():
@@ -56,7 +57,7 @@ def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
             answer = _answer(reading, target, now)
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
-    except Missing as error:
+    except TargetNotFoundError as error:
         fail(str(error), ExitCode.USAGE)
     for warning in answer.warnings:
         warn(warning)
@@ -69,7 +70,7 @@ def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Do not look for garbage: what is read is kept to the end, and looking costs a tenth."""
+    """Turn the garbage collector off: everything read is kept, and it would cost a tenth."""
     gc.disable()
     try:
         yield
@@ -78,7 +79,6 @@ def _without_collector() -> Iterator[None]:
 
 
 def ask_version(kubeconfig: str, context: str) -> str:
-    """Return the version of the API server."""
     try:
         return asyncio.run(_read_version(kubeconfig, context))
     except KubeError as error:
@@ -95,10 +95,7 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 def list_names(question: Question) -> list[str]:
-    """Return the names in the question's namespace, for completion; none if that is not possible.
-
-    ``question.name`` is not looked at.
-    """
+    """Return the names in the question's namespace, for completion; none on errors."""
     try:
         return asyncio.run(_list_names(question))
     except KubeError:
@@ -124,7 +121,7 @@ async def _read(question: Question) -> tuple[Target, Reading]:
 def _answer(reading: Reading, target: Target, now: float) -> Explanation:
     if reading.extent_of(PODS) is Extent.NOTHING:
         raise KubeError(
-            f"you may not list pods, not even in namespace {target.namespace}: nothing can be said "
-            "(the ClusterRole koord-user has the right)"
+            f"you may not list pods, not even in namespace {target.namespace}: nothing can be "
+            "explained (the ClusterRole koord-user has the right)"
         )
     return make_answer(reading, target, now)

@@ -1,0 +1,266 @@
+"""The commands that read the cluster: ``koord explain``, ``quota``, ``topology`` and ``version``.
+
+Only their command lines. What they do is imported when they run: it takes longer to load than
+``--help`` and completion should.
+"""
+# ruff: noqa: PLC0415 - for the reason above
+
+import platform
+from importlib.metadata import version as version_of
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from koord.api.compat import Compat
+from koord.cli.common import Context, Form, Kubeconfig, Output, TreeForm, TreeOutput
+
+_KINDS: Final = {
+    "pod": "Pod",
+    "pods": "Pod",
+    "po": "Pod",
+    "podgroup": "PodGroup",
+    "podgroups": "PodGroup",
+    "podgroups.scheduling.sigs.k8s.io": "PodGroup",
+    "pg": "PodGroup",
+}
+
+
+def _complete_kind(incomplete: str) -> list[str]:
+    return [kind for kind in ("pod", "podgroup") if kind.startswith(incomplete)]
+
+
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    from koord.cli.cluster import TargetKind
+    from koord.cli.explain_view import Question, list_names
+
+    typed = {key: value for key, value in context.params.items() if value}
+    kind = _KINDS.get(typed.get("kind", ""))
+    if kind is None:
+        return []
+    namespace, slash, _ = incomplete.rpartition("/")
+    where = namespace or typed.get("namespace", "")
+    access = typed.get("kubeconfig", ""), typed.get("context", "")
+    names = list_names(Question(TargetKind(kind), where, "", *access))
+    found = (f"{namespace}{slash}{name}" for name in names)
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def explain(  # noqa: PLR0917 - typer calls it, by name
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="pod (po) or podgroup (pg), or KIND/NAME.",
+            autocompletion=_complete_kind,
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="NAME or NAMESPACE/NAME.",
+            autocompletion=_complete_name,
+            show_default=False,
+        ),
+    ] = "",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-n", help="Its namespace.", show_default="that of the context"
+        ),
+    ] = "",
+    output: Form = Output.TEXT,
+    all_nodes: Annotated[
+        bool, typer.Option("--all-nodes", help="List every node, not only the most likely ones.")
+    ] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    compat: Annotated[
+        Compat, typer.Option(help="Set it as for the operators: whose behaviour they follow.")
+    ] = Compat.NONE,
+) -> None:
+    """Say why a pod or a PodGroup waits, and what would help.
+
+    Plans as the operators do, on this machine, with your own rights; changes nothing.
+
+    For example:
+
+      koord explain pod train-0
+
+      koord explain pod team-a/train-0
+
+      koord explain podgroup train --namespace team-a --output json
+
+      kubectl koord explain pg/train
+    """
+    from koord.cli.cluster import TargetKind
+    from koord.cli.explain_view import Question, ask
+
+    kind, namespace, name = _parse_target(kind, namespace, name)
+    ask(
+        Question(TargetKind(kind), namespace, name, kubeconfig, context, compat),
+        as_json=output is Output.JSON,
+        all_nodes=all_nodes,
+    )
+
+
+def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    """Parse ``KIND NAME``, ``KIND NAMESPACE/NAME`` and the same with a slash between."""
+    if not name:
+        kind, _, name = kind.partition("/")
+    if kind.lower() not in _KINDS:
+        raise typer.BadParameter(f"{kind!r} is none of {', '.join(_KINDS)}", param_hint="KIND")
+    *given, name = name.split("/")
+    if not name or len(given) > 1 or given == [""]:
+        raise typer.BadParameter("give a NAME or NAMESPACE/NAME", param_hint="NAME")
+    if given and namespace not in {"", given[0]}:
+        raise typer.BadParameter(
+            f"{given[0]}/{name} is not in namespace {namespace}", param_hint="--namespace"
+        )
+    return _KINDS[kind.lower()], given[0] if given else namespace, name
+
+
+def topology(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Name of the ClusterNetworkTopology.")
+    ] = "default",
+    output: TreeForm = TreeOutput.TEXT,
+    all_domains: Annotated[
+        bool, typer.Option("--all", help="Show every domain and every node outside of the tree.")
+    ] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show the domains of the network, and what is free in each.
+
+    Computed from the labels of the nodes on this machine, with your own rights.
+
+    For example:
+
+      koord topology
+
+      koord topology --output json
+
+      koord topology --output dot | dot -Tsvg > topology.svg
+    """
+    from koord.cli.topology_view import show
+
+    show(name, kubeconfig, context, output=output, show_all=all_domains)
+
+
+def version(
+    server: Annotated[
+        bool, typer.Option("--server", help="Also print the version of the API server.")
+    ] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Print the versions of koord, of Python and of the API server.
+
+    For example:
+
+      koord version
+
+      koord version --server
+    """
+    typer.echo(f"koord      {version_of('koord-operators')}")
+    typer.echo(f"Python     {platform.python_version()}")
+    if server:
+        from koord.cli.explain_view import ask_version
+
+        typer.echo(f"Kubernetes {ask_version(kubeconfig, context)}")
+
+
+quota = typer.Typer(no_args_is_help=True, help="Show quotas, explain shares, simulate changes.")
+
+QuotaName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.", show_default=False)
+]
+_Amounts: TypeAlias = list[str] | None
+_AMOUNT: Final = "RESOURCE=AMOUNT"
+
+
+@quota.command("tree")
+def quota_tree(
+    output: TreeForm = TreeOutput.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+) -> None:
+    """Show all quotas: guaranteed, entitled, used and requested amounts, and over-use.
+
+    For example:
+
+      koord quota tree
+
+      koord quota tree --output dot | dot -Tsvg > quotas.svg
+    """
+    from koord.cli.quota_view import show_tree
+
+    show_tree(kubeconfig, context, output)
+
+
+@quota.command("explain")
+def quota_explain(
+    name: QuotaName, output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+) -> None:
+    """Show one quota, how its share is computed, and why its pods wait.
+
+    For example:
+
+      koord quota explain team-a
+    """
+    from koord.cli.quota_view import show_quota
+
+    show_quota(name, kubeconfig, context, as_json=output is Output.JSON)
+
+
+@quota.command("what-if")
+def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
+    name: QuotaName,
+    request: Annotated[
+        _Amounts,
+        typer.Option(
+            "--request",
+            "-r",
+            metavar=_AMOUNT,
+            help="Request of each pod; can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    pods: Annotated[int, typer.Option(min=1, max=10_000, help="Number of pods in the gang.")] = 1,
+    minimum: Annotated[
+        _Amounts,
+        typer.Option(
+            "--min", metavar=_AMOUNT, help="New min; can be repeated.", show_default=False
+        ),
+    ] = None,
+    maximum: Annotated[
+        _Amounts,
+        typer.Option(
+            "--max", metavar=_AMOUNT, help="New max; can be repeated.", show_default=False
+        ),
+    ] = None,
+    weight: Annotated[
+        _Amounts,
+        typer.Option(metavar=_AMOUNT, help="New weight; can be repeated.", show_default=False),
+    ] = None,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Simulate a gang in a quota, or an edit of the quota.
+
+    Nothing is created or changed. With both, the gang is tried after the edit.
+
+    For example:
+
+      koord quota what-if team-a --pods 16 --request nvidia.com/gpu=8
+
+      koord quota what-if team-a --min nvidia.com/gpu=64
+
+      koord quota what-if team-a --max nvidia.com/gpu=128 --pods 16 --request nvidia.com/gpu=8
+    """
+    from koord.cli.quota_view import EditRequest, WhatIf, show_what_if
+
+    edit = EditRequest(minimum or (), maximum or (), weight or ())
+    asked = WhatIf(name, pods, request or (), edit)
+    show_what_if(asked, kubeconfig, context, as_json=output is Output.JSON)
