@@ -29,7 +29,7 @@ def make_gang(count: int, min_member: int, key: str = A, gpu: int = 0):
     ]
 
 
-def test_the_words_are_those_of_the_condition() -> None:
+def test_the_message_equals_the_condition() -> None:
     answer = ask_pod(make_reading(*make_gang(2, 3)), "default/w-1")
     assert answer.standing is WAITING
     assert answer.reason is not None
@@ -40,7 +40,7 @@ def test_the_words_are_those_of_the_condition() -> None:
     assert answer.advice == ("Create 1 more member of default/a, or lower its minimum to 2.",)
 
 
-def test_a_member_is_told_whom_it_waits_for() -> None:
+def test_a_member_names_the_gang_it_waits_for() -> None:
     nodes = [make_node(f"n-{i}").gpu(8).build() for i in range(2)]
     answer = ask_pod(make_reading(*nodes, *make_gang(3, 3, gpu=8)))
     assert answer.reason is not None
@@ -49,7 +49,7 @@ def test_a_member_is_told_whom_it_waits_for() -> None:
     assert [(offer.pods, offer.fit) for offer in answer.offers] == [(1, 2)]
 
 
-def test_the_whole_group_is_counted_not_only_gangs_that_are_short() -> None:
+def test_all_gangs_of_the_group_are_counted() -> None:
     groups = [
         make_pod_group(A, 2).group(A, B).build(),
         make_pod_group(B, 3).group(A, B).build(),
@@ -61,7 +61,7 @@ def test_the_whole_group_is_counted_not_only_gangs_that_are_short() -> None:
     assert answer.gang.members.present == 2
 
 
-def test_a_gang_without_settings_is_explained_and_has_no_numbers() -> None:
+def test_a_gang_without_settings_has_no_counts() -> None:
     answer = ask_gang(make_reading(make_pod("w-0").gang(A).build()))
     assert answer.reason is not None
     assert answer.reason.reason == MissingPodGroup(A)
@@ -100,7 +100,7 @@ NO_PLACE = make_condition("Placed", "False", "InsufficientNodes")
         (3, [COMPLETE, NO_PLACE], SINCE, "InsufficientNodes"),
     ],
 )
-def test_a_gang_waits_since_the_condition_that_fits(present, conditions, since, reported) -> None:
+def test_a_gang_waits_since_the_matching_condition(present, conditions, since, reported) -> None:
     answer = ask_gang(make_reading(*make_gang(present, 3), conditions=conditions))
     assert answer.standing is WAITING
     assert answer.history.since == since
@@ -115,9 +115,7 @@ def test_a_gang_waits_since_the_condition_that_fits(present, conditions, since, 
         ("False", "BindFailed", 0, WAITING),
     ],
 )
-def test_what_is_not_taken_from_the_operators_is_held_up_not_placeable(
-    status, code, nodes, standing
-) -> None:
+def test_rejected_writes_make_a_pod_held_up(status, code, nodes, standing) -> None:
     objects = (*make_gang(2, 2), *(make_node(f"n-{at}").build() for at in range(nodes)))
     gang = make_condition("Placed", status, code)
     assert ask_gang(make_reading(*objects, conditions=[gang])).standing is standing
@@ -154,7 +152,7 @@ def test_a_plan_for_another_node_did_not_place_the_pod() -> None:
     assert (place.node, place.plan_id) == ("n-2", "")
 
 
-def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
+def test_a_foreign_pod_gets_the_missing_yaml() -> None:
     reading = make_reading(
         make_pod("w-0").not_ours().build(),
         scheduler="default-scheduler",
@@ -173,7 +171,7 @@ def test_a_pod_that_is_not_ours_is_told_what_it_lacks() -> None:
     assert not answer.is_reported_on
 
 
-def test_a_pod_released_for_another_scheduler_is_not_told_to_become_ours() -> None:
+def test_a_pod_released_for_another_scheduler_gets_no_yaml() -> None:
     answer = ask_pod(make_reading(make_pod("w-0").released("n-1", "p1").not_ours().build()))
     assert answer.standing is PlacementState.NOT_OURS
     assert answer.add == ""
@@ -192,7 +190,7 @@ def test_a_pod_that_has_ended(pod) -> None:
 # What may not be read is not made up.
 
 
-def test_without_nodes_there_is_nothing_to_say_about_room() -> None:
+def test_without_nodes_room_is_unknown() -> None:
     answer = ask_pod(make_reading(make_pod("w-0").build(), gaps={NODES: Extent.NOTHING}))
     assert (answer.standing, answer.reason, answer.offers) == (WAITING, None, ())
     assert answer.advice == ()
@@ -201,14 +199,14 @@ def test_without_nodes_there_is_nothing_to_say_about_room() -> None:
     assert "koord-user" in warning
 
 
-def test_without_nodes_missing_members_are_still_told() -> None:
+def test_without_nodes_missing_members_are_still_reported() -> None:
     answer = ask_pod(make_reading(*make_gang(2, 3), gaps={NODES: Extent.NOTHING}))
     assert answer.reason is not None
     assert answer.reason.reason.code == MissingMembers.code
     assert answer.offers == ()
 
 
-def test_without_others_pods_room_is_told_with_a_warning() -> None:
+def test_without_pods_of_other_namespaces_there_is_a_warning() -> None:
     gaps = {PODS: Extent.NAMESPACE}
     answer = ask_pod(make_reading(make_node("n").build(), make_pod("w-0").build(), gaps=gaps))
     assert answer.standing is PLACEABLE
@@ -217,14 +215,14 @@ def test_without_others_pods_room_is_told_with_a_warning() -> None:
     assert "less room than shown" in warning
 
 
-def test_without_podgroups_a_missing_one_is_not_claimed() -> None:
+def test_without_podgroups_none_is_reported_missing() -> None:
     reading = make_reading(make_pod("w-0").gang(A).build(), gaps={POD_GROUPS: Extent.NOTHING})
     answer = ask_pod(reading)
     assert (answer.standing, answer.reason, answer.gang) == (WAITING, None, None)
     assert "you may not list podgroups" in answer.warnings[0]
 
 
-def test_a_cluster_without_podgroups_has_none() -> None:
+def test_a_cluster_without_the_kind_has_no_podgroups() -> None:
     reading = make_reading(make_pod("w-0").gang(A).build(), gaps={POD_GROUPS: Extent.NOT_SERVED})
     assert ask_pod(reading).warnings == ()
     answer = ask_gang(reading)
@@ -234,7 +232,7 @@ def test_a_cluster_without_podgroups_has_none() -> None:
 
 
 @pytest.mark.parametrize("resource", [PODS, POD_GROUPS])
-def test_gangs_of_namespaces_that_are_not_seen_are_not_called_short(resource) -> None:
+def test_gangs_of_unreadable_namespaces_are_not_reported_short(resource) -> None:
     other = "other/b"
     groups = [
         make_pod_group(A, 1).group(A, other).build(),
@@ -248,7 +246,7 @@ def test_gangs_of_namespaces_that_are_not_seen_are_not_called_short(resource) ->
     assert answer.reason is None
 
 
-def test_own_gangs_are_called_short_whatever_others_are() -> None:
+def test_gangs_of_readable_namespaces_are_reported_short() -> None:
     other = "other/b"
     groups = [
         make_pod_group(A, 2).group(A, other).build(),
@@ -260,7 +258,7 @@ def test_own_gangs_are_called_short_whatever_others_are() -> None:
     assert answer.reason.reason == MissingMembers((GangCount(A, 1, 2),))
 
 
-def test_objects_that_make_no_sense_are_counted() -> None:
+def test_invalid_objects_are_counted() -> None:
     rejected = {"x/b": "bad", "x/a": "worse"}
     answer = ask_pod(make_reading(make_pod("w-0").build(), rejected=rejected))
     assert answer.warnings == ("2 invalid objects are left out; the first is x/a: worse",)
@@ -295,7 +293,7 @@ def test_a_missing_podgroup() -> None:
         ask_gang(make_reading(gaps=gaps))
 
 
-def test_a_target_that_makes_no_sense_is_not_called_missing() -> None:
+def test_an_invalid_target_is_not_reported_missing() -> None:
     reading = make_reading(rejected={"default/w-0": "cpu is no quantity"})
     with pytest.raises(
         TargetNotFoundError, match="default/w-0 cannot be understood: cpu is no quantity"
@@ -303,7 +301,7 @@ def test_a_target_that_makes_no_sense_is_not_called_missing() -> None:
         ask_pod(reading)
 
 
-def test_gpus_are_offered_by_node() -> None:
+def test_free_gpus_are_listed_by_node() -> None:
     nodes = [make_node("big").gpu(8).build(), make_node("small").gpu(2).build()]
     (offers,) = ask_pod(make_reading(*nodes, make_pod("w-0").gpu(4).build())).offers
     assert [(one.node, one.pods, one.short) for one in offers.nodes] == [

@@ -28,7 +28,7 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
         ("pg/x --context c --kubeconfig f", Question(GROUP, "", "x", "f", "c")),
     ],
 )
-def test_what_is_understood(typed: str, question: Question, monkeypatch) -> None:
+def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(koord.cli.explain_view, "ask", lambda one, **_: asked.append(one))
     done = CliRunner().invoke(app, ["explain", *typed.split()])
@@ -48,7 +48,7 @@ def test_what_is_understood(typed: str, question: Question, monkeypatch) -> None
         ("pod x --output yaml", "yaml"),
     ],
 )
-def test_what_is_refused(typed: str, message: str) -> None:
+def test_invalid_arguments_are_usage_errors(typed: str, message: str) -> None:
     done = CliRunner().invoke(app, ["explain", *typed.split()])
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.replace("│", " ").split())

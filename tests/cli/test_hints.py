@@ -21,18 +21,18 @@ def make_asking(**selector: str):
     return make_pod("w-0").selector(**selector).build()
 
 
-def test_pods_that_name_a_group_wrongly_are_told_the_nearest_name() -> None:
+def test_a_misspelled_pod_group_gets_the_nearest_name() -> None:
     advice = ask_pod(make_reading(GROUP, *PODS), "team/w-0").advice
     assert advice[0] == "There is a PodGroup train. Did you mean that?"
     assert "correct the name" in advice[1]
 
 
-def test_a_group_without_members_is_told_of_pods_that_name_it_wrongly() -> None:
+def test_an_empty_group_names_pods_with_a_similar_label() -> None:
     advice = ask_gang(make_reading(GROUP, *PODS), TRAIN).advice
     assert advice[0] == "3 pods name trian, and there is no such PodGroup. Did you mean train?"
 
 
-def test_a_group_without_members_is_told_how_pods_become_some() -> None:
+def test_an_empty_group_names_the_label_to_set() -> None:
     advice = ask_gang(make_reading(GROUP), TRAIN).advice
     assert advice == (
         "Pods join it by their label pod-group.scheduling.sigs.k8s.io: train, in namespace team.",
@@ -40,7 +40,7 @@ def test_a_group_without_members_is_told_how_pods_become_some() -> None:
     )
 
 
-def test_a_group_with_a_member_is_not_told_how_they_join() -> None:
+def test_a_group_with_a_member_gets_no_label_hint() -> None:
     reading = make_reading(GROUP, *PODS, make_pod("team/x").gang(TRAIN).build())
     assert ask_gang(reading, TRAIN).advice == (
         "Create 2 more members of team/train, or lower its minimum to 1.",
@@ -48,13 +48,13 @@ def test_a_group_with_a_member_is_not_told_how_they_join() -> None:
 
 
 @pytest.mark.parametrize("name", ["decode", "x"])
-def test_names_that_are_not_near_are_not_suggested(name) -> None:
+def test_dissimilar_names_are_not_suggested(name) -> None:
     group = make_pod_group(f"team/{name}", 1).build()
     (advice,) = ask_pod(make_reading(group, *PODS), "team/w-0").advice
     assert advice.startswith("Create the PodGroup")
 
 
-def test_a_group_in_another_namespace_is_pointed_at() -> None:
+def test_a_group_in_another_namespace_is_named() -> None:
     group = make_pod_group("other/trian", 1).build()
     advice = ask_pod(make_reading(group, *PODS), "team/w-0").advice
     assert advice[0] == (
@@ -70,7 +70,7 @@ def test_a_group_in_another_namespace_is_pointed_at() -> None:
         ("example.com/approval", False),
     ],
 )
-def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
+def test_a_misspelled_gate_gets_a_hint(gate, is_hinted) -> None:
     advice = ask_pod(make_reading(make_pod("w-0").foreign_gates(gate).build())).advice
     expected = f"Nobody removes the gate {gate}. Did you mean {operators.PLACEMENT_GATE}?"
     assert (advice[0] == expected) is is_hinted
@@ -92,27 +92,27 @@ def test_a_gate_that_is_spelled_nearly_as_ours(gate, is_hinted) -> None:
         (make_asking(pool="c"), "No node has the label pool=c; its values are a, b."),
     ],
 )
-def test_what_no_node_has(pod, hint) -> None:
+def test_unknown_resources_and_labels_get_a_hint(pod, hint) -> None:
     answer = ask_pod(make_reading(*NODES, pod))
     assert answer.standing is PlacementState.WAITING
     assert answer.advice[0] == hint
 
 
-def test_what_nodes_have_too_little_of_is_no_matter_of_spelling() -> None:
+def test_a_short_resource_gets_no_spelling_hint() -> None:
     answer = ask_pod(make_reading(*NODES, make_pod("w-0").gpu(16).build()))
     assert answer.reason is not None
     assert isinstance(answer.reason.reason, InsufficientNodes)
     assert all(sentence.startswith("No node that") for sentence in answer.advice)
 
 
-def test_members_left_to_others_are_shown_what_they_lack() -> None:
+def test_foreign_members_get_the_missing_yaml() -> None:
     strangers = [make_pod(f"team/s-{i}").gang(TRAIN).not_ours().build() for i in range(3)]
     answer = ask_gang(make_reading(GROUP, *strangers), TRAIN)
     assert answer.advice[0].startswith("3 pods of team/train are left to another scheduler")
     assert operators.PLACEMENT_GATE in answer.add
 
 
-def test_a_member_behind_a_gate_of_others_is_told_what_its_gang_waits_for() -> None:
+def test_a_member_behind_a_foreign_gate_gets_the_reason_of_its_gang() -> None:
     behind = make_pod("team/w-0").gang(TRAIN).foreign_gates("example.com/approval").build()
     answer = ask_pod(make_reading(GROUP, behind), "team/w-0")
     assert answer.reason is not None

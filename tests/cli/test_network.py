@@ -58,7 +58,7 @@ def fill(count: int, *, running: int = 0) -> FakeCluster:
     )
 
 
-def test_a_gang_that_waits_sees_what_every_domain_offers() -> None:
+def test_a_waiting_gang_gets_the_offer_of_every_domain() -> None:
     text, document = explain(fill(3))
     assert "PodGroup default/job Waiting NoDomainFits" in text
     assert "Network topology default: MustGather Block" in text
@@ -71,7 +71,7 @@ def test_a_gang_that_waits_sees_what_every_domain_offers() -> None:
     assert [one["offer"] for one in network["domains"]] == [5, 3, 2, 1, 2, 2]
 
 
-def test_a_gang_that_can_be_placed_sees_where() -> None:
+def test_a_placeable_gang_gets_its_domain() -> None:
     text, document = explain(fill(2))
     assert "Place: NodeTopologyLayer s1/c/node-3; uses 1 Spine, 1 Block, 1 Node" in text
     assert "the best possible" in text
@@ -80,7 +80,7 @@ def test_a_gang_that_can_be_placed_sees_where() -> None:
     assert network["where"]["domain"] == "s1/c/node-3"
 
 
-def test_members_that_have_a_place_are_shown() -> None:
+def test_placed_members_are_counted_by_domain() -> None:
     text, _ = explain(fill(1, running=1))
     assert "Block a  offers 1, has 1 member (2 nodes)" in text
 
@@ -114,7 +114,7 @@ def test_a_topology_as_a_graph() -> None:
     assert graph.nodes["/s0"]["nodes"] == 3
 
 
-def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
+def test_a_suboptimal_place_says_by_how_much() -> None:
     where = Gathered("default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1))
     assert describe_where(where) == (
         "Place: Block s0/a; uses 1 Block, 3 Node; "
@@ -122,13 +122,13 @@ def test_a_place_that_is_not_known_to_be_the_best_says_by_how_much() -> None:
     )
 
 
-def test_a_gang_of_which_nobody_waits_sees_what_there_is_for_more_of_its_members() -> None:
+def test_a_placed_gang_gets_the_offers_for_more_members() -> None:
     text, _ = explain(fill(0, running=1))
     assert "Block a  offers 1, has 1 member (2 nodes)" in text
     assert "Block c  offers 2 (1 node)" in text
 
 
-def test_layers_that_the_topology_does_not_have_are_named() -> None:
+def test_unknown_layers_are_named() -> None:
     cluster = fill(1)
     ask(cluster, prefer("block"), must("Spine"))
     text, document = explain(cluster)

@@ -96,7 +96,7 @@ def test_tree_as_graphml(run: Callable[..., Result]) -> None:
     assert graph.nodes["b"][f"min {GPU}"] == "12"
 
 
-def test_explain_of_who_borrows(run: Callable[..., Result]) -> None:
+def test_explain_shows_borrowing(run: Callable[..., Result]) -> None:
     assert lines(run("explain", "a"))[3:9] == [
         "",
         "nvidia.com/gpu: entitled to 8",
@@ -112,7 +112,7 @@ def test_explain_of_who_borrows(run: Callable[..., Result]) -> None:
     ]
 
 
-def test_what_if_a_quota_is_edited(run: Callable[..., Result]) -> None:
+def test_what_if_with_an_edit(run: Callable[..., Result]) -> None:
     assert lines(run("what-if", "q/a", "--max", f"{GPU}=6")) == [
         "QUOTA RESOURCE ENTITLED THEN",
         "a nvidia.com/gpu 8 6",
@@ -138,7 +138,9 @@ def test_what_if_as_json(run: Callable[..., Result]) -> None:
         (["nobody", "--min", f"{GPU}=1"], "quota nobody does not exist"),
     ],
 )
-def test_what_if_of_nothing(run: Callable[..., Result], arguments: list[str], text: str) -> None:
+def test_what_if_needs_a_change(
+    run: Callable[..., Result], arguments: list[str], text: str
+) -> None:
     result = run("what-if", *arguments)
     assert result.exit_code == 2
     assert text in result.stderr
@@ -180,7 +182,7 @@ def test_explain(run: Callable[..., Result]) -> None:
     ]
 
 
-def test_explain_of_who_asks_for_less_than_its_min(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_of_demand_below_min(monkeypatch: pytest.MonkeyPatch) -> None:
     state = make_state()
     state.upsert_quota(team("above", most=8, minimum=8, is_parent=True))
     state.upsert_quota(team("idle", "above", most=8, minimum=4))
@@ -196,7 +198,7 @@ def test_explain_of_who_asks_for_less_than_its_min(monkeypatch: pytest.MonkeyPat
         ("nobody", "quota nobody does not exist; active: a, b, org"),
     ],
 )
-def test_explain_of_what_is_not_there(run: Callable[..., Result], name: str, text: str) -> None:
+def test_explain_of_a_missing_quota(run: Callable[..., Result], name: str, text: str) -> None:
     result = run("explain", name)
     assert result.exit_code == 2
     assert text in result.stderr
@@ -209,11 +211,13 @@ def test_explain_of_what_is_not_there(run: Callable[..., Result], name: str, tex
         ("3", "3 pods of 8 nvidia.com/gpu in quota a would wait: InsufficientMax"),
     ],
 )
-def test_what_if_it_does_not_fit(run: Callable[..., Result], pods: str, first: str) -> None:
+def test_what_if_for_a_gang_that_does_not_fit(
+    run: Callable[..., Result], pods: str, first: str
+) -> None:
     assert lines(run("what-if", "a", "--pods", pods, "-r", f"{GPU}=8"))[0] == first
 
 
-def test_what_if_it_fits(run: Callable[..., Result]) -> None:
+def test_what_if_for_a_gang_that_fits(run: Callable[..., Result]) -> None:
     assert lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m")) == [
         "2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would start now",
         "2 pods have a place on 1 node",
@@ -221,7 +225,7 @@ def test_what_if_it_fits(run: Callable[..., Result]) -> None:
 
 
 @pytest.mark.parametrize("request_text", [f"{GPU}=lots", "=1", GPU])
-def test_requests_that_make_no_sense(run: Callable[..., Result], request_text: str) -> None:
+def test_invalid_amounts_are_usage_errors(run: Callable[..., Result], request_text: str) -> None:
     result = run("what-if", "a", "-r", request_text)
     assert result.exit_code == 2
     assert "--request" in result.stderr
@@ -237,7 +241,7 @@ class Budget(QuotaHook):
         return "no money"
 
 
-def test_hooks_are_asked_what_if() -> None:
+def test_what_if_asks_the_hooks() -> None:
     hooks = Hooks({"budget": Budget()})
     reason = ask_what_if(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
     assert "hook plugin budget, err: no money" in reason.text()
@@ -254,7 +258,7 @@ def test_hooks_are_asked_what_if() -> None:
         (Hooks(), None, ""),
     ],
 )
-def test_it_is_said_if_others_are_asked_than_by_the_operators(
+def test_hooks_that_differ_from_the_operators_get_a_warning(
     *, hooks: Hooks, operators_have_hooks: bool | None, part: str
 ) -> None:
     reading = Reading(make_state(hooks), operators_have_hooks=operators_have_hooks)

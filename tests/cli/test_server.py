@@ -114,7 +114,7 @@ def test_a_gang_is_too_large(create, create_group, ask, pool) -> None:
     assert f"({pool[2]})" in answer["advice"][0]
 
 
-def test_what_the_operators_said_is_repeated(create, create_group, ask, sandbox, namespace) -> None:
+def test_the_reported_condition_is_shown(create, create_group, ask, sandbox, namespace) -> None:
     create_group("said", 2)
     create("w-0", gang="said")
     condition = {
@@ -151,7 +151,7 @@ def test_a_bound_pod(create, ask, sandbox, namespace, pool) -> None:
     assert answer["since"] is not None
 
 
-def test_a_pod_that_is_not_ours(create, sandbox, namespace) -> None:
+def test_a_foreign_pod(create, sandbox, namespace) -> None:
     create("theirs", schedulerName="somebody", schedulingGates=[])
     done = explain("pod", f"{namespace}/theirs", kubeconfig=sandbox.kubeconfig)
     assert done.exit_code == 0
@@ -160,7 +160,7 @@ def test_a_pod_that_is_not_ours(create, sandbox, namespace) -> None:
     assert "schedulerName: koord-scheduler" in done.stdout
 
 
-def test_what_is_missing_is_a_usage_error_with_close_names(create, sandbox, namespace) -> None:
+def test_a_missing_pod_is_a_usage_error_with_similar_names(create, sandbox, namespace) -> None:
     create("worker-0")
     done = explain("pod", f"{namespace}/worker0", kubeconfig=sandbox.kubeconfig)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -226,7 +226,7 @@ def user(sandbox: Sandbox, namespace: str) -> Iterator[Callable[..., object]]:
         sandbox.client.delete(path)
 
 
-def test_without_any_right_nothing_can_be_said(create, user, namespace) -> None:
+def test_without_any_right_nothing_is_explained(create, user, namespace) -> None:
     create("w-0")
     done = explain("pod", f"{namespace}/w-0", kubeconfig=user(everywhere=True))
     assert (done.exit_code, done.stdout) == (3, "")
@@ -270,7 +270,7 @@ def test_without_the_right_to_list_podgroups(create, user, ask) -> None:
     assert ask("pod", "single", kubeconfig=kubeconfig)["standing"] == "Placeable"
 
 
-def test_a_token_that_is_not_accepted(sandbox, namespace, tmp_path) -> None:
+def test_an_invalid_token_is_an_error(sandbox, namespace, tmp_path) -> None:
     config = yaml.safe_load(sandbox.kubeconfig.read_text("utf-8"))
     config["users"][0]["user"] = {"token": "nonsense"}
     path = tmp_path / "kubeconfig"
@@ -284,7 +284,7 @@ def test_a_token_that_is_not_accepted(sandbox, namespace, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("command", [["explain", "pod", "x"], ["version", "--server"]])
-def test_a_cluster_that_does_not_answer(command, sandbox, tmp_path) -> None:
+def test_an_unreachable_cluster_is_an_error(command, sandbox, tmp_path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server = f"https://127.0.0.1:{probe.getsockname()[1]}"

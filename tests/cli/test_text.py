@@ -66,7 +66,7 @@ n       42
     )
 
 
-def test_colours_are_for_terminals_and_change_no_word() -> None:
+def test_colours_do_not_change_the_text() -> None:
     answer = ask_pod(make_incomplete())
     coloured = show(answer, colours=True)
     assert "\x1b[" in coloured
@@ -74,7 +74,7 @@ def test_colours_are_for_terminals_and_change_no_word() -> None:
     assert [line.rstrip() for line in plain.splitlines()] == show(answer).splitlines()
 
 
-def test_what_goes_to_a_file_is_not_wrapped(monkeypatch) -> None:
+def test_files_get_unwrapped_lines(monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout", io.StringIO())
     monkeypatch.setenv("COLUMNS", "40")
     console = make_console()
@@ -85,7 +85,7 @@ def test_what_goes_to_a_file_is_not_wrapped(monkeypatch) -> None:
     assert "\x1b" not in written
 
 
-def test_text_of_users_is_no_markup() -> None:
+def test_markup_in_names_is_printed_as_it_is() -> None:
     pod = make_pod("w-0").foreign_gates("[bold]x[/bold]", ":smile:").build()
     text = show(ask_pod(make_reading(pod)))
     assert "[bold]x[/bold]" in text
@@ -100,7 +100,7 @@ def test_text_of_users_is_no_markup() -> None:
         ("InsufficientNodes", "0/4 nodes", "InsufficientNodes: 0/4 nodes"),
     ],
 )
-def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message, said) -> None:
+def test_a_reported_condition_is_shown_if_it_differs(code, message, said) -> None:
     first = ask_pod(make_incomplete())
     assert first.reason is not None
     assert isinstance(first.reason.reason, MissingMembers)
@@ -114,7 +114,7 @@ def test_what_the_operators_said_is_shown_if_it_is_something_else(code, message,
         assert f"The operators report since 2026-03-01T11:58:00Z (2m ago): {said}" in text
 
 
-def test_what_is_held_up_says_by_what() -> None:
+def test_held_up_pods_show_the_rejection() -> None:
     condition = make_condition(
         operators.PLACED, "False", "BindFailed", "the API server refused (403)"
     )
@@ -126,12 +126,12 @@ def test_what_is_held_up_says_by_what() -> None:
     assert "place it at once" not in text
 
 
-def test_nobody_is_blamed_for_saying_nothing_of_what_is_not_theirs() -> None:
+def test_foreign_pods_need_no_report() -> None:
     assert "have not said" not in show(ask_gang(make_reading(make_pod("w-0").gang(A).build())))
     assert "have not said" not in show(ask_pod(make_reading(make_pod("w-0").not_ours().build())))
 
 
-def test_settings_that_cannot_be_used_are_shown() -> None:
+def test_invalid_settings_are_shown() -> None:
     bad = BadValue("k/mode", "strict", "Strict", "must be Strict or NonStrict")
     group = make_pod_group(A, 3)._set_spec(bad_values=(bad,)).build()
     text = show(ask_gang(make_reading(group)))
@@ -139,7 +139,7 @@ def test_settings_that_cannot_be_used_are_shown() -> None:
     assert f"Members of {A}: none\n{line}" in text
 
 
-def test_a_gang_that_others_placed_is_told_from_one_that_we_placed() -> None:
+def test_a_gang_placed_by_another_scheduler_is_marked() -> None:
     group = make_pod_group(A, 1).build()
     theirs = make_pod("w-0").gang(A).running("n").build()
     assert "1 bound, 1 running; another scheduler placed them\n" in show(
@@ -149,7 +149,7 @@ def test_a_gang_that_others_placed_is_told_from_one_that_we_placed() -> None:
     assert "1 running; plan p1 on 1 node\n" in show(ask_gang(make_reading(group, ours)))
 
 
-def test_what_to_add_stands_as_yaml() -> None:
+def test_the_missing_settings_are_printed_as_yaml() -> None:
     text = show(ask_pod(make_reading(make_pod("w-0").not_ours().build(), scheduler="other")))
     assert (
         "    spec:\n"
@@ -184,7 +184,7 @@ def rows_of(text: str) -> list[str]:
     return [line.split()[0] for line in lines[start + 1 :]]
 
 
-def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
+def test_nodes_nearest_to_fitting_come_first() -> None:
     nodes = [
         make_node("a-selector-and-short").gpu(2),
         make_node("b-short-of-two").gpu(4).cpu(1000).label("pool", "x"),
@@ -204,7 +204,7 @@ def test_nodes_are_sorted_by_how_near_they_are_to_fitting() -> None:
     assert "taint {team: b}" in text
 
 
-def test_the_pod_that_keeps_others_away_is_named_for_each_node_and_counted_below() -> None:
+def test_a_pod_with_anti_affinity_is_named_per_node_and_summed_up() -> None:
     names = [f"n{at:02}" for at in range(BEST_NODES + 2)]
     apart = make_pod("w-0").apart(select_pods(app="w"), "kubernetes.io/hostname").build()
     there = [make_pod(f"on-{name}").labels(app="w").running(name).build() for name in names]
@@ -225,7 +225,7 @@ def test_the_pod_that_keeps_others_away_is_named_for_each_node_and_counted_below
         (1000, 999, "1000 asked, 999 free"),
     ],
 )
-def test_bytes_are_shown_in_units_and_never_look_like_enough(asked, free, shown) -> None:
+def test_requested_bytes_are_rounded_up_and_free_bytes_down(asked, free, shown) -> None:
     node = make_node("n").memory(free).build()
     text = show(ask_pod(make_reading(node, make_pod("w-0").requests(memory=asked).build())))
     assert f"n        0   memory {shown}" in text
@@ -238,7 +238,7 @@ def make_crowd():
     return make_reading(*nodes, make_pod("w-0").gpu(8).build())
 
 
-def test_the_best_nodes_are_listed_and_the_rest_is_summed_up() -> None:
+def test_the_best_nodes_are_listed_and_the_others_summed_up() -> None:
     *rows, summary = show(ask_pod(make_crowd())).splitlines()
     assert sum(row.startswith("n-") for row in rows) == BEST_NODES
     assert summary == (
@@ -247,13 +247,13 @@ def test_the_best_nodes_are_listed_and_the_rest_is_summed_up() -> None:
     )
 
 
-def test_all_nodes_are_listed_when_asked_for() -> None:
+def test_all_nodes_lists_every_node() -> None:
     text = show(ask_pod(make_crowd()), all_nodes=True)
     assert len(rows_of(text)) == BEST_NODES + 10
     assert "more nodes" not in text
 
 
-def test_members_of_different_kinds_have_a_table_each_up_to_a_limit() -> None:
+def test_each_kind_of_pods_has_a_table_up_to_a_limit() -> None:
     group = make_pod_group(A, 8).build()
     pods = [make_pod(f"w-{i}").gpu(i).gang(A).build() for i in range(1, 9)]
     text = show(ask_gang(make_reading(make_node("n").gpu(8).build(), group, *pods)))

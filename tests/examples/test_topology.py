@@ -111,7 +111,7 @@ def _blocks_of(box: Sandbox, job: str) -> set[str]:
         ([], "networkTopologySpec"),
     ],
 )
-def test_the_server_refuses_layers_that_make_no_tree(
+def test_the_server_refuses_layers_that_are_not_a_tree(
     box: Sandbox, layers: list[dict[str, Any]], text: str
 ) -> None:
     body = yaml.safe_load((EXAMPLE / "topology.yaml").read_text("utf-8"))
@@ -123,7 +123,7 @@ def test_the_server_refuses_layers_that_make_no_tree(
 
 
 @pytest.mark.timeout(300)
-def test_labels_that_change_are_followed(box: Sandbox) -> None:
+def test_changed_labels_change_the_topology(box: Sandbox) -> None:
     box.kubectl("apply", "-f", str(EXAMPLE / "topology.yaml"))
     expect(lambda: condition_of(box.client.get(f"{TOPOLOGIES}/default"), "Ready"))
     node = "/api/v1/nodes/rack-h100x8-0127"

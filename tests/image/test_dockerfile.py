@@ -33,15 +33,15 @@ def container() -> dict:
     return yaml.safe_load(text)["spec"]["template"]["spec"]
 
 
-def test_the_linter_has_nothing_to_say():
+def test_the_dockerfile_has_no_lint_problems():
     assert lint(TEXT) == ""
 
 
-def test_the_linter_would_say_something():
+def test_the_linter_finds_a_problem():
     assert "DL3007" in lint("FROM python:latest\n")
 
 
-def test_base_images_are_pinned_to_a_python_that_will_do():
+def test_base_images_are_pinned_to_a_supported_python():
     tags = {re.fullmatch(r"python:(3\.\d+)-slim-\w+", stage.base)[1] for stage in STAGES}
     assert len(tags) == 1, "an environment only works with the Python that it was made with"
     least = project()["requires-python"].removeprefix(">=")
@@ -70,7 +70,7 @@ def test_the_entry_point_is_the_command_of_the_deployment():
     assert default.words == deployed["args"][:1]
 
 
-def test_labels_say_what_it_is():
+def test_labels_describe_the_image():
     labels = FINAL.pairs("LABEL")
     arguments = FINAL.pairs("ARG")
     assert arguments["VERSION"] == project()["version"] == koord.__version__
@@ -81,7 +81,7 @@ def test_labels_say_what_it_is():
     assert labels[f"{prefix}version"] == "${VERSION}"
 
 
-def test_the_builder_sees_what_it_copies_and_nothing_else():
+def test_the_build_context_is_exactly_what_is_copied():
     wanted = {
         word for one in BUILD.all("COPY") if "from" not in one.options for word in one.words[:-1]
     }
@@ -106,6 +106,6 @@ def test_the_builder_sees_what_it_copies_and_nothing_else():
         ("a/x/y", ["*", "!a", "**/x"], False),
     ],
 )
-def test_the_last_pattern_decides(name, patterns, sent):
+def test_the_last_matching_pattern_decides(name, patterns, sent):
     """Of the reading above; the builder's own is not at hand."""
     assert is_sent(name, patterns) is sent

@@ -90,7 +90,7 @@ def user(guarded, tmp_path, request):
     [({}, None), ({"volumes": VOLUMES}, "system:kube-scheduler")],
     ids=["bound by us", "bound by kube-scheduler"],
 )
-def test_a_gang_is_placed_as_ever(guarded, namespace, user, spec, binder):
+def test_a_gang_is_placed_with_the_policies_installed(guarded, namespace, user, spec, binder):
     for objects in (STORAGE.replace("NAME", namespace), gang(**spec)):
         guarded.kubectl("apply", "--filename=-", f"--namespace={namespace}", stdin=objects)
     wait_for(lambda: len(bound(guarded, namespace)) == 3, "the gang is bound")

@@ -79,7 +79,7 @@ def injected(guarded):
     ],
     ids=["pod group", "legacy labels", "annotations", "quota"],
 )
-def test_pods_of_gangs_and_quotas_become_ours(injected, metadata):
+def test_pods_of_gangs_and_quotas_are_opted_in(injected, metadata):
     pod = injected.create(make_pod(metadata))
     assert gates_of(pod) == [GATE]
     assert pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME
@@ -101,7 +101,7 @@ def test_pods_of_gangs_and_quotas_become_ours(injected, metadata):
     ],
     ids=["nothing said", "other labels", "other scheduler", "has a node", "ours, has a node"],
 )
-def test_other_pods_are_left_alone(injected, metadata, spec, scheduler):
+def test_other_pods_are_not_changed(injected, metadata, spec, scheduler):
     pod = injected.create(make_pod(metadata, **spec))
     assert gates_of(pod) == []
     assert pod["spec"]["schedulerName"] == scheduler
@@ -113,7 +113,7 @@ def test_other_pods_are_left_alone(injected, metadata, spec, scheduler):
     [[], [GATE], [OTHER_GATE], [GATE, OTHER_GATE], [OTHER_GATE, GATE]],
     ids=str,
 )
-def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
+def test_existing_gates_stay_and_ours_is_added_once(injected, gates):
     given = [{"name": gate} for gate in gates]
     spec = {"schedulingGates": given, "schedulerName": operators.SCHEDULER_NAME}
     pod = injected.create(make_pod(GROUP, **spec))
@@ -136,14 +136,14 @@ def test_gates_that_are_there_stay_and_ours_is_there_once(injected, gates):
     ],
     ids=str,
 )
-def test_what_only_kube_scheduler_can_do_stays_with_it(injected, spec, stays):
+def test_pods_that_need_kube_scheduler_stay_with_it(injected, spec, stays):
     pod = injected.create(make_pod(GROUP, **spec))
     assert gates_of(pod) == [GATE]
     assert pod["spec"]["schedulerName"] == (DEFAULT if stays else operators.SCHEDULER_NAME)
 
 
 @pytest.mark.sandbox
-def test_what_the_api_takes_twice_survives(injected):
+def test_duplicate_list_entries_are_kept(injected):
     """Lists with keys, in which names may repeat all the same, pass through a merge here."""
     container = {"name": "c", "image": "x", "env": [{"name": "A", "value": v} for v in "12"]}
     tolerations = [{"key": "a"}, {"key": "a"}]
@@ -154,12 +154,12 @@ def test_what_the_api_takes_twice_survives(injected):
 
 
 @pytest.mark.sandbox
-def test_a_namespace_that_has_not_asked_is_left_alone(guarded):
+def test_a_namespace_without_the_label_is_not_changed(guarded):
     assert gates_of(Namespace(guarded, "default").create(make_pod(GROUP))) == []
 
 
 @pytest.mark.sandbox
-def test_the_namespace_of_the_operators_is_left_alone_even_if_it_asks(guarded, injected):
+def test_the_namespace_of_the_operators_is_never_changed(guarded, injected):
     label = "operators.koordinator.sh/inject"
     guarded.kubectl("label", "namespace", "koord-system", f"{label}=enabled")
     try:
@@ -169,7 +169,7 @@ def test_the_namespace_of_the_operators_is_left_alone_even_if_it_asks(guarded, i
     assert gates_of(pod) == []
 
 
-def test_the_policy_speaks_of_the_keys_that_the_operators_read():
+def test_the_policy_uses_the_keys_of_the_api():
     policy = read_policy("inject")
     conditions = {one["name"]: one["expression"] for one in policy["matchConditions"]}
     keys = {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME, quota.NAME}
@@ -178,7 +178,7 @@ def test_the_policy_speaks_of_the_keys_that_the_operators_read():
     assert names == {operators.PLACEMENT_GATE, operators.SCHEDULER_NAME}
 
 
-def test_the_namespace_that_is_spared_is_the_one_of_the_operators():
+def test_the_excluded_namespace_is_that_of_the_operators():
     (namespace,) = load_all((MANIFESTS / "cluster/namespace.yaml").read_text(encoding="utf-8"))
     (_, binding) = load_all((MANIFESTS / "overlays/inject/policy.yaml").read_text(encoding="utf-8"))
     (expression,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]

@@ -51,7 +51,7 @@ def test_the_pod_is_admitted_under_the_restricted_standard(installed):
     )
 
 
-def test_a_pod_that_asks_for_more_would_not_be_admitted(installed):
+def test_a_privileged_pod_is_not_admitted(installed):
     """The proof that the test before it can fail."""
     template = get(installed, "deployment", ALL)["spec"]["template"]
     template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
@@ -61,7 +61,7 @@ def test_a_pod_that_asks_for_more_would_not_be_admitted(installed):
         installed.client.create(path, pod)
 
 
-def test_the_container_asks_for_resources_and_has_probes(installed):
+def test_the_container_has_requests_and_probes(installed):
     spec = get(installed, "deployment", ALL)["spec"]["template"]["spec"]
     container = spec["containers"][0]
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
@@ -79,7 +79,7 @@ def test_the_configuration_is_valid_and_matches_the_probes(installed):
     ]
 
 
-def test_the_image_is_that_of_this_version(installed):
+def test_the_image_tag_is_this_version(installed):
     container = get(installed, "deployment", ALL)["spec"]["template"]["spec"]["containers"][0]
     assert container["image"].rpartition(":")[2] == koord.__version__
 
@@ -116,7 +116,7 @@ def test_applying_again_changes_nothing(separate, again):
         ("koord-reservation", "list", "devices.scheduling.koordinator.sh", False),
     ],
 )
-def test_who_may_do_what(separate, account, verb, resource, allowed):
+def test_rights_by_account(separate, account, verb, resource, allowed):
     assert is_allowed(separate, account_name(account), verb, resource) is allowed
 
 
@@ -136,12 +136,12 @@ def test_who_may_do_what(separate, account, verb, resource, allowed):
         ("koord-device", "get", ("koordinator-system", "koord-scheduler"), False),
     ],
 )
-def test_who_may_touch_which_lease(separate, account, verb, lease, allowed):
+def test_rights_on_leases(separate, account, verb, lease, allowed):
     user, what, (namespace, name) = account_name(account), "leases.coordination.k8s.io", lease
     assert is_allowed(separate, user, verb, what, namespace=namespace, name=name) is allowed
 
 
-def test_every_deployment_stands_by_and_may_be_drained(separate):
+def test_every_deployment_has_a_standby_and_a_disruption_budget(separate):
     deployments = {one["metadata"]["name"]: one["spec"] for one in get(separate, "deploy")["items"]}
     budgets = {one["metadata"]["name"]: one["spec"] for one in get(separate, "pdb")["items"]}
     assert deployments.keys() == budgets.keys()
@@ -168,7 +168,7 @@ def test_separate_processes_run_one_operator_each(separate):
     } == {*arguments, ALL}
 
 
-def test_people_who_edit_a_namespace_write_its_pod_groups_but_not_its_quotas(installed):
+def test_editors_of_a_namespace_write_pod_groups_but_not_quotas(installed):
     installed.kubectl("create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
     # A controller adds our rules to the built-in role, a moment after they appear.
     for _ in range(100):

@@ -63,12 +63,12 @@ def problems_of_matcher(series, label, operator, value):
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_expressions_ask_for_what_there_is(expression):
+def test_expressions_use_existing_series(expression):
     assert problems_of(expression) == []
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_counters_are_read_over_time_only(expression):
+def test_counters_are_only_used_as_rates(expression):
     """Their values mean nothing across restarts."""
     selectors = parse_query(expression).selectors
     ours = [one for one in selectors if one.name not in OF_PROMETHEUS]
@@ -85,17 +85,17 @@ def test_counters_are_read_over_time_only(expression):
         ("koord_leader + koord_bind", "there is no series 'koord_bind'"),
     ],
 )
-def test_such_problems_would_be_found(expression, problem):
+def test_invalid_expressions_are_found(expression, problem):
     assert problems_of(expression) == [problem]
 
 
-def test_what_is_not_promql_would_be_found():
+def test_syntax_errors_are_found():
     with pytest.raises(ValueError, match="unclosed"):
         problems_of("sum(rate(koord_binds_total[5m])")
 
 
 @each_alert
-def test_alerts_have_the_form_that_prometheus_takes(rule):
+def test_alerts_are_valid_prometheus_rules(rule):
     assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning"}
@@ -121,7 +121,7 @@ def test_alerts_are_named_once_and_explained():
 FAMILIES = {re.sub(r"_(bucket|sum|count)$", "", name) for name in SERIES if "koord_" in name}
 
 
-def test_the_series_that_are_documented_are_those_that_there_are():
+def test_the_documented_series_are_the_existing_ones():
     text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(koord_\w+)", text)) == FAMILIES
 
@@ -132,14 +132,14 @@ def test_every_series_is_on_the_dashboard():
 
 
 @each_panel
-def test_panels_say_what_they_show(panel):
+def test_panels_have_descriptions(panel):
     assert panel["description"]
     assert panel["fieldConfig"]["defaults"]["unit"]
     assert panel["datasource"]["uid"] == "${datasource}"
     assert [target["refId"] for target in panel["targets"]]
 
 
-def test_panels_stand_beside_each_other():
+def test_panels_do_not_overlap():
     places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     assert all(place["x"] + place["w"] <= 24 for place in places)
     assert not [pair for pair in combinations(places, 2) if overlap(*pair)]
@@ -154,7 +154,7 @@ def overlap(one, other):
     )
 
 
-def test_the_dashboard_asks_only_for_variables_that_it_has():
+def test_the_dashboard_defines_its_variables():
     has = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     asked = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(DASHBOARD)))
     assert asked == has

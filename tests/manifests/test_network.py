@@ -26,7 +26,7 @@ def templates(separate):
     return [deployment["spec"]["template"] for deployment in found]
 
 
-def test_it_is_about_every_pod_of_the_operators(policy, templates):
+def test_the_policy_selects_every_pod_of_the_operators(policy, templates):
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     selected = policy["podSelector"]["matchLabels"].items()
     assert selected
@@ -34,7 +34,7 @@ def test_it_is_about_every_pod_of_the_operators(policy, templates):
     assert all(selected <= template["metadata"]["labels"].items() for template in templates)
 
 
-def test_only_metrics_come_in(policy, templates):
+def test_only_the_metrics_port_is_open(policy, templates):
     (rule,) = policy["ingress"]
     (port,) = rule["ports"]
     assert rule["from"] == [{"namespaceSelector": {}}], "pods of this cluster"
@@ -45,7 +45,7 @@ def test_only_metrics_come_in(policy, templates):
         assert str(ports[port["port"]]) == config["httpAddress"].rpartition(":")[2]
 
 
-def test_only_the_api_server_and_dns_are_reached(policy):
+def test_egress_is_limited_to_the_api_server_and_dns(policy):
     ports = {
         (one["protocol"], one["port"]): "to" in rule
         for rule in policy["egress"]

@@ -72,17 +72,17 @@ def operators(installed, classifier):
         ("POST", EVENTS, LATER),
     ],
 )
-def test_what_goes_ahead(classifier, operators, method, path, expected):
+def test_requests_with_priority(classifier, operators, method, path, expected):
     assert classifier.classify(operators, method, path, {}, MERGE) == expected
 
 
-def test_other_accounts_wait_as_ever(classifier, operators, installed):
+def test_other_accounts_keep_their_priority(classifier, operators, installed):
     with closing(Someone(installed, "default", "default")) as someone:
         assert classifier.classify(someone, "PATCH", POD, {}, MERGE) == LATER
         assert classifier.classify(someone, "GET", f"{LEASES}/koord-operators") == LATER
 
 
-def test_the_schemas_have_no_problems(classifier, installed):
+def test_the_flow_schemas_are_valid(classifier, installed):
     output = installed.kubectl(
         *("wait", "--for=condition=Dangling=False", "--timeout=30s"),
         *("flowschema/koord-placement", "flowschema/koord-leases"),

@@ -33,7 +33,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize(("prepare", "attack"), ATTACKS)
-def test_nobody_gets_past(scene, prepare, attack: Attack):
+def test_attacks_are_denied(scene, prepare, attack: Attack):
     pod = prepare(scene)
     answer = attack.launch(scene.mallory, pod)
     after = scene.mallory.get_pod(pod["metadata"]["name"])
@@ -49,7 +49,7 @@ def test_nobody_gets_past(scene, prepare, attack: Attack):
 
 
 @pytest.mark.parametrize(("prepare", "attack"), ATTACKS)
-def test_without_the_policy_what_it_denies_would_work(open_scene, prepare, attack: Attack):
+def test_attacks_work_without_the_policy(open_scene, prepare, attack: Attack):
     """The proof that the test before it can fail, attack by attack."""
     pod = prepare(open_scene)
     attack.launch(open_scene.mallory, pod)
@@ -59,7 +59,7 @@ def test_without_the_policy_what_it_denies_would_work(open_scene, prepare, attac
 
 
 @pytest.mark.parametrize("attack", CREATING, ids=lambda attack: attack.name)
-def test_nobody_creates_a_pod_that_was_given_something(scene, open_scene, attack):
+def test_pods_cannot_be_created_with_results(scene, open_scene, attack):
     pod = make_pod(f"p-{secrets.token_hex(3)}")
     assert attack.launch(open_scene.mallory, pod).status == 201
     answer = attack.launch(scene.mallory, pod)
@@ -76,7 +76,7 @@ def test_each_result_is_protected_and_named(scene, key):
     assert f"may write {key}:" in answer.message
 
 
-def test_no_controller_does_it_on_behalf_of_somebody(scene):
+def test_controllers_cannot_create_pods_with_results(scene):
     template = make_pod("x", annotations={PLAN: "forged"})
     template["spec"]["restartPolicy"] = "Never"
     job = {"metadata": {"name": "j"}, "spec": {"template": template}}

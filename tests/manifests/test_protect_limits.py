@@ -37,7 +37,7 @@ def find_results(module) -> set[str]:
     return found
 
 
-def test_all_results_are_protected_but_those_of_other_vendors():
+def test_all_results_but_those_of_other_vendors_are_protected():
     results = set().union(*map(find_results, (device, gang, operators, reservation)))
     ours = {key for key in results if key.partition("/")[0].endswith("koordinator.sh")}
     deprecated = {gang.BIND_GROUP_ID_DEPRECATED, gang.BIND_MEMBER_COUNT_DEPRECATED}
@@ -60,7 +60,7 @@ def test_whoever_may_patch_pods_is_one_of_the_operators(separate):
 
 
 @pytest.mark.sandbox
-def test_the_expressions_are_of_the_right_types(guarded):
+def test_the_expressions_type_check(guarded):
     status = guarded.client.get(
         "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/koord-protect"
     )["status"]
@@ -98,7 +98,7 @@ def test_everything_else_stays_allowed(scene, method, media, body, path):
 
 
 @pytest.mark.sandbox
-def test_a_pod_can_be_created_anew_without_the_gate(scene):
+def test_a_pod_can_be_created_again_without_the_gate(scene):
     """The way out that the message names."""
     name = scene.hold()["metadata"]["name"]
     path = f"{scene.mallory.pods}/{name}?gracePeriodSeconds=0"
@@ -118,7 +118,7 @@ def test_other_schedulers_bind_their_pods(scene):
 
 
 @pytest.mark.sandbox
-def test_not_even_the_administrator_by_mistake(scene):
+def test_administrators_are_denied_too(scene):
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
     with pytest.raises(SandboxApiError, match="koord-protect") as refusal:
         scene.box.client.patch(path, {"spec": {"schedulingGates": None}})
@@ -126,7 +126,7 @@ def test_not_even_the_administrator_by_mistake(scene):
 
 
 @pytest.mark.sandbox
-def test_the_name_of_an_account_counts_with_its_namespace(scene):
+def test_accounts_are_compared_with_their_namespace(scene):
     namesake = scene.add("koord-operators", "edit")
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
     answer = namesake.send("PATCH", path, release(), JSON_PATCH)
@@ -151,13 +151,13 @@ def test_the_name_of_an_account_counts_with_its_namespace(scene):
     ],
     ids=["token", "pod", "policy"],
 )
-def test_nobody_becomes_the_operators(scene, method, path, body):
+def test_nobody_gets_a_token_of_the_operators(scene, method, path, body):
     """Of RBAC; whoever could do this could do anything that the operators may."""
     assert scene.mallory.send(method, path, body).status == 403
 
 
 @pytest.mark.sandbox
-def test_nobody_acts_as_the_operators(scene):
+def test_nobody_impersonates_the_operators(scene):
     headers = {"Impersonate-User": "system:serviceaccount:koord-system:koord-operators"}
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
     answer = scene.mallory.send("PATCH", path, release(), JSON_PATCH, **headers)

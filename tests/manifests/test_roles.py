@@ -59,7 +59,7 @@ def test_nothing_is_granted_by_wildcard(cluster_roles):
         assert not any("nonResourceURLs" in rule for rule in role["rules"]), name
 
 
-def test_nothing_reads_secrets_or_becomes_somebody_else(cluster_roles):
+def test_no_role_reads_secrets_or_impersonates(cluster_roles):
     forbidden = {"secrets", "serviceaccounts/token", "pods/exec", "pods/attach", "nodes/proxy"}
     verbs = {"impersonate", "escalate", "bind", "approve", "sign"}
     for name, role in cluster_roles.items():

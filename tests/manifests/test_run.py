@@ -17,9 +17,7 @@ pytestmark = pytest.mark.sandbox
         *((f"koord-{name}", (f"--operator={name}",)) for name in OPERATORS),
     ],
 )
-def test_an_account_gets_ready_without_being_refused_anything(
-    separate, tmp_path, account, arguments
-):
+def test_every_account_gets_ready_without_refused_requests(separate, tmp_path, account, arguments):
     kubeconfig = separate.kubeconfig_for("koord-system", account)
     with run_operators(kubeconfig, tmp_path, *arguments) as operators:
         assert operators.get("/healthz") == (200, "ok\n")
@@ -32,7 +30,7 @@ def names_in(text: str) -> set[str]:
     return {name for name in names if not name.endswith("_created")}
 
 
-def test_the_series_that_alerts_ask_for_are_served(separate, tmp_path):
+def test_the_series_of_the_alerts_are_served(separate, tmp_path):
     kubeconfig = separate.kubeconfig_for("koord-system", "koord-operators")
     with run_operators(kubeconfig, tmp_path) as operators:
         status, text = operators.get("/metrics")

@@ -9,10 +9,9 @@ import pytest
 
 from koord.sandbox import Component
 from koord.sandbox.binaries import KUBECTL, BinarySource, find_binaries
-from koord.sandbox.build import build_missing, find_cache
+from koord.sandbox.build import build_missing, find_cache, find_go, read_required_version
 from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.progress import ConsoleReporter
-from koord.sandbox.toolchain import find_go, read_required_version
 
 # Notes each build and writes an empty program to where -o points.
 _GO = """#!/bin/sh
@@ -77,7 +76,7 @@ def test_two_processes_build_each_binary_once(log, monkeypatch):
     assert find_cache().find_missing(["etcd", "kwok"]) == []
 
 
-def test_the_api_server_is_told_its_version(log):
+def test_the_api_server_is_built_with_its_version(log):
     cache = find_cache()
     build_missing(cache, ["kube-apiserver"], ConsoleReporter())
     version = cache.read_version("kube-apiserver")
@@ -91,29 +90,29 @@ def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):
     assert find_cache().find_missing(["etcd"]) == ["etcd"]
 
 
-def test_an_old_go_is_passed_over(tmp_path, log, monkeypatch):
+def test_an_old_go_is_skipped(tmp_path, log, monkeypatch):
     _write_program(tmp_path / "bin" / "go", "#!/bin/sh\necho 'go version go1.22.1 linux/amd64'\n")
     fetched = tmp_path / "fetched"
-    monkeypatch.setattr("koord.sandbox.toolchain._fetch_go", lambda *_: fetched)
+    monkeypatch.setattr("koord.sandbox.build._fetch_go", lambda *_: fetched)
     module = find_cache().module
     assert read_required_version(module) > (1, 22)
     assert find_go(module, ConsoleReporter()) == fetched
 
 
-def test_without_the_source_checkout_the_way_out_is_told(log, monkeypatch):
+def test_the_error_without_a_source_checkout_says_what_to_do(log, monkeypatch):
     monkeypatch.setattr("koord.sandbox.build.controlplane_module", lambda: None)
     with pytest.raises(BinariesError, match=r"source checkout.*KUBEBUILDER_ASSETS"):
         find_binaries(Component, ConsoleReporter())
 
 
-def test_assets_are_taken_whole(assets, log):
+def test_all_binaries_come_from_the_assets(assets, log):
     binaries = find_binaries(Component, ConsoleReporter())
     assert {binary.source for binary in binaries.found.values()} == {BinarySource.ASSETS}
     assert binaries.path("etcd") == assets / "etcd"
     assert not log.exists()
 
 
-def test_assets_need_not_hold_what_is_not_needed(assets):
+def test_assets_may_lack_unneeded_binaries(assets):
     (assets / "kube-scheduler").unlink()
     (assets / "kwok").unlink()
     binaries = find_binaries([Component.ETCD, Component.APISERVER], ConsoleReporter())
@@ -126,13 +125,13 @@ def test_assets_need_not_hold_what_is_not_needed(assets):
         ("kube-apiserver", "Kubernetes v1.29.9", "kube-apiserver v1.29.9 is older than 1.30"),
         ("etcd", "etcd Version: 3.4.1", "etcd v3.4.1 is older than 3.5"),
         ("kwok", "kwok version v0.7.0", "kwok v0.7.0 is older than 0.8"),
-        ("kube-scheduler", "Kubernetes v1.33.2", "kube-scheduler v1.33.2 does not go with"),
-        ("kubectl", "Client Version: v1.32.4-dispatcher", "kubectl v1.32.4 does not go with"),
-        ("kubectl", "nonsense", "kubectl unknown does not go with"),
+        ("kube-scheduler", "Kubernetes v1.33.2", "kube-scheduler v1.33.2 is not compatible with"),
+        ("kubectl", "Client Version: v1.32.4-dispatcher", "kubectl v1.32.4 is not compatible with"),
+        ("kubectl", "nonsense", "kubectl unknown is not compatible with"),
         ("kwok", None, "no kwok"),
     ],
 )
-def test_unfit_assets_are_passed_over_with_a_remark(assets, name, version, remark):
+def test_unsuitable_assets_are_skipped_with_a_remark(assets, name, version, remark):
     (assets / name).unlink()
     if version is not None:
         _write_program(assets / name, f"#!/bin/sh\necho '{version}'\n")

@@ -24,7 +24,7 @@ def _run(*arguments):
 
 
 @pytest.mark.sandbox
-def test_a_sandbox_outlives_the_command_and_goes_with_down(trace):
+def test_a_sandbox_outlives_up_and_ends_with_down(trace):
     up = subprocess.run(
         [*_KOORD, "sandbox", "up", "--nodes=2", "--shape=cpu16", "--component=kwok"],
         capture_output=True,
@@ -57,13 +57,13 @@ def test_a_sandbox_outlives_the_command_and_goes_with_down(trace):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["down"], "no sandbox 'default' is running, nor any other; `koord sandbox up`"),
+        (["down"], "no sandbox 'default' is running; `koord sandbox up`"),
         (["env", "--name=x"], "no sandbox 'x' is running"),
         (["up", "--shape=x"], "no node shape 'x'"),
-        (["up", "--name=X"], "cannot be the name"),
+        (["up", "--name=X"], "is not a valid name"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(arguments, message):
+def test_errors_are_one_sentence(arguments, message):
     result = _run(*arguments)
     assert result.exit_code == 1
     assert message in result.stderr
@@ -73,7 +73,7 @@ def test_mistakes_are_told_in_a_sentence(arguments, message):
 @pytest.mark.parametrize(
     ("name", "option"), [("default", ""), ("small", " --name small")], ids=["default", "named"]
 )
-def test_what_comes_next_is_told_for_the_sandbox_that_was_started(capsys, name, option):
+def test_next_steps_name_the_sandbox(capsys, name, option):
     print_next_steps(name)
     told = capsys.readouterr().out
     assert f'eval "$(koord sandbox env{option})"' in told
@@ -84,7 +84,7 @@ def test_what_comes_next_is_told_for_the_sandbox_that_was_started(capsys, name, 
     assert all((_ROOT / file).exists() for file in files)
 
 
-def test_without_sandboxes_the_next_step_is_told():
+def test_status_without_sandboxes_says_how_to_start_one():
     assert "koord sandbox up" in _run("status").stdout
     assert json.loads(_run("status", "--output=json").stdout) == []
     assert _run("down", "--all").exit_code == 0

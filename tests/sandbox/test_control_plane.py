@@ -29,14 +29,14 @@ def test_a_new_node_is_ready_and_schedulable(sandbox, node):
     ]
 
 
-def test_nodes_are_numbered_on(sandbox, node):
+def test_new_nodes_continue_the_numbering(sandbox, node):
     (following,) = sandbox.add_nodes(1, "cpu16")
     number = int(node.removeprefix("cpu16-"))
     assert following == f"cpu16-{number + 1:04d}"
     sandbox.client.delete(f"/api/v1/nodes/{following}")
 
 
-def test_a_node_made_by_hand_becomes_ready(sandbox, wait_for):
+def test_a_manually_created_node_becomes_ready(sandbox, wait_for):
     sandbox.client.create("/api/v1/nodes", {"metadata": {"name": "by-hand"}})
 
     def is_untainted():
@@ -118,13 +118,13 @@ def test_new_kinds_are_served_when_apply_returns(sandbox, tmp_path):
     sandbox.kubectl("delete", "crd", "probes.test.koordinator.sh")
 
 
-def test_errors_of_the_server_are_told(sandbox):
+def test_server_errors_are_raised(sandbox):
     with pytest.raises(SandboxApiError, match=r"404.*nowhere") as caught:
         sandbox.client.get("/api/v1/namespaces/nowhere")
     assert caught.value.status == 404
 
 
-def test_only_the_owner_can_read_what_is_secret(sandbox):
+def test_only_the_owner_can_read_secrets(sandbox):
     assert sandbox.directory.stat().st_mode & 0o077 == 0
     secret = [sandbox.kubeconfig, *sandbox.directory.glob("pki/*.key")]
     assert len(secret) > 5

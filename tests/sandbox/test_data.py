@@ -10,7 +10,7 @@ from koord.sandbox.errors import UnknownShapeError
 
 
 @pytest.mark.parametrize("name", list_shapes())
-def test_a_shape_has_what_schedulers_look_at(name):
+def test_shapes_have_the_fields_of_scheduling(name):
     shape = load_shape(name)
     assert shape.name == name
     assert shape.allocatable.keys() == shape.capacity.keys()
@@ -19,7 +19,7 @@ def test_a_shape_has_what_schedulers_look_at(name):
     assert ("nvidia.com/gpu" in shape.capacity) == name.endswith("x8")
 
 
-def test_an_unknown_shape_is_refused():
+def test_an_unknown_shape_is_an_error():
     with pytest.raises(UnknownShapeError, match="a100x8, cpu16, h100x8"):
         load_shape("../shapes/a100x8")
 
@@ -34,7 +34,7 @@ def test_an_unknown_shape_is_refused():
         (12345, "a100x8-12345", 1543, 192),
     ],
 )
-def test_neighbours_share_their_place_in_the_network(number, name, block, spine):
+def test_nodes_of_a_domain_share_its_labels(number, name, block, spine):
     labels = make_node(load_shape("a100x8"), number)["metadata"]["labels"]
     assert labels["kubernetes.io/hostname"] == name
     assert labels["network.topology.nvidia.com/block"] == f"a100-block-{block}"
@@ -42,7 +42,7 @@ def test_neighbours_share_their_place_in_the_network(number, name, block, spine)
     assert labels["network.topology.nvidia.com/datacenter"] == "sandbox"
 
 
-def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
+def test_incomplete_lines_of_the_audit_log_are_not_read(tmp_path):
     event = {
         "stage": "ResponseComplete",
         "verb": "create",

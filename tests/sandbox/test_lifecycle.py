@@ -39,7 +39,7 @@ def test_stop_leaves_nothing(trace):
     assert list_names() == []
 
 
-def test_two_run_side_by_side(trace):
+def test_two_sandboxes_run_side_by_side(trace):
     with ThreadPoolExecutor() as pool:
         first, second = pool.map(lambda name: Sandbox(name, components=[]), ["first", "second"])
     with second:
@@ -51,7 +51,7 @@ def test_two_run_side_by_side(trace):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_the_end_of_the_owner_ends_it(number, trace):
+def test_a_sandbox_ends_with_its_owner(number, trace):
     owner = subprocess.Popen(
         [sys.executable, "-c", _OWNER],
         stdout=subprocess.PIPE,
@@ -71,7 +71,7 @@ def test_the_end_of_the_owner_ends_it(number, trace):
             os.killpg(owner.pid, signal.SIGKILL)  # the forked child
 
 
-def test_the_end_of_the_supervisor_ends_it(trace):
+def test_a_sandbox_ends_with_its_supervisor(trace):
     with Sandbox(components=[]) as box:
         traces = trace(box.record)
         os.kill(box.record.supervisor.pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ def test_the_end_of_the_supervisor_ends_it(trace):
     assert traces.are_gone_soon(), traces.list_left()
 
 
-def test_a_component_that_ends_takes_the_rest_along_and_is_named(trace, wait_for):
+def test_a_sandbox_fails_with_the_name_of_a_component_that_ended(trace, wait_for):
     with Sandbox("lame", components=[Component.KWOK]) as box:
         traces = trace(box.record)
         os.kill(box.record.read_pids()["kwok"], signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_a_failed_start_names_the_component_and_leaves_nothing():
     assert list_names() == []
 
 
-def test_a_name_is_taken_once(state_home):
+def test_two_sandboxes_cannot_share_a_name(state_home):
     (state_home / "koord-operators" / "sandboxes" / "mine").mkdir(parents=True)
     with pytest.raises(NameTakenError, match="koord sandbox down --name mine"):
         Sandbox("mine", components=[])
@@ -108,12 +108,12 @@ def test_a_name_is_taken_once(state_home):
 
 
 @pytest.mark.parametrize("name", ["", "../up", "Upper", "-dash", "a" * 41])
-def test_names_that_cannot_be_a_directory_are_refused(name):
+def test_invalid_names_are_refused(name):
     with pytest.raises(SandboxError, match="cannot be the name"):
         Sandbox(name, components=[])
 
 
-def test_a_component_that_is_started_again_keeps_what_was_there(trace):
+def test_a_restarted_component_keeps_its_data(trace):
     with Sandbox(components=[]) as box:
         box.create_namespace("kept")
         for component in (Component.ETCD, Component.APISERVER):

@@ -26,6 +26,7 @@ from koord.kube.wire import Condition, WirePod, WirePodGroup
 
 GPU: Final = "nvidia.com/gpu"
 _CHECK_INTERVAL: Final = 0.2  # seconds
+_CLOSE_SECONDS: Final = 0.1
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _PROGRESS: Final = ("Placed", "QuorumReached", "Bound")
 """Conditions of a PodGroup; the first of them that is false says why the gang waits."""
@@ -133,6 +134,7 @@ class Observer:
             await ended.wait()
             for one in following:
                 one.cancel()
+        await asyncio.sleep(_CLOSE_SECONDS)  # transports are closed in later iterations
 
     def take(self, changes: list[Change[tuple[str, Any]]]) -> None:
         """Take changes of objects in, each as its uid and value."""

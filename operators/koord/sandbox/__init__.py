@@ -4,7 +4,7 @@
         box.add_nodes(8, "a100x8")
         box.apply("examples/")
 
-It knows nothing of the operators: they are run against it like against any cluster.
+It does not know the operators, which run against it as against any cluster.
 """
 
 from koord.sandbox.audit import Write

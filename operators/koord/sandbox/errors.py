@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox, in one tree.
+"""The errors of a sandbox, in one tree.
 
     SandboxError
     ├── BinariesError         no suitable binaries, and none could be built
@@ -8,7 +8,7 @@
     ├── NameTakenError        a sandbox of that name exists
     ├── UnknownShapeError     no node shape of that name
     ├── KubectlError          kubectl ended with an error
-    └── SandboxApiError              the API server answered with an error status
+    └── SandboxApiError       the API server answered with an error status
 
 Every message is written for the person at the terminal and says what to do next; the command
 line prints it as it is.

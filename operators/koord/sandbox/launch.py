@@ -1,27 +1,31 @@
-"""Brings a sandbox up: from a name to a control plane that answers.
+"""Starts a sandbox and waits until its control plane is usable.
 
-The order of things is the order in which they are needed, with one exception: kubeconfig files
-are written before anything runs, since some components read theirs at once.
+Kubeconfig files are written before anything runs, because some components read theirs at once.
 """
 
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from koord.sandbox.binaries import Binaries
-from koord.sandbox.certificates import USERS, Credential, write_pki
 from koord.sandbox.client import AdminClient
 from koord.sandbox.components import ALWAYS, Component, SandboxLayout, make_command
+from koord.sandbox.credentials import (
+    USERS,
+    ClusterEntry,
+    Credential,
+    write_certificate_kubeconfig,
+    write_pki,
+)
 from koord.sandbox.errors import SandboxApiError, StartError
-from koord.sandbox.kubeconfig import ClusterEntry, write_certificate_kubeconfig
-from koord.sandbox.ports import hold_ports
 from koord.sandbox.process import describe_process
 from koord.sandbox.record import (
     ProgramRecord,
@@ -33,21 +37,21 @@ from koord.sandbox.record import (
 )
 
 _SUPERVISOR = Path(__file__).parent / "supervisor.py"
-_PATIENCE = 120.0  # seconds; some four on an idle machine
-_PATIENCE_AT_END = 10.0
+_START_SECONDS = 120.0  # about four on an idle machine
+_STOP_SECONDS = 10.0
 _INTERVAL = 0.05
 _LOG_TAIL = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be started."""
+    """What to start."""
 
     name: str
     components: frozenset[Component]
     binaries: Binaries
     arguments: Mapping[Component, Sequence[str]]
-    """Further arguments by component; they win over ours."""
+    """Additional arguments by component; they override ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,13 @@ class Launched:
     record: Record
     supervisor: "subprocess.Popen[bytes]"
 
-    def tell(self, word: str) -> None:
-        """Say a word to the supervisor; see there for what it understands."""
+    def send(self, command: str) -> None:
+        """Send a command to the supervisor; see there for the commands."""
         pipe = self.supervisor.stdin
         if pipe is not None:
-            # Should the supervisor be gone, whoever waits for the effect finds out why.
+            # If the supervisor is gone, the caller that waits for the effect finds out why.
             with suppress(BrokenPipeError):
-                pipe.write(f"{word}\n".encode())
+                pipe.write(f"{command}\n".encode())
 
     def end(self) -> None:
         """Take the sandbox down; return when all its processes are gone."""
@@ -71,27 +75,25 @@ class Launched:
         if self.supervisor.stdin is not None:
             self.supervisor.stdin.close()
         try:
-            self.supervisor.wait(_PATIENCE_AT_END)
+            self.supervisor.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.supervisor.kill()  # the kernel kills its children with it
             self.supervisor.wait()
 
     def detach(self) -> None:
         """Let the sandbox outlive this process."""
-        self.tell("detach")
+        self.send("detach")
         if self.supervisor.stdin is not None:
             self.supervisor.stdin.close()
-        # Otherwise Popen warns that a child was left running, which is the point.
+        # Otherwise Popen warns that a child was left running, which is intended here.
         self.supervisor.returncode = 0
 
 
 def make_name() -> str:
-    """Make up a name for a sandbox."""
     return f"box-{secrets.token_hex(4)}"
 
 
 def make_client(layout: SandboxLayout) -> AdminClient:
-    """Return a client for the administrator of a sandbox."""
     return AdminClient(
         layout.server, layout.pki("ca.crt"), layout.pki("admin.crt"), layout.pki("admin.key")
     )
@@ -122,7 +124,7 @@ def _write_kubeconfigs(
 
 
 def describe_cluster(name: str, layout: SandboxLayout) -> ClusterEntry:
-    """Return what every kubeconfig of a sandbox says about it."""
+    """Return the cluster entry of every kubeconfig of a sandbox."""
     return ClusterEntry(f"koord-{name}", layout.server, Path(layout.pki("ca.crt")).read_bytes())
 
 
@@ -164,7 +166,7 @@ def _spawn_supervisor(directory: Path) -> "subprocess.Popen[bytes]":
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for us; we tell the supervisor
+            start_new_session=True,  # Ctrl-C reaches this process, which ends the supervisor
         )
 
 
@@ -189,7 +191,7 @@ def _wait_until_usable(order: Order, launched: Launched) -> None:
     try:
         _wait_for(client.is_ready, launched)
         if order.components > ALWAYS:
-            launched.tell("rest")
+            launched.send("rest")
             _wait_for(lambda: launched.record.read_pids().keys() >= order.components, launched)
         if Component.CONTROLLER_MANAGER in order.components:
             _wait_for(lambda: has_service_account(client, "default"), launched)
@@ -209,12 +211,12 @@ def has_service_account(client: AdminClient, namespace: str) -> bool:
 
 
 def _wait_for(is_reached: Callable[[], bool], launched: Launched) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _START_SECONDS
     while not is_reached():
         if launched.supervisor.poll() is not None:
             raise StartError(_explain_failure(launched.record))
         if time.monotonic() > deadline:
-            raise StartError(f"the control plane was not ready after {_PATIENCE:.0f} s")
+            raise StartError(f"the control plane was not ready after {_START_SECONDS:.0f} s")
         time.sleep(_INTERVAL)
 
 
@@ -225,3 +227,24 @@ def _explain_failure(record: Record) -> str:
     log = record.layout.directory / f"{component}.log"
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL:])
     return f"{component} ended{status}; the end of its log:\n{tail}"
+
+
+@contextmanager
+def hold_ports(count: int) -> Iterator[list[int]]:
+    """Hold free loopback ports while the block runs.
+
+    Binding to port 0 and closing would leave a gap in which another process can take the port. Here
+    the sockets stay bound with SO_REUSEPORT, but do not listen; the components bind to the same
+    ports in the same way, which the kernel allows to processes of one user. A bound socket that
+    does not listen gets no connections.
+    """
+    with ExitStack() as stack:
+        held = [stack.enter_context(_bind()) for _ in range(count)]
+        yield [port.getsockname()[1] for port in held]
+
+
+def _bind() -> socket.socket:
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held

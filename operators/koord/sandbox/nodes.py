@@ -1,7 +1,7 @@
-"""Fake nodes: their shapes, and how many of them appear in a cluster quickly.
+"""Fake nodes: their shapes, and their creation.
 
-A node is created with its status, Ready, in one request: a kubelet does the same when it
-registers. Nobody stands behind it but kwok.
+A node is created with its status, Ready, in one request, as a kubelet does when it registers. kwok
+stands in for its kubelet.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ SHAPE_LABEL = "operators.koordinator.sh/sandbox-shape"
 _SHAPES = Path(__file__).parent / "shapes"
 _NODES = "/api/v1/nodes"
 _NOT_READY = "node.kubernetes.io/not-ready"
-_PARALLEL = 8  # two cores' worth of API server are busy with fewer
+_PARALLEL = 8  # enough to keep an API server busy on two cores
 
 
 class NodeLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A layer of the network: neighbours share the value of its label."""
+    """A layer of the network: nodes of one domain share the value of its label."""
 
     label: str
     prefix: str
     nodes: int
-    """How many nodes, in order of their numbers, share one value."""
+    """Number of consecutive nodes that share one value."""
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What all nodes of a kind have in common."""
+    """What all nodes of a shape have in common."""
 
     name: str
     description: str
@@ -45,21 +45,19 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 def list_shapes() -> list[str]:
-    """Return the names of all shapes."""
     return sorted(path.stem for path in _SHAPES.glob("*.yaml"))
 
 
 def load_shape(name: str) -> Shape:
-    """Return the shape of that name."""
     if name not in list_shapes():
         raise UnknownShapeError(
-            f"there is no node shape {name!r}; there are: {', '.join(list_shapes())}"
+            f"there is no node shape {name!r}; shapes are: {', '.join(list_shapes())}"
         )
     return msgspec.yaml.decode((_SHAPES / f"{name}.yaml").read_bytes(), type=Shape)
 
 
 def make_node(shape: Shape, number: int) -> dict[str, Any]:
-    """Return the node of that number as the API takes it."""
+    """Return the manifest of a node."""
     name = f"{shape.name}-{number:04d}"
     return {
         "apiVersion": "v1",
@@ -70,7 +68,7 @@ def make_node(shape: Shape, number: int) -> dict[str, Any]:
 
 
 def add_nodes(client: AdminClient, count: int, shape: Shape) -> list[str]:
-    """Create so many nodes, numbered on from those that exist; return their names."""
+    """Create nodes, numbered after the existing ones; return their names."""
     first = _find_next_number(client, shape)
     nodes = [make_node(shape, number) for number in range(first, first + count)]
     with ThreadPoolExecutor(_PARALLEL) as pool:
@@ -78,7 +76,7 @@ def add_nodes(client: AdminClient, count: int, shape: Shape) -> list[str]:
 
 
 def count_nodes(client: AdminClient) -> int:
-    """Return how many nodes the cluster has, of all shapes."""
+    """Return the number of nodes of all shapes."""
     page = client.get(f"{_NODES}?limit=1")
     remaining: int = page["metadata"].get("remainingItemCount", 0)
     return len(page["items"]) + remaining
@@ -101,8 +99,8 @@ def _parse_number(name: str) -> int:
 def _create_node(client: AdminClient, node: Mapping[str, Any]) -> str:
     created = client.create(_NODES, node)
     name: str = created["metadata"]["name"]
-    # Admission marks every new node as not ready. The controller manager would see the condition
-    # and clear the mark, one node at a time; here it is one request more, and no waiting.
+    # Admission taints every new node as not ready. The controller manager would remove the taint,
+    # one node at a time; a request of our own does not have to wait for it.
     taints = created["spec"].get("taints", [])
     if any(taint["key"] == _NOT_READY for taint in taints):
         kept = [taint for taint in taints if taint["key"] != _NOT_READY]

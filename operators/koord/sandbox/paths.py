@@ -1,7 +1,7 @@
-"""Where the sandbox keeps its things, after the XDG base directory specification.
+"""Directories of the sandbox, after the XDG base directory specification, and private files.
 
-Binaries are a cache (they can be built again), running sandboxes are state (their keys and data
-live there until `koord sandbox down`). Nothing here touches the disk.
+Binaries are a cache (they can be built again), running sandboxes are state: their keys and data
+are kept until `koord sandbox down`.
 """
 
 import os
@@ -11,12 +11,12 @@ _APPLICATION = "koord-operators"
 
 
 def cache_directory() -> Path:
-    """Binaries, and the Go toolchain where the machine has none."""
+    """Return where binaries are, and the Go toolchain if the machine has none."""
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def state_directory() -> Path:
-    """One directory per sandbox."""
+    """Return where each sandbox has a directory."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "sandboxes"
 
 
@@ -32,3 +32,12 @@ def controlplane_module() -> Path | None:
     checkout = Path(__file__).resolve().parents[3]
     module = checkout / "tools" / "controlplane"
     return module if (module / "go.mod").is_file() else None
+
+
+def write_privately(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read; nobody sees it half written."""
+    partial = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.replace(path)

@@ -1,7 +1,6 @@
-"""Processes that are not our children: whether they live, and how to end them.
+"""Processes that are not our children: whether they are alive, and how to end them.
 
-A number alone does not name a process, since the kernel gives it to another one later; number and
-start time do.
+The kernel reuses process numbers, so a process is identified by number and start time.
 """
 
 import os
@@ -17,18 +16,18 @@ _ENDED = {"Z", "X"}
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for a later one of the same number."""
+    """A process, identified by number and start time."""
 
     pid: int
     started: str
     """In clock ticks since boot, as the kernel writes it."""
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this process, not a later one of its number, still runs."""
         return _read_start(self.pid) == self.started
 
     def end(self) -> None:
-        """Ask it to end, then make it; return when it has ended."""
+        """Terminate it, then kill it; return when it has ended."""
         descriptor = self._open()
         if descriptor is None:
             return
@@ -47,7 +46,7 @@ class Process(msgspec.Struct, frozen=True):
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return None
-        # Only after this check does the descriptor surely mean the process that was meant.
+        # Only now it is certain that the descriptor belongs to this process.
         if self.is_alive():
             return descriptor
         os.close(descriptor)
@@ -55,7 +54,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def describe_process(pid: int) -> Process:
-    """Return the lasting name of a process that runs now."""
+    """Return the identity of a running process."""
     return Process(pid, _read_start(pid) or "")
 
 

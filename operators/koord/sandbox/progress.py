@@ -1,7 +1,6 @@
-"""Tells the person at the terminal what takes so long.
+"""Reports long steps: a spinner on a terminal, a line per step elsewhere.
 
-A spinner with the time passed on a terminal, a line per step elsewhere; always on stderr, because
-stdout of `koord sandbox env` is for eval.
+On stderr by default, because stdout of `koord sandbox env` is for eval.
 """
 
 import time
@@ -14,11 +13,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 class Reporter(Protocol):
-    """What long steps report to."""
+    """Receives long steps."""
 
     def step(self, title: str) -> AbstractContextManager[None]:
         """Return a context that lasts as long as the step."""
-        ...
 
 
 class ConsoleReporter:

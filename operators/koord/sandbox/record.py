@@ -1,7 +1,7 @@
-"""What a sandbox leaves on disk about itself, so that other processes find it and take it down.
+"""The record of a sandbox on disk, by which other processes find it and stop it.
 
-One directory per sandbox below the state directory; the file `sandbox.json` in it is written when
-the supervisor has been started. Creating the directory is what takes the name.
+Each sandbox has a directory below the state directory; creating it reserves the name. The file
+`sandbox.json` in it is written when the supervisor has been started.
 """
 
 import re
@@ -14,8 +14,7 @@ import msgspec
 
 from koord.sandbox.components import SandboxLayout
 from koord.sandbox.errors import NameTakenError, SandboxError, UnknownSandboxError
-from koord.sandbox.files import write_privately
-from koord.sandbox.paths import state_directory
+from koord.sandbox.paths import state_directory, write_privately
 from koord.sandbox.process import Process
 
 _T = TypeVar("_T")
@@ -46,7 +45,6 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def layout(self) -> SandboxLayout:
-        """Its paths and ports."""
         return SandboxLayout(
             directory=Path(self.directory),
             server_port=self.server_port,
@@ -55,23 +53,21 @@ class Record(msgspec.Struct, frozen=True):
         )
 
     def read_pids(self) -> dict[str, int]:
-        """Return the process of each component."""
         return _read_json(self.layout.directory / "pids.json", dict[str, int]) or {}
 
     def read_failure(self) -> "StartFailure | None":
-        """Return what took the sandbox down, if something did."""
+        """Return the component that ended the sandbox, if one did."""
         return _read_json(self.layout.directory / "failure.json", StartFailure)
 
 
 class StartFailure(msgspec.Struct, frozen=True):
-    """The component that ended by itself and took the sandbox with it."""
+    """The component that ended by itself, whereupon the sandbox was stopped."""
 
     component: str
     status: int
 
 
 def directory_of(name: str) -> Path:
-    """Where a sandbox of that name lives."""
     return state_directory() / name
 
 
@@ -79,8 +75,8 @@ def take_name(name: str) -> Path:
     """Create the directory of a new sandbox; raise `NameTakenError` when there is one."""
     if not _NAME.fullmatch(name):
         raise SandboxError(
-            f"{name!r} cannot be the name of a sandbox: lower-case letters, digits and '-', "
-            "at most 40 of them"
+            f"{name!r} is not a valid name of a sandbox: use lower-case letters, digits and '-', "
+            "at most 40 characters"
         )
     directory = directory_of(name)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +84,7 @@ def take_name(name: str) -> Path:
         directory.mkdir(mode=0o700)
     except FileExistsError:
         raise NameTakenError(
-            f"there is a sandbox {name!r} already; see it with `koord sandbox status`, "
+            f"sandbox {name!r} exists already; see it with `koord sandbox status`, "
             f"remove it with `koord sandbox down --name {name}`"
         ) from None
     return directory
@@ -100,20 +96,20 @@ def write_record(record: Record) -> None:
 
 
 def read_record(name: str) -> Record | None:
-    """Return what is known of a sandbox; None while it starts, or when it never did."""
+    """Return the record of a sandbox; None while it starts, or if its start failed."""
     return _read_json(directory_of(name) / _FILE, Record)
 
 
 def list_names() -> list[str]:
-    """Return the names of all sandboxes, dead ones too."""
+    """Return the names of all sandboxes, dead ones included."""
     try:
         return sorted(entry.name for entry in state_directory().iterdir() if entry.is_dir())
     except FileNotFoundError:
         return []
 
 
-def read_living_record(name: str) -> Record:
-    """Return what is known of a sandbox that runs; raise `UnknownSandboxError` otherwise."""
+def read_running_record(name: str) -> Record:
+    """Return the record of a running sandbox; raise `UnknownSandboxError` otherwise."""
     record = read_record(name)
     if record is None or not record.supervisor.is_alive():
         raise UnknownSandboxError(_explain_unknown(name))
@@ -121,7 +117,7 @@ def read_living_record(name: str) -> Record:
 
 
 def take_down(name: str) -> None:
-    """End a sandbox, whoever started it, and remove everything that belongs to it."""
+    """Stop a sandbox, whoever started it, and remove everything that belongs to it."""
     if name not in list_names():
         raise UnknownSandboxError(_explain_unknown(name))
     record = read_record(name)
@@ -138,7 +134,7 @@ def remove(directory: Path) -> None:
 def _explain_unknown(name: str) -> str:
     if known := list_names():
         return f"no sandbox {name!r} is running; there are: {', '.join(known)}"
-    return f"no sandbox {name!r} is running, nor any other; `koord sandbox up` starts one"
+    return f"no sandbox {name!r} is running; `koord sandbox up` starts one"
 
 
 def now() -> datetime:

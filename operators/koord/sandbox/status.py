@@ -1,4 +1,4 @@
-"""What `koord sandbox status` shows: every sandbox of this user, and how it is doing."""
+"""The state of every sandbox of this user, for `koord sandbox status`."""
 
 import http.client
 from datetime import datetime
@@ -20,14 +20,14 @@ from koord.sandbox.record import (
 
 
 class State(StrEnum):
-    """How a sandbox is doing."""
+    """State of a sandbox."""
 
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """A component ended by itself, and the others were ended with it."""
+    """A component ended by itself, and the others were stopped with it."""
     DEAD = "dead"
-    """Its processes are gone, its files are not: a restart of the machine, most likely."""
+    """Its processes are gone, its files are not, as after a restart of the machine."""
 
 
 class SandboxStatus(msgspec.Struct, frozen=True):
@@ -47,18 +47,19 @@ class SandboxStatus(msgspec.Struct, frozen=True):
 
 
 def list_statuses() -> list[SandboxStatus]:
-    """Look at every sandbox."""
     return [read_status(name) for name in list_names()]
 
 
 def read_status(name: str) -> SandboxStatus:
-    """Look at one sandbox."""
     record = read_record(name)
     if record is None:
         return SandboxStatus(
-            name, State.STARTING, str(directory_of(name)), "no record yet; dead if it stays so"
+            name,
+            State.STARTING,
+            str(directory_of(name)),
+            "no record yet",
         )
-    state, detail = _judge(record)
+    state, detail = _read_state(record)
     is_running = state is State.RUNNING
     return SandboxStatus(
         name=name,
@@ -75,7 +76,7 @@ def read_status(name: str) -> SandboxStatus:
     )
 
 
-def _judge(record: Record) -> tuple[State, str]:
+def _read_state(record: Record) -> tuple[State, str]:
     if record.supervisor.is_alive():
         return State.RUNNING, ""
     failure = record.read_failure()

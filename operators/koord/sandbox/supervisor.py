@@ -1,21 +1,19 @@
-"""Holds the processes of one sandbox and makes sure that none of them outlives it.
+"""Runs the processes of one sandbox and makes sure that none of them outlives it.
 
 Runs as a process of its own, started as `python -I -S supervisor.py PLAN`: it must not import
 anything of this project, or anything outside the standard library, so that it is up in
 milliseconds and has one thread only.
 
-How nothing is left behind, whatever dies:
+How nothing is left behind, whichever process dies:
 
 * The owner (a test run, the demo) ends in any way, SIGKILL included: the supervisor sees the
-  owner's pidfd become readable and takes everything down. It also reads a pipe from the owner;
-  the end of that pipe means the same. The pidfd is needed besides the pipe because a process
-  that the owner forked may hold the pipe open.
-* The supervisor itself is killed: the kernel kills its children, who asked for that with
-  PR_SET_PDEATHSIG.
-* A component ends by itself: a control plane with a part missing misleads whoever works with it,
-  so the rest is taken down too and `failure.json` says which one it was.
+  owner's pidfd become readable and stops everything. The end of the pipe from the owner means the
+  same; the pidfd is needed too, because a process that the owner forked may hold the pipe open.
+* The supervisor itself is killed: the kernel kills its children, by PR_SET_PDEATHSIG.
+* A component ends by itself: an incomplete control plane misleads its users, so the others are
+  stopped too, and `failure.json` names the component.
 
-The owner speaks one word per line: `rest` starts the components that need a ready API server,
+The owner sends one command per line: `rest` starts the components that need a ready API server,
 `restart:NAME` kills one and starts it again, `detach` makes the sandbox independent of its owner.
 """
 
@@ -40,7 +38,7 @@ class StopRequested(Exception):  # noqa: N818 - control flow, not an error
 
 
 class Supervisor:
-    """Starts the components of the plan, waits for a reason to end, takes them down."""
+    """Starts the components of the plan, waits for a reason to end, stops them."""
 
     def __init__(self, directory: Path, owner: int) -> None:
         self._directory = directory
@@ -77,15 +75,15 @@ class Supervisor:
             if ended:
                 self._report_failure(ended[0])
                 return False
-            # The pipe strictly before the owner: its last word may be that it leaves.
+            # The pipe strictly before the owner: its last command may be to detach.
             if sys.stdin.fileno() in ready and not self._obey():
                 return True
             if self._owner_fd in ready:
                 return True
 
     def _obey(self) -> bool:
-        """Do what the owner says; False when the pipe has ended."""
-        # os.read, because a buffered line would hide a second word from poll().
+        """Execute commands of the owner; return False when the pipe has ended."""
+        # os.read, because a buffered line would hide a second command from poll().
         words = os.read(sys.stdin.fileno(), 4096).decode().split()
         for word in words:
             if word == "rest":
@@ -155,8 +153,8 @@ class Supervisor:
         _write_atomically(self._directory / "failure.json", text)
 
     def _kill_all(self) -> None:
-        # The order of the plan is the order of dying: the API server first, since it would
-        # retry for a minute after losing etcd. Nothing is worth a graceful end: the data goes.
+        # In the order of the plan: the API server first, since it would retry for a minute after
+        # losing etcd. No graceful end is needed: the data is deleted.
         doomed = [self._children[name] for name in self._order() if name in self._children]
         for child in doomed:
             child.kill()

@@ -1,22 +1,24 @@
-"""Keys and certificates of one sandbox: made for it, thrown away with it.
+"""Keys, certificates and kubeconfig files of one sandbox; deleted with it.
 
 Elliptic-curve keys, because a dozen RSA keys would take longer to make than the control plane
-takes to start. Two authorities, as in any cluster: whoever may talk to the API server may not
-talk to etcd.
+takes to start. Two authorities, as in any cluster: clients of the API server have no access to
+etcd.
 """
 
+import base64
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from koord.sandbox.files import write_privately
+from koord.sandbox.paths import write_privately
 
 _LIFETIME = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)
@@ -34,7 +36,7 @@ _SERVER_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom a client certificate names to the API server."""
+    """The subject of a client certificate."""
 
     name: str
     group: str | None = None
@@ -46,7 +48,7 @@ USERS = {
     "controller-manager": User("system:kube-controller-manager"),
     "scheduler": User("system:kube-scheduler"),
 }
-"""Client certificates by the name of their files."""
+"""File name -> subject of the client certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,11 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """The certificate that others trust, in PEM."""
+        """In PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, user: User, names: Iterable[x509.GeneralName] = ()) -> Credential:
-        """Issue a client certificate; one that serves as well when names are given."""
+        """Issue a client certificate; with ``names`` it is a server certificate too."""
         key = _make_key()
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = self._start(_make_name(user), key.public_key())
@@ -99,7 +101,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _CLOCK_SKEW)
             .not_valid_after(now + _LIFETIME)
-            # Required of every certificate by Python's strict verification, the default of 3.13.
+            # Python 3.13 verifies strictly by default, which requires these.
             .add_extension(_identify(self._key.public_key()), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(_make_key_usage(key, self._key.public_key()), critical=True)
@@ -174,3 +176,46 @@ def _make_key_usage(
         encipher_only=False,
         decipher_only=False,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEntry:
+    """The API server of a kubeconfig."""
+
+    name: str
+    server: str
+    ca: bytes
+
+
+def write_certificate_kubeconfig(
+    path: Path, cluster: ClusterEntry, user: str, credential: Credential
+) -> None:
+    """Write the kubeconfig of a user with a client certificate."""
+    secret = {
+        "client-certificate-data": _encode(credential.certificate),
+        "client-key-data": _encode(credential.key),
+    }
+    _write(path, cluster, user, secret)
+
+
+def write_token_kubeconfig(path: Path, cluster: ClusterEntry, user: str, token: str) -> None:
+    """Write the kubeconfig of a user with a bearer token."""
+    _write(path, cluster, user, {"token": token})
+
+
+def _write(path: Path, cluster: ClusterEntry, user: str, secret: dict[str, str]) -> None:
+    context = cluster.name if user == "admin" else f"{user}@{cluster.name}"
+    address = {"server": cluster.server, "certificate-authority-data": _encode(cluster.ca)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster.name, "cluster": address}],
+        "users": [{"name": user, "user": secret}],
+        "contexts": [{"name": context, "context": {"cluster": cluster.name, "user": user}}],
+        "current-context": context,
+    }
+    write_privately(path, yaml.safe_dump(document, sort_keys=False).encode())
+
+
+def _encode(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
