@@ -23,7 +23,6 @@ _DIRECTORY = ROOT / "build" / "bench"
 
 
 def main() -> None:
-    """Measure what was asked for."""
     options = _parse()
     choice = Choice(options.only, options.repeat, options.quick)
     if not choice.names():
@@ -39,7 +38,7 @@ def main() -> None:
         console.print(f"{os.cpu_count()} processors, load {load}", highlight=False)
         for row in run(cluster, choice, lambda text: console.print(text, style="dim"), attach):
             rows.append(row)
-            write_json(rows, options.json)  # what is there stays, should something go wrong
+            write_json(rows, options.json)  # rows so far are kept if a later one fails
     show(rows, Console(width=_WIDTH))
     console.print(f"written to {options.json}", highlight=False)
 
@@ -55,7 +54,7 @@ def _parse() -> argparse.Namespace:
         metavar="PATTERN",
         help="rows whose name it finds, a regular expression",
     )
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="median of so many runs")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="median of N runs")
     parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
     parser.add_argument("--json", type=Path, default=_DIRECTORY / "placement.json", metavar="FILE")
     parser.add_argument(

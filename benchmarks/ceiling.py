@@ -1,10 +1,10 @@
-"""Places pods without thinking: what the API server can take at most, from a client like ours.
+"""Places pods without planning: the maximum that the API server takes from a client like ours.
 
     python -m benchmarks.ceiling ORDER
 
-It reads what the operators read, and for every waiting pod does the writes that they do, with as
-many at once, to the next node in turn: no gangs, no fitting, no status. Nobody who has to decide
-something can be faster, so its rate is what others are a share of.
+It reads what the operators read and does their writes for every waiting pod, with the same
+concurrency, to the next node in turn: no gangs, no fitting, no status. No scheduler can be faster,
+so the rates of others are given as a share of this one.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ READY = "ready"
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Whose pods to place, and where."""
+    """The pods to place, and their nodes."""
 
     kubeconfig: str
     namespace: str
@@ -72,7 +72,6 @@ _event = msgspec.json.Decoder(_Event)
 
 
 def main() -> None:
-    """Place what the order says."""
     order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
     asyncio.run(Placer(order, load_kubeconfig(order.kubeconfig)).run())
 
@@ -88,23 +87,23 @@ class Placer:
         self._opened = asyncio.Semaphore(0)
 
     async def run(self) -> None:
-        """Place all pods, then stay."""
+        """Place all pods, then wait to be ended."""
         revision = await self._list()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(PODS_PATH, revision))
             group.create_task(self._watch("/api/v1/nodes", ""))
             group.create_task(self._watch(GROUPS_PATH, ""))
-            # Kept open before there is anything to do, as those of the operators are.
+            # Opened beforehand, like the connections of the operators.
             for _ in range(self._order.in_flight):
                 group.create_task(self._work())
             for _ in range(3 + self._order.in_flight):
                 await self._opened.acquire()
             sys.stdout.write(f"{READY}\n")
             sys.stdout.flush()
-            await asyncio.Event().wait()  # until it is ended: what it used is still to be read
+            await asyncio.Event().wait()  # until it is ended: its usage is read first
 
     async def _list(self) -> str:
-        """Take in the pods that are there; return where to go on."""
+        """List the existing pods; return the resource version to watch from."""
         async with await self._caller.connect() as connection:
             rest = revision = ""
             while True:
@@ -119,7 +118,7 @@ class Placer:
                     return revision
 
     async def _watch(self, path: str, revision: str) -> None:
-        """Read what the operators read; only pods that come matter."""
+        """Read what the operators read; only new pods matter."""
         while True:
             async for lines in self._caller.follow(path, revision):
                 if not lines:
@@ -136,9 +135,9 @@ class Placer:
                 self._seen.put_nowait(event.object.metadata)
 
     async def _work(self) -> None:
-        """Place one pod after the other."""
+        """Place pods one by one."""
         async with await self._caller.connect() as connection:
-            # As the operators do: the server is not patient with what was never used.
+            # As the operators do: the server closes connections that were never used.
             await connection.send(self._caller.make_request("GET", "/version"))
             self._opened.release()
             while True:

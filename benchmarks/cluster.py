@@ -1,9 +1,8 @@
-"""The cluster that everything is measured on: one sandbox, made fit for it.
+"""The cluster of all measurements: one sandbox, tuned for them.
 
-Only etcd and kube-apiserver run. The stand-in for kubelets (kwok) would write the status of every
-bound pod from the processors that are measured, and so hide part of the difference between those
-that are compared; a controller manager would read along. What a scenario does want is started
-beside it.
+Only etcd and kube-apiserver run. kwok, in place of kubelets, would write the status of every
+bound pod with the measured processors and hide part of the differences; a controller manager would
+read every object. Scenarios that need them start them.
 """
 
 import os
@@ -42,7 +41,7 @@ SERVICE_ACCOUNT: Final = ("koord-system", "koord-operators")
 RESIDENT_REQUESTS: Final = {"cpu": "500m", "memory": "512Mi"}
 
 _IDLE: Final = 0.15
-"""Processors in use by the API server and etcd, below which they count as idle."""
+"""Below this number of processors, the API server and etcd count as idle."""
 _IDLE_PATIENCE: Final = 30.0
 _LOOK_SECONDS: Final = 0.5
 _COLLECT_GARBAGE: Final = "/debug/pprof/heap?gc=1&debug=1"
@@ -50,7 +49,7 @@ _EXTRA: Final = (Component.SCHEDULER, Component.KWOK)
 
 
 class Cluster:
-    """A running sandbox with our CRDs and roles, and what is in it."""
+    """A running sandbox with our CRDs and roles, and its contents."""
 
     def __init__(self, box: Sandbox, pace: Pace) -> None:
         self.box = box
@@ -66,7 +65,7 @@ class Cluster:
             box.client.create("/api/v1/namespaces", make_namespace(name))
 
     def furnish(self, nodes: int, residents: int) -> None:
-        """Have so many nodes, and so many pods on them."""
+        """Create or delete nodes, and pods on them, up to these numbers."""
         if (len(self.nodes), self.residents) == (nodes, residents):
             return
         self.clear(RESIDENTS)
@@ -78,7 +77,7 @@ class Cluster:
             self.create(self._order_residents())
 
     def have_quotas(self, *, are_there: bool) -> None:
-        """Have the tree of quotas, or none."""
+        """Create or delete the tree of quotas."""
         if are_there is self._has_quotas:
             return
         self._has_quotas = are_there
@@ -89,11 +88,10 @@ class Cluster:
             self.box.client.delete(QUOTAS_PATH)
 
     def create(self, order: Order) -> None:
-        """Create pods; return when all are there."""
+        """Create pods; return when all exist."""
         run_module("benchmarks.creator", self.write_order("creator", order))
 
     def write_order(self, name: str, order: msgspec.Struct) -> Path:
-        """Write down what another process is to do."""
         path = self.box.directory / f"{name}.json"
         path.write_bytes(msgspec.json.encode(order))
         return path
@@ -103,7 +101,7 @@ class Cluster:
         events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         for path in (pods_path(namespace), groups_path(namespace), events):
             while not self._is_empty(path):
-                # A collection that is too large to be deleted within one request is left half done.
+                # A large collection is not deleted completely by one request.
                 with suppress(SandboxApiError, TimeoutError):
                     self.box.client.delete(f"{path}?gracePeriodSeconds=0")
 
@@ -124,21 +122,21 @@ class Cluster:
                 return max(0.0, (read_busy_seconds() - busy) / passed - own)
 
     def forget_writes(self) -> None:
-        """Begin a new page of the audit log; the API server appends to the file."""
+        """Start a new section of the audit log; the API server appends to the file."""
         os.truncate(self.box.audit_log, 0)
 
     def read_writes(self) -> list[Write]:
-        """Return what was written since, signs of life of leaders aside."""
+        """Return the writes since then, without renewals of leases."""
         return [one for one in self.box.writes() if one.resource != "leases"]
 
     def command_of(self, component: Component, arguments: Sequence[str] = ()) -> list[str]:
-        """Return the command line of a component that does not run by itself here."""
+        """Return the command line of a component that the sandbox does not start."""
         layout, path = self.box.record.layout, self._binaries.path(component)
         return [*make_command(component, path, layout, ()), *arguments]
 
     @contextmanager
     def kubelets(self) -> Iterator[None]:
-        """Have pods run once they are bound, for as long as the context lasts."""
+        """Let bound pods run while the context lasts."""
         with (self.box.directory / "kubelets.log").open("ab") as log:
             process = subprocess.Popen(self.command_of(Component.KWOK), stdout=log, stderr=log)
         try:
@@ -149,7 +147,7 @@ class Cluster:
 
     @contextmanager
     def topology(self) -> Iterator[None]:
-        """Have the network of the nodes described, for as long as the context lasts."""
+        """Install the network topology of the nodes while the context lasts."""
         body = make_topology()
         self.box.client.create(TOPOLOGIES_PATH, body)
         try:
@@ -178,7 +176,7 @@ class Cluster:
 
 @contextmanager
 def open_cluster() -> Iterator[Cluster]:
-    """Start the sandbox, take it down in the end."""
+    """Start the sandbox; stop it at the end."""
     with Sandbox(components=(), arguments=_ARGUMENTS) as box, Pace(box.directory) as pace:
         box.apply(ROOT / "crds")
         box.kubectl("apply", "-k", str(ROOT / "manifests" / "base"))
@@ -186,6 +184,6 @@ def open_cluster() -> Iterator[Cluster]:
 
 
 _ARGUMENTS: Mapping[Component, Sequence[str]] = {
-    # For cleaning up between scenarios: the default is one pod after the other.
+    # For the cleanup between scenarios: by default pods are deleted one by one.
     Component.APISERVER: ["--delete-collection-workers=8"],
 }

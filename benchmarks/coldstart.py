@@ -1,4 +1,4 @@
-"""How long somebody who starts in a full cluster takes to bind the one pod that waits there."""
+"""How long a scheduler that starts in a full cluster takes to bind the one waiting pod."""
 
 import time
 from dataclasses import dataclass

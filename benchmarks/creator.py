@@ -1,9 +1,9 @@
-"""Creates pods, as fast as so many connections can, in a process of its own.
+"""Creates pods over several connections, as fast as possible, in a process of its own.
 
     python -m benchmarks.creator ORDER
 
-`ORDER` is a file. It is a process of its own so that neither the operators nor whoever measures
-them pay for it, and so that it is the same for all who are measured.
+`ORDER` is a file. In its own process its costs are not counted for any scheduler, and are the same
+for all.
 """
 
 import asyncio
@@ -39,13 +39,12 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Create what the order says."""
     order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
     asyncio.run(create(order, load_kubeconfig(order.kubeconfig)))
 
 
 async def create(order: Order, access: Access) -> None:
-    """Create PodGroups, then pods; return when all are there."""
+    """Create PodGroups, then pods; return when all exist."""
     caller = Caller(access)
     if order.size > 1:
         await _post_all(caller, _make_groups(order, caller))
@@ -81,7 +80,7 @@ async def _post_all(caller: Caller, requests: Iterator[bytes]) -> None:
 
 
 async def _post(caller: Caller, requests: Iterator[bytes]) -> None:
-    # The iterator is shared: whoever is free takes the next.
+    # The iterator is shared: each free connection takes the next.
     for request in requests:
         async with await caller.connect() as connection:
             await connection.send(request)

@@ -1,7 +1,7 @@
-"""One measurement: somebody places the pods of one cell, and everything is counted.
+"""One measurement: a scheduler places the pods of one cell, and everything is counted.
 
-The clock is the API server's own: from the first request to the last answer in its audit log, so
-that it is the same for everybody, however they work. Latencies are those that a watch shows.
+Durations are from the first request to the last answer in the API server's audit log, which is the
+same for all schedulers. Latencies are those that a watch shows.
 """
 
 import math
@@ -23,19 +23,19 @@ from koord.runtime.settings import Settings
 from koord.sandbox import Component, Write
 
 Attach = Callable[[str, int], None]
-"""Is told the name of a row, and the process of the operators that are measured for it."""
+"""Receives the name of a row and the measured process of the operators."""
 Create = Callable[[Order], None]
-"""Creates what is ordered; returns when all is there."""
+"""Creates the pods of an order; returns when all exist."""
 
 _CREATED: Final = 201
 _IDLE_SECONDS: Final = 20.0
 _PATIENCE: Final = 120.0
-_SLOWEST: Final = 20  # pods per second; what is slower is broken
+_SLOWEST: Final = 20  # pods per second; anything slower counts as broken
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What placing the pods of a cell took; latencies in seconds."""
+    """The result of placing the pods of a cell; latencies in seconds."""
 
     pods_per_s: float
     writes_per_pod: float
@@ -44,11 +44,11 @@ class Measurement:
     cpu_ms_per_pod: float
     rss_mib: float
     noise: float
-    """Processors that the rest of the machine used right before."""
+    """Processors that the rest of the machine used just before."""
     pace: float
-    """How slow they were, in milliseconds; see ``Pace``."""
+    """Speed of the processors, in milliseconds; see ``Pace``."""
     idle_cpu: float | None = None
-    """Processors used once all is placed and said, beside pods that were there before."""
+    """Processors used after everything is placed and reported, with the resident pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class Laboratory:
         self._access = load_kubeconfig(str(cluster.box.kubeconfig))
 
     def measure(self, cell: Cell, who: Who, create: Create | None = None) -> Measurement:
-        """Let one of the schedulers place the pods; ``create`` creates them in a way of its own."""
+        """Let a scheduler place the pods; ``create`` replaces their creation."""
         return self._measure(cell, self.make_contender(who), create)
 
     def measure_ceiling(self, cell: Cell) -> Measurement:
-        """Let the client place them that does not think."""
+        """Let the client without planning place them."""
         order = CeilingOrder(
             kubeconfig=str(self._cluster.kubeconfig),
             namespace=NAMESPACE,
@@ -135,7 +135,7 @@ class Laboratory:
             cluster.clear()
 
     def _settle(self, contender: Contender) -> list[Write]:
-        """Return all writes, once nothing more is to be expected."""
+        """Return all writes, once no more are expected."""
         while True:
             now, writes = time.time(), self._cluster.read_writes()
             if now - max(one.answered for one in writes) >= contender.quiet_seconds:
@@ -173,7 +173,7 @@ def _wait_bound(cell: Cell, contender: Contender, observer: Observer) -> None:
 
 
 def _find_span(cell: Cell, writes: Sequence[Write], own: Sequence[Write]) -> _Span:
-    """Return when placing began and ended; ``own`` are the writes of who placed."""
+    """Return when placing began and ended; ``own`` are the writes of the scheduler."""
     bound = [one for one in own if one.subresource == "binding" and one.code == _CREATED]
     if len(bound) != cell.load.pods:
         raise Failed(f"{len(bound)} bindings of {cell.load.pods} pods are in the audit log")
@@ -189,5 +189,5 @@ def _is_creation(write: Write) -> bool:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest value that so many percent are not above."""
+    """Return the smallest value that ``percent`` of the values do not exceed."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

@@ -1,4 +1,4 @@
-"""What is created and written, as JSON: pods and PodGroups, and the writes that place a pod.
+"""The objects and writes, as JSON: pods and PodGroups, and the writes that place a pod.
 
 The writes of the ceiling are those of the operators, byte for byte but for the values; a test
 compares them.
@@ -19,7 +19,7 @@ SCHEDULER: Final = "koord-scheduler"
 GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
 NAMESPACE: Final = "bench"
 RESIDENTS: Final = "residents"
-"""The namespace of pods that are there before, on their nodes."""
+"""The namespace of the resident pods."""
 
 _GROUPS: Final = "scheduling.sigs.k8s.io/v1alpha1"
 QUOTAS_PATH: Final = f"/apis/{_GROUPS}/namespaces/{NAMESPACE}/elasticquotas"
@@ -33,22 +33,19 @@ TOPOLOGIES_PATH: Final = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetwor
 
 
 def pods_path(namespace: str) -> str:
-    """Return where the pods of a namespace are."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
 def groups_path(namespace: str) -> str:
-    """Return where the PodGroups of a namespace are."""
     return f"/apis/{_GROUPS}/namespaces/{namespace}/podgroups"
 
 
 def make_namespace(name: str) -> dict[str, Any]:
-    """Make a namespace."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def make_group(name: str, members: int, must_gather: str = "") -> dict[str, Any]:
-    """Make a PodGroup that wants all of its members, in one domain of a layer if there is one."""
+    """Make a PodGroup that needs all members, within one domain of ``layer`` if it is given."""
     metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
     if must_gather:
         wish = {"gatherStrategy": [{"layer": must_gather, "strategy": "MustGather"}]}
@@ -62,7 +59,7 @@ def make_group(name: str, members: int, must_gather: str = "") -> dict[str, Any]
 
 
 def make_topology() -> dict[str, Any]:
-    """Make the topology that the labels of the nodes tell of."""
+    """Make the topology of the labels of the nodes."""
     names = ("DatacenterLayer", "SpineLayer", "BlockLayer")
     layers = [
         {"topologyLayer": name, "labelKey": [f"network.topology.nvidia.com/{label}"]}
@@ -80,7 +77,7 @@ def make_topology() -> dict[str, Any]:
 
 
 def make_quotas() -> Iterator[dict[str, Any]]:
-    """Make a tree of three levels, parents first, in which everybody may use more than there is."""
+    """Make a tree of three levels, parents first, in which every max exceeds the capacity."""
     yield _make_quota("org", "", teams=DIVISIONS * TEAMS)
     for division in range(DIVISIONS):
         yield _make_quota(f"division-{division}", "org", teams=TEAMS)
@@ -115,7 +112,7 @@ def _make_quota(name: str, parent: str, teams: int = 0) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What matters of a pod of one container; with a ``node`` it is bound from the start."""
+    """The variable parts of a pod with one container; with ``node`` it is bound from the start."""
 
     namespace: str
     name: str
@@ -128,7 +125,6 @@ class Pod:
 
 
 def make_pod(pod: Pod) -> dict[str, Any]:
-    """Make a pod."""
     resources = {"requests": pod.requests, "limits": pod.requests}
     spec: dict[str, Any] = {
         "schedulerName": pod.scheduler,
@@ -147,7 +143,7 @@ def make_pod(pod: Pod) -> dict[str, Any]:
 
 
 def make_release(uid: str, annotations: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Make the patch that takes our gate off a pod and records the plan on it."""
+    """Make the patch that removes our gate from a pod and records the plan."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
@@ -160,7 +156,7 @@ def make_release(uid: str, annotations: Mapping[str, str]) -> list[dict[str, Any
 def make_binding(
     namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Make the binding that gives a pod its node, with the plan once more."""
+    """Make the binding of a pod to its node, again with the plan."""
     metadata = {"name": name, "namespace": namespace, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -173,7 +169,6 @@ def make_binding(
 def make_annotations(
     node: str, group: str, members: int, start_id: str = "0" * 16
 ) -> dict[str, str]:
-    """Make the annotations that record a plan."""
     id_ = f"{NAMESPACE}/{group}" if group else ""
     of_gang = f',"group":"{id_}","members":{members},"strength":{members}' if group else ""
     of_gang += f',"start":"{start_id}"' if members > 1 else ""

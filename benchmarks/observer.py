@@ -1,4 +1,4 @@
-"""Sees when pods come and when they get their node, as any user with a watch would."""
+"""Records when pods are created and when they get a node, by a watch like any user's."""
 
 import http.client
 import threading
@@ -62,11 +62,11 @@ class Observer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Take in what happens until all pods are bound."""
+        """Process events until all pods are bound."""
         try:
             while not self._all_bound.is_set():
                 self._follow()
-                # The API server hangs up on whoever cannot keep up; one goes on where it was.
+                # The API server closes watches that fall behind; continue from the last version.
                 self._stream = self._watch()
         except (Failed, OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             self._failure = repr(error)
@@ -88,7 +88,7 @@ class Observer(threading.Thread):
         return self._all_bound.wait(seconds)
 
     def latencies(self, began: float | None = None) -> list[float]:
-        """Return how long each pod took to be bound: since it came, or since a given moment."""
+        """Return how long each pod took to be bound: since its creation, or since a given time."""
         return sorted(
             bound - (self.seen[uid] if began is None else began)
             for uid, bound in self.bound.items()

@@ -1,9 +1,9 @@
-"""The operators are gone for a while: what do others notice, and how fast is the backlog drained?
+"""An outage of the operators: its effect on other pods, and how fast the backlog is placed.
 
     python -m benchmarks.outage --minutes 10
 
-Gangs keep coming, and so do single pods for kube-scheduler. When the operators are back, what has
-piled up is placed as in the scenario `drained`, and the rate is compared with the same ceiling.
+Gangs, and single pods for kube-scheduler, are created all the time. After the outage the backlog is
+placed as in the scenario `drained`, and the rate is compared with the same ceiling.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SIZE = 10
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What was seen. Latencies are of kube-scheduler's pods, from creation to binding."""
+    """The result. Latencies are of kube-scheduler's pods, from creation to binding."""
 
     minutes: float
     backlog_pods: int
@@ -45,7 +45,6 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Measure, print and write down."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.outage", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long they are gone")
     parser.add_argument("--pods", type=int, default=2000, help="that pile up meanwhile")
@@ -62,7 +61,7 @@ def main() -> None:
 
 
 def measure_outage(cluster: Cluster, minutes: float, pods: int) -> Figures:
-    """Let the operators work, be gone, and come back."""
+    """Run the operators, stop them for a while, and start them again."""
     cluster.box.client.create("/api/v1/namespaces", make_namespace(OTHERS))
     cluster.furnish(NODES, 0)
     laboratory = Laboratory(cluster)
@@ -95,11 +94,11 @@ def measure_outage(cluster: Cluster, minutes: float, pods: int) -> Figures:
 
 
 class _Outage:
-    """Creates gangs and other pods, evenly over the time that the operators are gone."""
+    """Creates gangs and other pods, evenly over the outage."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self.latencies: Sequence[float] = ()
-        """Of the other pods while the operators were gone, in order."""
+        """Of the other pods during the outage, in order."""
         self.others = 0
         """How many there were."""
         self._cluster = cluster
@@ -107,7 +106,7 @@ class _Outage:
         self._numbers = iter(range(1 << 30))
 
     def look(self, seconds: float) -> Sequence[float]:
-        """Create other pods alone; return how long they waited."""
+        """Create only other pods; return how long they waited."""
         self._cluster.forget_writes()
         for _ in _spread(int(seconds * 2), seconds):
             self._create_other()
@@ -115,7 +114,7 @@ class _Outage:
         return find_latencies(self._cluster.read_writes())
 
     def pile_up(self, order: Order) -> None:
-        """Create what is ordered over the whole time, and other pods beside it."""
+        """Create the pods of the order over the whole time, and other pods beside them."""
         most = max(1, int(self._seconds * 2 / order.groups))
         for group in _spread(order.groups, self._seconds):
             self._create_gang(order, group)
@@ -146,7 +145,7 @@ class _Outage:
 
 
 def _spread(count: int, seconds: float) -> Iterator[int]:
-    """Count, in such a way that it takes so long."""
+    """Count up, evenly over that many seconds."""
     began = time.monotonic()
     for number in range(count):
         time.sleep(max(0.0, began + number * seconds / count - time.monotonic()))

@@ -1,8 +1,8 @@
-"""How fast the processors are, moment by moment.
+"""Samples how fast the processors are.
 
-A virtual machine shares them with others that nobody here sees: the same work may take twice as
-long a minute later, without anything being busier. So the same small loop runs on each processor
-all the time, a thirtieth of it, and what it takes is the unit that costs can be compared in.
+A virtual machine shares them with other machines: the same work may take twice as long a minute
+later, without more load here. So a small loop runs on each processor all the time, for a thirtieth
+of it, and its duration is the unit in which costs are compared.
 
     python -m benchmarks.pace PROCESSOR FILE
 """
@@ -20,7 +20,7 @@ _EVERY: Final = 0.06  # seconds
 
 
 class Pace:
-    """Measures for as long as it is used as a context; what it finds is kept in ``directory``."""
+    """Measures while it is used as a context; keeps the results in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         self._files = {

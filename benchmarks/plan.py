@@ -1,4 +1,4 @@
-"""How long the planner takes, in process and without a cluster.
+"""Speed of the planner, in process and without a cluster.
 
     python -m benchmarks.plan [--nodes 5000] [--runs 20]
 
@@ -24,7 +24,6 @@ GIB = 1 << 30
 
 
 def main() -> None:
-    """Ask every question, print a row for each."""
     parser = argparse.ArgumentParser(description="Times the planner.")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=20)
@@ -40,7 +39,6 @@ def main() -> None:
 
 
 def questions(nodes: int) -> list[tuple[str, list[Unit]]]:
-    """Return what is asked, largest first."""
     return [
         ("512 pods x 8 GPU", [make_gang(512, gpus=8)]),
         ("512 pods x 1 GPU", [make_gang(512, gpus=1)]),
@@ -54,7 +52,6 @@ def questions(nodes: int) -> list[tuple[str, list[Unit]]]:
 
 
 def ask(state: ClusterState, units: list[Unit]) -> Plan:
-    """Plan on a fresh snapshot."""
     return plan_once(state, units)
 
 
@@ -82,7 +79,7 @@ def make_state(nodes: int) -> ClusterState:
 
 
 def make_singles(count: int) -> list[Unit]:
-    """Make equal pods that belong to nobody."""
+    """Make equal pods without a gang."""
     pods = (make_pod(f"single-{at}", gpus=1) for at in range(count))
     return [Unit(pod.uid, (Demand("", (pod,), 1),)) for pod in pods]
 

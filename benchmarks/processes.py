@@ -1,4 +1,4 @@
-"""Who is measured, each as a process of its own: the operators, kube-scheduler, the ceiling."""
+"""The measured schedulers, each a process of its own: operators, kube-scheduler, the ceiling."""
 
 import http.client
 import os
@@ -23,7 +23,7 @@ _TAIL: Final = 3000
 
 
 class Failed(Exception):  # noqa: N818 - what it says is what happened
-    """A process that is measured did not do its work."""
+    """A measured process failed."""
 
 
 def run_module(name: str, order: Path) -> None:
@@ -40,14 +40,14 @@ def run_module(name: str, order: Path) -> None:
 
 
 class Contender(ABC):
-    """A process that places pods. Use it as a context: it runs for as long as that."""
+    """A process that places pods; it runs while it is used as a context."""
 
     user: str
-    """As whom it writes."""
+    """The user name of its writes."""
     scheduler: str
     """The `spec.schedulerName` of the pods that it places."""
     quiet_seconds: float
-    """When it has not written for so long, it has said all there is to say about its pods."""
+    """After this time without a write, it has reported everything about its pods."""
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / f"{type(self).__name__}.log"
@@ -55,11 +55,10 @@ class Contender(ABC):
 
     @property
     def pid(self) -> int:
-        """The process."""
         return self._running().pid
 
     def __enter__(self) -> Self:
-        # Who starts a process for the second time has its modules compiled.
+        # In a second start, the modules are compiled already.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
@@ -91,7 +90,7 @@ class Contender(ABC):
             raise Failed(f"{type(self).__name__} ended: {self.read_log()}")
 
     def read_log(self) -> str:
-        """Return the end of what it said."""
+        """Return the end of its log."""
         return self.log.read_text()[-_TAIL:]
 
     @abstractmethod
@@ -142,12 +141,12 @@ class Operators(Contender):
             return False
 
     def _leads(self) -> bool:
-        """Whether it has been elected; who could be is ready, too, but does not plan."""
+        """Whether it has been elected; standbys are ready too, but do not plan."""
         state = msgspec.json.decode(self._read("/debug/state") or b"{}")
         return bool(state.get("election", {}).get("leads"))
 
     def _read(self, page: str) -> bytes | None:
-        """Return a page of its HTTP side, nothing if it is refused."""
+        """Return a page of its HTTP server, or nothing if it is refused."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
         try:
             connection.request("GET", page)
@@ -165,7 +164,7 @@ class Operators(Contender):
 
 
 class KubeScheduler(Contender):
-    """kube-scheduler of the sandbox, without the limits on its requests that it has by default."""
+    """The sandbox's kube-scheduler, without its default limits on requests."""
 
     user = "system:kube-scheduler"
     scheduler = "default-scheduler"
@@ -186,7 +185,7 @@ class KubeScheduler(Contender):
 
 
 class Ceiling(Contender):
-    """The client that does not think."""
+    """The client without planning."""
 
     user = Operators.user
     scheduler = SCHEDULER

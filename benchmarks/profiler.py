@@ -32,7 +32,7 @@ class Profiler:
         traceback: TracebackType | None,
     ) -> None:
         for one in self._running:
-            one.send_signal(signal.SIGINT)  # it writes what it has
+            one.send_signal(signal.SIGINT)  # it then writes its samples
             one.wait()
 
     def attach(self, name: str, pid: int) -> None:

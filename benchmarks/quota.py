@@ -1,4 +1,4 @@
-"""How long quotas take, in process and without a cluster.
+"""Speed of the quota computations, in process and without a cluster.
 
     python -m benchmarks.quota [--quotas 1000] [--resources 8] [--pods 50000] [--runs 20]
 
@@ -36,7 +36,6 @@ UNITS = {"cpu": 1000, "memory": GIB, "ephemeral-storage": GIB, "koordinator.sh/g
 
 
 def main() -> None:
-    """Ask every question, print a row for each."""
     parser = argparse.ArgumentParser(description="Times the quotas.")
     parser.add_argument("--quotas", type=int, default=1000)
     parser.add_argument("--resources", type=int, default=len(KEYS))
@@ -55,7 +54,6 @@ def main() -> None:
 
 
 def solving(quotas: int, keys: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what is asked of the solver."""
     specs = make_specs(quotas, keys)
     tree = make_tree(specs)
     usage = {spec.name: make_usage(at, keys) for at, spec in enumerate(specs) if not spec.is_parent}
@@ -86,7 +84,6 @@ def solving(quotas: int, keys: tuple[str, ...]) -> Iterator[tuple[str, Callable[
 
 
 def summing(quotas: int, pods: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what is asked of the sums."""
     uses = make_pods(quotas, pods)
     book = UsageTracker(QuotaRules(), uses)
     serial = count()
@@ -132,7 +129,6 @@ def make_specs(quotas: int, keys: tuple[str, ...]) -> list[QuotaSpec]:
 
 
 def make_usage(at: int, keys: tuple[str, ...]) -> Usage:
-    """Make the demand of one quota."""
     return Usage(demand={key: (5 + at * 11 % 37) * UNITS.get(key, 1) for key in keys})
 
 

@@ -1,4 +1,4 @@
-"""What is shown and written of the rows."""
+"""Prints rows as a table, and writes them as JSON."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,6 @@ def write_json(rows: Sequence[Row], path: Path) -> None:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """Print a table."""
     table = Table(box=None, header_style="bold")
     table.add_column(_COLUMNS[0], no_wrap=True)
     for title in _COLUMNS[1:]:

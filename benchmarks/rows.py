@@ -11,14 +11,14 @@ from benchmarks.scenarios import COLD_START, Cell, ColdStart, Who
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The least and the most of all repetitions."""
+    """Minimum and maximum of all repetitions."""
 
     least: float
     most: float
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario, as it stands in the file. What a scenario does not have is null."""
+    """One scenario, as in the file; fields that do not apply are null."""
 
     name: str
     scheduler: str
@@ -42,11 +42,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     idle_cpu: float | None = None
     rss_mib: float
     noise: float
-    """Processors that the rest of the machine used right before."""
+    """Processors that the rest of the machine used just before."""
     pace_ms: float | None = None
-    """How slow the processors were; see ``benchmarks.pace``."""
+    """Speed of the processors; see ``benchmarks.pace``."""
     share_by_pace: float | None = None
-    """The share, of runs as long as they would have been had the machine been equally fast."""
+    """The share, with durations normalised to equal speed of the machine."""
     cpu_by_pace: float | None = None
     """``cpu_ms_per_pod`` divided by the pace, run by run: comparable between rows."""
 
@@ -105,7 +105,6 @@ def _by_pace(run: Measurement) -> float:
 
 
 def make_start_row(cold: ColdStart, who: Who, starts: Sequence[Start]) -> Row:
-    """Make the row of a cold start."""
     first = median(one.first_bind for one in starts) * 1e3
     return Row(
         name=name_of_start(who),
@@ -125,5 +124,4 @@ def make_start_row(cold: ColdStart, who: Who, starts: Sequence[Start]) -> Row:
 
 
 def name_of_start(who: Who) -> str:
-    """Return what the row of a cold start is called."""
     return COLD_START if who is Who.OPERATORS else f"{COLD_START}-{who}"

@@ -22,14 +22,14 @@ from benchmarks.scenarios import (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to run: rows in whose name the pattern ``only`` is found, each ``repeat`` times."""
+    """What to run: rows whose name matches ``only``, each ``repeat`` times."""
 
     only: str = ""
     repeat: int = 1
     quick: bool = False
 
     def cells(self) -> list[Cell]:
-        """Return the cells that have a chosen row, with those rows only."""
+        """Return the cells with selected rows, reduced to those."""
         chosen = (
             replace(cell, who=tuple(who for who in cell.who if self._has(cell.name(who))))
             for cell in make_cells(quick=self.quick)
@@ -37,14 +37,13 @@ class Choice:
         return [cell for cell in chosen if cell.who]
 
     def starters(self) -> list[Who]:
-        """Return whose cold start is chosen."""
+        """Return the schedulers whose cold start is selected."""
         return [who for who in Who if self._has(name_of_start(who))]
 
     def _has(self, name: str) -> bool:
         return re.search(self.only, name) is not None
 
     def names(self) -> list[str]:
-        """Return the names of all chosen rows."""
         return [
             *(cell.name(who) for cell in self.cells() for who in cell.who),
             *map(name_of_start, self.starters()),
@@ -52,12 +51,12 @@ class Choice:
 
 
 Tell = Callable[[str], None]
-"""Is told what is being measured."""
+"""Receives the title of the current measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The ceilings before and after, and everybody between."""
+    """The ceilings before and after, and all schedulers between."""
 
     before: Measurement
     runs: Mapping[Who, Measurement]
@@ -65,7 +64,7 @@ class _Turn:
 
 
 def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> Iterator[Row]:
-    """Measure everything that is chosen."""
+    """Measure everything selected."""
     laboratory = Laboratory(cluster, attach)
     cells = choice.cells()
     if cells:
@@ -81,14 +80,14 @@ def run(cluster: Cluster, choice: Choice, tell: Tell, attach: Attach | None) -> 
 
 
 def _warm_up(cluster: Cluster, laboratory: Laboratory, load: Load) -> None:
-    """Let the API server find its size, and everybody their files in memory; not measured."""
+    """Warm up the API server and the file caches; not measured."""
     cluster.furnish(load.nodes, 0)
     small = replace(load, name="warm-up", groups=200, size=1, residents=0)
     laboratory.measure_ceiling(Cell(small, Mode.BURST, gated=True, who=()))
 
 
 def _divide(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Put together what is measured turn about."""
+    """Group the cells that are measured alternately."""
     series: dict[tuple[str, str, bool], list[Cell]] = {}
     for cell in cells:
         key = (cell.load.turns or cell.load.name, cell.mode, cell.gated)
@@ -99,7 +98,7 @@ def _divide(cells: Iterable[Cell]) -> list[list[Cell]]:
 def _measure_series(
     cluster: Cluster, laboratory: Laboratory, cells: Sequence[Cell], repeat: int, tell: Tell
 ) -> Iterator[Row]:
-    """Measure cells turn about, in both orders."""
+    """Measure cells alternately, in both orders (ABBA)."""
     turns: dict[str, list[_Turn]] = {cell.load.name: [] for cell in cells}
     for number in range(repeat):
         for cell in cells[:: -1 if number % 2 else 1]:
@@ -116,7 +115,7 @@ def _measure_series(
 def _take_turn(
     cluster: Cluster, laboratory: Laboratory, cell: Cell, before: Measurement | None, tell: Tell
 ) -> _Turn:
-    """Measure everybody once; ``before`` is the ceiling if it was measured right before."""
+    """Measure every scheduler once; ``before`` is the ceiling if it was just measured."""
     cluster.furnish(cell.load.nodes, cell.load.residents)
     cluster.have_quotas(are_there=cell.load.has_quotas)
     with (

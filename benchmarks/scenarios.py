@@ -1,4 +1,4 @@
-"""What is measured: how many pods in which form, on how many nodes, meeting what."""
+"""The scenarios: number and form of the pods, nodes, and what they contain already."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Final
 
 
 class Mode(StrEnum):
-    """When the pods come."""
+    """When the pods are created."""
 
     DRAINED = "drained"
-    """All are there before anybody is to place them."""
+    """All exist before the scheduler starts to place them."""
     BURST = "burst"
-    """They come as fast as they can be created, while they are placed."""
+    """They are created as fast as possible, while they are placed."""
 
 
 class Who(StrEnum):
-    """Who places the pods."""
+    """The scheduler of the pods."""
 
     OPERATORS = "operators"
     KUBE_SCHEDULER = "kube-scheduler"
@@ -33,24 +33,24 @@ class Load:
     requests: Mapping[str, str]
     residents: int = 0
     has_kubelets: bool = False
-    """Whether pods run once they are bound; that costs the API server as much again."""
+    """Whether pods run once they are bound; that doubles the load of the API server."""
     must_gather: str = ""
-    """The layer of the network that each gang has to share; empty: it asks nothing."""
+    """The layer of the network that each gang must share; empty for no constraint."""
     has_quotas: bool = False
     """Whether every pod belongs to a quota, on the third level of a tree."""
     is_gated_only: bool = False
     turns: str = ""
-    """Loads of the same word here are measured turn about, because they are to be compared."""
+    """Loads with the same value are measured alternately, to be compared."""
 
     @property
     def pods(self) -> int:
-        """How many pods there are to place."""
+        """Number of pods to place."""
         return self.groups * self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A load in one form and mode: what is compared under equal conditions."""
+    """A load in one form and mode, compared under equal conditions."""
 
     load: Load
     mode: Mode
@@ -58,7 +58,6 @@ class Cell:
     who: tuple[Who, ...]
 
     def name(self, who: Who) -> str:
-        """Return what the row is called."""
         form = "gated" if self.gated else "ungated"
         return f"{self.load.name}-{who if who is Who.KUBE_SCHEDULER else form}-{self.mode}"
 
@@ -99,14 +98,14 @@ COLD_START: Final = "cold-start"
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """How much is there when somebody starts."""
+    """The size of the cluster at the start."""
 
     nodes: int
     residents: int
 
     @property
     def objects(self) -> int:
-        """What has to be read before anything can be decided."""
+        """Number of objects to read before the first decision."""
         return self.nodes + self.residents
 
 
@@ -115,7 +114,7 @@ QUICK_COLD_START: Final = ColdStart(20, 500)
 
 
 def make_cells(*, quick: bool) -> Iterator[Cell]:
-    """Yield what is measured. kube-scheduler knows no gates, so it stands beside the ungated."""
+    """Yield all cells. kube-scheduler knows no gates, so it is compared without them."""
     for load in QUICK if quick else FULL:
         for mode in Mode:
             for gated in (True, False):

@@ -1,4 +1,4 @@
-"""How long placing by network topology takes, in process and without a cluster.
+"""Speed of placement by network topology, in process and without a cluster.
 
     python -m benchmarks.topology [--nodes 5000] [--runs 10]
 
@@ -57,7 +57,6 @@ CLUSTERS = (
 
 
 def main() -> None:
-    """Ask every question, print a row for each."""
     parser = argparse.ArgumentParser(description="Times placing by network topology.")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=10)
@@ -92,7 +91,6 @@ def measure_rate(nodes: int, gangs: int) -> float:
 
 
 def make_racks(nodes: int) -> ClusterState:
-    """Make nodes of 8 GPUs in racks."""
     state = make_cluster().state
     layers = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
     state.upsert_topology(Topology("default", layers))
@@ -104,7 +102,7 @@ def make_racks(nodes: int) -> ClusterState:
 
 
 def make_halls(nodes: int, kinds: int) -> ClusterState:
-    """Make nodes in blocks, spines and halls, of so many kinds; 0: each has its own capacity."""
+    """Make nodes in blocks, spines and halls; ``kinds`` of capacity, or 0 for one per node."""
     state = make_cluster().state
     layers = (
         Layer("Hall", "", ("hall",)),
@@ -128,7 +126,7 @@ def make_halls(nodes: int, kinds: int) -> ClusterState:
 
 
 def make_wish(layers: tuple[tuple[str, GatherStrategy, int], ...]) -> TopologyConstraint:
-    """Make a wish of (layer, strategy, multiple)."""
+    """Make a topology constraint of (layer, strategy, multiple)."""
     return TopologyConstraint(tuple(LayerConstraint(*one) for one in layers))
 
 

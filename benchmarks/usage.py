@@ -1,4 +1,4 @@
-"""What processes use, as the kernel counts it (`/proc`)."""
+"""Resource usage of processes, as counted by the kernel (`/proc`)."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ def read_busy_seconds() -> float:
 
 
 def read_peak_mib(pid: int) -> float:
-    """Return the most memory that a process has ever held."""
+    """Return the peak memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / _MIB_IN_KIB
@@ -35,7 +35,7 @@ def read_peak_mib(pid: int) -> float:
 
 
 class Meter(threading.Thread):
-    """Notes all the time how much processor time a process has used."""
+    """Samples the processor time of a process."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="meter", daemon=True)
@@ -53,7 +53,7 @@ class Meter(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Note until told to end."""
+        """Sample until stopped."""
         while not self._ended.wait(_EVERY):
             used = read_cpu_seconds(self._pid)
             self._times.append(time.time())

@@ -1,8 +1,8 @@
-"""HTTP for clients that are to cost next to nothing: what they use up, nobody else can.
+"""HTTP for clients that must use little of the processors that they share with the measured ones.
 
 They run on the same processors as the API server, so a client with a general HTTP library would
-set the ceiling too low. One connection carries one request at a time; what the server says besides
-the status is not looked at unless somebody asks.
+set the ceiling too low. One connection carries one request at a time; only the status of an answer
+is read, unless the caller asks for more.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 
 class Refused(Exception):  # noqa: N818 - what it says is what happened
-    """The API server did not do what was asked; then there is nothing to measure."""
+    """The API server refused a request, so there is nothing to measure."""
 
 
 class Caller:
-    """Knows how to address one API server; makes connections to it."""
+    """The address of an API server; makes connections to it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -42,7 +42,7 @@ class Caller:
         )
 
     def make_request(self, method: str, path: str, body: Any = None, media: str = _JSON) -> bytes:
-        """Return a request as it goes over the wire."""
+        """Return a request as bytes."""
         head = f"{method} {path}{self._tail}Accept: {accept_of(method)}\r\n"
         if body is None:
             return f"{head}\r\n".encode()
@@ -51,7 +51,6 @@ class Caller:
         return f"{head}{entity}".encode() + content
 
     async def connect(self) -> "Connection":
-        """Open a connection."""
         return await self._open(Connection)
 
     async def follow(self, path: str, revision: str) -> AsyncIterator[bytes]:
@@ -81,7 +80,7 @@ class Caller:
 
 
 class _Stream(asyncio.StreamReaderProtocol):
-    """A connection whose answer has no end."""
+    """A connection with an endless answer."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -94,12 +93,10 @@ class _Stream(asyncio.StreamReaderProtocol):
             self._sink = transport
 
     def write(self, request: bytes) -> None:
-        """Send the one request."""
         if self._sink is not None:
             self._sink.write(request)
 
     def close(self) -> None:
-        """Hang up."""
         if self._sink is not None:
             self._sink.close()
 
@@ -131,7 +128,7 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(exc or ConnectionError("closed by the API server"))
 
     async def send(self, request: bytes) -> bytes:
-        """Send a request; return the whole answer. Raises ``Refused`` unless it is a good one."""
+        """Send a request; return the whole answer. Raises ``Refused`` for an error status."""
         if self._transport is None:
             raise RuntimeError("the connection is not open")
         self._answer = asyncio.get_running_loop().create_future()
@@ -141,7 +138,6 @@ class Connection(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Hang up."""
         if self._transport is not None:
             self._transport.close()
 
@@ -153,7 +149,7 @@ class Connection(asyncio.Protocol):
 
 
 def is_complete(received: bytes) -> bool:
-    """Whether this is a whole answer. JSON has no line breaks like those between chunks."""
+    """Whether the answer is complete. JSON has no line breaks like those between chunks."""
     end = received.find(_END)
     if end < 0:
         return False
@@ -164,7 +160,6 @@ def is_complete(received: bytes) -> bool:
 
 
 def body_of(answer: bytes) -> bytes:
-    """Return the content of an answer."""
     head, _, body = answer.partition(_END)
     return body if _LENGTH.search(head) else Chunks().feed(body)
 
@@ -175,12 +170,12 @@ def _check(answer: bytes) -> None:
 
 
 class Chunks:
-    """Takes the chunked transfer coding off a stream."""
+    """Decodes the chunked transfer coding."""
 
     def __init__(self) -> None:
         self._rest = b""
         self.ended = False
-        """Whether the last chunk has come, which is empty."""
+        """Whether the last chunk, which is empty, has arrived."""
 
     def feed(self, data: bytes) -> bytes:
         """Take what has arrived; return the content of all chunks that are complete."""

@@ -15,7 +15,7 @@ _SUBJECTS = 110
 
 
 def main() -> int:
-    """Compare until enough pairs were looked at."""
+    """Compare until enough pairs were checked."""
     asked = _parse()
     tally, extender = Tally(), Extender()
     with Sandbox(components=[]) as box, running_scheduler(box, extender):

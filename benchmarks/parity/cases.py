@@ -1,4 +1,4 @@
-"""Clusters and pods made at random for the comparison with kube-scheduler: API objects, no rule.
+"""Random clusters and pods for the comparison with kube-scheduler: API objects, no rules.
 
 Every draw comes from one seeded generator, so that a difference can be made again. Chances are such
 that rules meet: few labels, few values, small domains.
@@ -35,7 +35,7 @@ class World:
 
 
 class Maker:
-    """Draws one world; ``tag`` makes its names its own."""
+    """Draws one world; ``tag`` makes its names unique."""
 
     def __init__(self, seed: int, tag: str) -> None:
         self._random = random.Random(seed)  # noqa: S311 - to be repeatable is the point
@@ -116,7 +116,7 @@ class Maker:
         space = self._space(self._random.choice((SPACES[0], *SPACES)))
         pod = self._pod(f"r{at}", space, asks=0.1, claims=0.3)
         if self._chance(0.08):
-            # Those who are there repel those who come: narrowly, or nobody would fit anywhere.
+            # Existing pods repel new ones: narrowly, or no pod would fit anywhere.
             term = self._term() | {"topologyKey": self._random.choice(_KEYS[1:])}
             pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
         pod["spec"]["nodeName"] = f"{self._tag}-n{self._random.randrange(NODES)}"
@@ -125,7 +125,7 @@ class Maker:
         return pod
 
     def _subject(self, at: int) -> Object:
-        """Draw a pod that asks for everything at once, or for one sort of thing.
+        """Draw a pod with all kinds of constraints, or with one kind.
 
         The more a pod asks for, the fewer nodes are left on which one more rule could show.
         """
@@ -144,7 +144,7 @@ class Maker:
             if self._chance(0.5):
                 spec["nodeSelector"] = {ZONE: self._random.choice("abc")}
         elif sort == "first":
-            # The first of its group: it looks for its own like, of which there is none.
+            # The first of its group: its affinity selects pods like itself, and there is none.
             alone = {"app": f"alone-{at}"}
             key = self._random.choice(_KEYS)
             term = {"topologyKey": key, "labelSelector": {"matchLabels": alone}}
@@ -170,7 +170,7 @@ class Maker:
         if self._chance(0.25):
             spec["nodeSelector"] = {ZONE: self._random.choice("abc")}
         if space.endswith(SPACES[0]) and self._chance(claims):
-            # There is no claim of the last number.
+            # The claim of the last number does not exist.
             claim = {"claimName": f"c{self._random.randrange(5)}"}
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": claim}]
         return {"metadata": {"name": name, "namespace": space, "labels": labels}, "spec": spec}

@@ -1,4 +1,4 @@
-"""Rules broken on purpose, one at a time: what a comparison does not find out, it does not test.
+"""Rules broken on purpose, one at a time: a comparison that misses one does not test the rule.
 
 Each mutant replaces one function of the planner by one that forgets a rule. It is found out by a
 pod for which it answers otherwise than kube-scheduler. The label keys of terms and constraints
@@ -27,7 +27,7 @@ from koord.kube.translate import pod_constraints, shapes
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One function, and what stands in for it; ``make`` gets the true one."""
+    """A function and its replacement; ``make`` gets the original."""
 
     owner: Any
     name: str
@@ -67,7 +67,7 @@ def _no_limit(_: Any) -> Callable[..., Any]:
 
 
 def _unsought(true: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the pod itself be meant by none of its own rules."""
+    """Let no rule of a pod select the pod itself."""
     return lambda shape, *rest: true(replace(shape, sought_by=(), _spec=shape.spec), *rest)
 
 
@@ -83,7 +83,7 @@ def _counted_alone(true: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _changed(**fields: Any) -> Callable[[Any], Callable[..., Any]]:
-    """Read every spread constraint as if some of its fields were others."""
+    """Replace fields of every spread constraint."""
     return lambda true: lambda one, *rest: true(replace(one, **fields), *rest)
 
 
@@ -188,4 +188,4 @@ MUTANTS: Final[dict[str, _Patch]] = {
     "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),
     "ignore what pods use": _Patch(node_table.NodeTable, "charge", _give(value=None)),
 }
-"""What we do wrong, as the end of a sentence -> how."""
+"""What the mutant does wrong, as the end of a sentence -> the mutant."""

@@ -1,4 +1,4 @@
-"""Our answer: where the rules of the planner let pods go, from the objects of an API server."""
+"""Our answer: the feasible nodes of pods by the planner's rules, from objects of an API server."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,12 +28,12 @@ from koord.sandbox.client import AdminClient
 
 W = TypeVar("W")
 Feasible = dict[str, frozenset[str]]
-"""Pod name -> the nodes on which it may go."""
+"""Pod name -> its feasible nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All objects of a cluster that decide, as the API server has them."""
+    """All objects of a cluster that matter, as the API server has them."""
 
     namespaces: list[WireNamespace]
     nodes: list[WireNode]
@@ -45,7 +45,7 @@ class Sight:
 
 
 def read_sight(client: AdminClient, subjects: list[Object]) -> Sight:
-    """Read what is there now, beside the pods that are asked about."""
+    """Read all objects but the pods in question."""
 
     def list_all(path: str, wire: type[W]) -> list[W]:
         return [_decode(item, wire) for item in client.get(path)["items"]]
@@ -63,7 +63,7 @@ def read_sight(client: AdminClient, subjects: list[Object]) -> Sight:
 
 
 def find_feasible(sight: Sight) -> Feasible:
-    """Return where each of the pods may go, each asked about as if it were alone."""
+    """Return the feasible nodes of each pod, as if it were the only new one."""
     state, translator = _make_state(sight), PodTranslator(SCHEDULER)
     found = {}
     for wire in sight.subjects:

@@ -1,4 +1,4 @@
-"""A kube-scheduler that tells on which nodes a pod may go, and never binds one.
+"""A kube-scheduler that reports the feasible nodes of pods, and never binds one.
 
 It runs with its default plugins and one extender: us. After its own filters it asks the extender
 about the nodes that are left, so that one question tells its whole feasible set. All of them are
@@ -22,7 +22,7 @@ from koord.sandbox.binaries import find_binaries
 
 
 class Extender:
-    """Answers kube-scheduler on a loopback port, and remembers what it was asked."""
+    """Answers kube-scheduler on a loopback port, and records its requests."""
 
     def __init__(self) -> None:
         self.asked: dict[str, frozenset[str]] = {}

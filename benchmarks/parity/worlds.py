@@ -1,4 +1,4 @@
-"""One world at a time on a real API server: created, asked about, compared, deleted."""
+"""One world at a time on a real API server: created, evaluated, compared, deleted."""
 
 import json
 import time
@@ -17,7 +17,7 @@ ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Tally:
-    """What was compared: pairs of a pod and a node, and the mutants that pods have found out."""
+    """The compared pairs of pod and node, and the mutants that were detected."""
 
     pods: int = 0
     asked_again: int = 0
@@ -28,7 +28,7 @@ class Tally:
 
     @property
     def unnoticed(self) -> list[str]:
-        """Mutants that no pod has found out."""
+        """Mutants that no pod has detected."""
         return [name for name, pods in self.found_out.items() if not pods]
 
 
@@ -52,7 +52,7 @@ class Round:
         for attempt in range(1, ATTEMPTS):
             if not wrong:
                 break
-            # kube-scheduler follows the API server a moment later: what it had not seen yet.
+            # kube-scheduler's copy lags behind: objects that it had not seen yet.
             time.sleep(SETTLE_SECONDS * attempt)
             tally.asked_again += len(wrong)
             again, seen = self._ask(wrong)
@@ -94,7 +94,7 @@ class Round:
         created = self._client.create("/api/v1/nodes", node)
         taints = node["spec"]["taints"]
         if created["spec"].get("taints") != taints:
-            # Admission adds the taint of a node that is not ready yet.
+            # Admission adds the not-ready taint.
             path = f"/api/v1/nodes/{_name(node)}"
             self._client.patch(path, {"spec": {"taints": taints}})
 

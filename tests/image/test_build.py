@@ -52,14 +52,14 @@ def snapshot(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_the_image_runs_with_a_read_only_filesystem(image, programs):
+def test_the_image_runs_and_writes_no_files(image, programs):
     before = snapshot(image.folder)
     assert koord.__version__ in run(image, programs, "version")
     assert "--operator" in run(image, programs, "run", "--help")
     assert snapshot(image.folder) == before
 
 
-def test_the_image_has_no_development_tools(image, programs):
+def test_the_image_has_the_operators_and_no_development_tools(image, programs):
     (packages,) = image.folder.glob("opt/koord/lib/python3.*/site-packages")
     installed = {path.name.partition("-")[0].lower() for path in packages.glob("*.dist-info")}
     assert {"koord_operators", "kopf", "numpy"} <= installed

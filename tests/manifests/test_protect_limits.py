@@ -151,7 +151,7 @@ def test_accounts_are_compared_with_their_namespace(scene):
     ],
     ids=["token", "pod", "policy"],
 )
-def test_nobody_gets_a_token_of_the_operators(scene, method, path, body):
+def test_nobody_else_gets_the_rights_of_the_operators(scene, method, path, body):
     """Of RBAC; whoever could do this could do anything that the operators may."""
     assert scene.mallory.send(method, path, body).status == 403
 

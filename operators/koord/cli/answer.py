@@ -75,7 +75,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlace:
     """The node of a pod, bound or planned; ``plan_id`` is empty if somebody else placed it."""
 
     node: str
@@ -114,7 +114,7 @@ class Explanation:
     history: History = field(default_factory=History)
     reason: Explained | None = None
     is_reported_on: bool = False
-    place: Place | None = None
+    place: PodPlace | None = None
     gang: GangAnswer | None = None
     offers: tuple[ShapeOffers, ...] = ()
     network: TopologyExplanation | None = None
@@ -250,11 +250,11 @@ def _advise_foreign(sighting: Sighting) -> tuple[str, ...]:
     )
 
 
-def _place_of(pod: Pod) -> Place | None:
+def _place_of(pod: Pod) -> PodPlace | None:
     plan = pod.recorded
     if plan is not None and pod.node in {"", plan.node}:
-        return Place(plan.node, bool(pod.node), plan.plan_id, plan.group, plan.member_count)
-    return Place(pod.node, is_bound=True) if pod.node else None
+        return PodPlace(plan.node, bool(pod.node), plan.plan_id, plan.group, plan.member_count)
+    return PodPlace(pod.node, is_bound=True) if pod.node else None
 
 
 def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:

@@ -74,8 +74,12 @@ def run(
     except (InvalidConfiguration, KubeError) as error:
         _fail(str(error))
     configure_logging(settings.log_format)
+    _run(Options(credentials, settings, frozenset(chosen)))
+
+
+def _run(options: Options) -> NoReturn:
     try:
-        asyncio.run(run_operators(Options(credentials, settings, frozenset(chosen))))
+        asyncio.run(run_operators(options))
     except (NotInstalled, NameTaken, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from koord.cli.answer import Explanation, GangAnswer, Place, Reported
+from koord.cli.answer import Explanation, GangAnswer, PodPlace, Reported
 from koord.cli.output import count_of, make_table, print_parts
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core.explain import PlacementState, ShapeOffers
@@ -123,7 +123,7 @@ def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
         yield from _compare_report(answer, now)
 
 
-def _describe_place(place: Place) -> str:
+def _describe_place(place: PodPlace) -> str:
     where = f"It is bound to node {place.node}" if place.is_bound else f"It has node {place.node}"
     if not place.plan_id:
         return f"{where}; another scheduler placed it."
