@@ -1,4 +1,4 @@
-"""Makes readings of clusters that never were, and asks about them."""
+"""Makes readings of invented clusters, and explains objects in them."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

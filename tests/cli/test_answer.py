@@ -1,4 +1,4 @@
-"""What is answered: the planner's word, since when, what was reported, and what is not known."""
+"""The answer: reason, time, reported conditions, and what is unknown."""
 
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group, make_pods

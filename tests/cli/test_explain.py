@@ -1,4 +1,4 @@
-"""The command line of `koord explain`: what is understood, and what is refused before asking."""
+"""The command line of `koord explain`: valid and invalid arguments."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Hints name what is really there, and say nothing where nothing is near."""
+"""Hints name what really exists, and only what is similar."""
 
 import pytest
 from tests.builders import GPU, make_node, make_pod, make_pod_group

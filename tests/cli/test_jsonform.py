@@ -1,4 +1,4 @@
-"""The documented shape of the JSON."""
+"""The JSON has the documented fields."""
 
 import json
 import re

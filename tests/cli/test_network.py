@@ -1,4 +1,4 @@
-"""The tree of a topology, as text and as JSON: what a gang is offered, and what is free."""
+"""The tree of a topology as text, JSON and graph: offers to a gang, and free resources."""
 
 from __future__ import annotations
 

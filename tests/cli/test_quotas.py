@@ -1,4 +1,4 @@
-"""``koord quota``: what it prints about clusters that never were."""
+"""The output of ``koord quota`` for invented clusters."""
 
 from __future__ import annotations
 

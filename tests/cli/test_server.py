@@ -190,7 +190,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 def user(sandbox: Sandbox, namespace: str) -> Iterator[Callable[..., object]]:
-    """Makes somebody who may list these resources, in the namespace or everywhere."""
+    """Makes a user who may list these resources, in the namespace or everywhere."""
     made: list[str] = []
 
     def make(*resources: str, everywhere: bool) -> object:

@@ -1,4 +1,4 @@
-"""How answers look: the same words on a terminal and in a file, the nearest nodes first."""
+"""Answers as text: the same words on a terminal and in a file, the nearest nodes first."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Runs `koord demo` as a person does, and looks for what it leaves behind."""
+"""Runs `koord demo` as a user does, and finds processes and files that it leaves behind."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ _PATIENCE = 60.0  # seconds
 
 
 class Machine:
-    """A home for sandboxes; its path is in the environment of whatever the demo starts."""
+    """A directory for sandboxes; its path is in the environment of all processes of the demo."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -32,7 +32,7 @@ class Machine:
 
     @contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen]:
-        """Run a command of which the output is read while it runs."""
+        """Run a command, and read its output while it runs."""
         with subprocess.Popen(
             [sys.executable, "-m", "koord", *arguments],
             env=self.environment,
@@ -45,23 +45,23 @@ class Machine:
                 process.kill()
 
     def find_processes(self) -> list[str]:
-        """Return the command lines of what runs here."""
+        """Return the command lines of the running processes."""
         mark = str(self.state).encode()
         found = [path.parent for path in Path("/proc").glob("[0-9]*/environ") if mark in read(path)]
         return [read(process / "cmdline").replace(b"\0", b" ").decode() for process in found]
 
     def find_leftovers(self) -> list[str]:
-        """Return what a demo that has ended should not have left."""
+        """Return processes and directories that a finished demo should not leave."""
         return self.find_processes() + [str(path) for path in self.state.glob("*/sandboxes/*")]
 
     def is_clean_soon(self) -> bool:
-        """Whether nothing is left, once those have ended for whom nobody waits."""
+        """Whether nothing is left, after waiting for detached processes."""
         return wait_for(lambda: not self.find_leftovers())
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A place where nothing runs yet, nor after the test."""
+    """A machine without sandboxes, before and after the test."""
     machine = Machine(tmp_path)
     yield machine
     machine.koord("sandbox", "down", "--all")

@@ -1,4 +1,4 @@
-"""Each claim against clusters in which it is true, and others in which it must not be."""
+"""Each claim, with clusters in which it is true and in which it is false."""
 
 import pytest
 

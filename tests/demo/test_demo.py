@@ -91,7 +91,7 @@ def test_signals_take_everything_down(machine, sent, status, moment):
 
 @pytest.fixture
 def failed(tmp_path, monkeypatch):
-    """Runs the demo with other operators; returns what it raised, after nothing was left."""
+    """Run the demo with other operators; return its error, after checking that nothing is left."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(demo, "_CLAIM_SECONDS", 3.0)
 

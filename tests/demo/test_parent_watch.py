@@ -1,4 +1,4 @@
-"""One process ends with another; neither is the parent of the other."""
+"""A process ends with another one that is not its parent."""
 
 import subprocess
 import sys

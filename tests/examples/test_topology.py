@@ -1,4 +1,4 @@
-"""The example of network topology, on 1,024 GPUs; and what the server refuses of its like."""
+"""The example of network topology on 1,024 GPUs, and topologies that the server refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the builder of the image gets to see: what .dockerignore lets through of the checkout."""
+"""The build context of the image: the files of the checkout that .dockerignore includes."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def list_context() -> list[str]:
-    """The files of the checkout that go to the builder; what git ignores counts as well."""
+    """Return the files that are sent to the builder, those ignored by git included."""
     listing = ["git", "ls-files", "--cached", "--others", "-z"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     patterns = read_patterns()
@@ -23,7 +23,7 @@ def read_patterns() -> list[str]:
 
 
 def is_sent(name: str, patterns: list[str]) -> bool:
-    """The last pattern that matches the file, or a directory that it is in, decides."""
+    """Whether a file is sent: the last pattern that matches it, or its directory, decides."""
     parents = [str(one) for one in PurePosixPath(name).parents if one.name]
     sent = True
     for pattern in patterns:

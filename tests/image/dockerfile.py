@@ -1,4 +1,4 @@
-"""Reads the Dockerfile, and carries its instructions out in a folder instead of a container.
+"""Reads the Dockerfile, and executes its instructions in a folder instead of a container.
 
 Knows the instructions that ours uses and refuses others. Absolute paths of the image become paths
 below the folder, in commands and in variables; programs of the base image are those of the machine.
@@ -16,9 +16,9 @@ from pathlib import Path
 
 _OPTION = re.compile(r"--(?P<name>\w+)=(?P<value>\S+) ")
 _OURS = re.compile(r"(?<![\w./-])/(?:opt|src)\b")
-"""Directories that the Dockerfile makes; all others are the base image's."""
+"""Directories that the Dockerfile creates; all others come with the base image."""
 _PASSED_ON = re.compile(r"(PIP|UV|SSL|REQUESTS|HTTPS?|NO|ALL)_\w+", re.IGNORECASE)
-"""How this machine reaches the package index is not the Dockerfile's business."""
+"""Access of this machine to the package index, which the Dockerfile does not configure."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _parse_lines(text: str) -> Iterator[Instruction]:
 
 
 class Root:
-    """A folder that stands for the root of a container's file system."""
+    """A folder in place of the root of a container's file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,13 +83,13 @@ class Root:
         self._variables: dict[str, str] = {}
 
     def place(self, path: str) -> Path:
-        """Where a path of the image is here; relative ones start at the last WORKDIR."""
+        """Return a path of the image on this machine; relative ones start at the last WORKDIR."""
         return self.folder / path[1:] if path.startswith("/") else self._directory / path
 
     def carry_out(
         self, stage: Stage, context: Path, others: Mapping[str, "Root"], programs: Path
     ) -> None:
-        """Do what a stage says; ``programs`` holds what its base image would bring."""
+        """Execute a stage; ``programs`` holds the programs of its base image."""
         for one in stage.instructions:
             match one.keyword:
                 case "WORKDIR":
@@ -108,7 +108,7 @@ class Root:
                     raise ValueError(f"{one.keyword} is not known here")
 
     def run(self, command: list[str], programs: Path) -> str:
-        """Run a command as a container would, with these variables and no others of the tests."""
+        """Run a command as in a container, with only these environment variables."""
         done = subprocess.run(
             command,
             cwd=self._directory,

@@ -1,4 +1,4 @@
-"""The Dockerfile carried out as far as that goes without containers: its commands, in a folder.
+"""The Dockerfile executed without containers: its commands, in a folder.
 
 What it cannot show is the base image; the Python here stands for the one there. It fetches all that
 an image is made of, so it runs only when asked for: ``pytest -m slow tests/image``.
@@ -20,7 +20,7 @@ BUILD, FINAL = parse_dockerfile((ROOT / "Dockerfile").read_text(encoding="utf-8"
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory) -> Path:
-    """What the base image brings: python, and nothing of the tests' own environment."""
+    """The programs of the base image: python, without the environment of the tests."""
     folder = tmp_path_factory.mktemp("programs")
     (folder / "python").symlink_to(sys._base_executable)
     return folder
@@ -28,7 +28,7 @@ def programs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory, programs) -> Root:
-    """The final stage. It stands where the first one stood: environments do not like to move."""
+    """The final stage, in the folder of the first one: virtual environments cannot be moved."""
     home = tmp_path_factory.mktemp("image")
     (home / "root").mkdir()
     (home / "context").mkdir()

@@ -1,4 +1,4 @@
-"""The Dockerfile as written: linted, pinned, without rights, and what the manifests expect."""
+"""The text of the Dockerfile: linted, pinned, unprivileged, and as the manifests expect."""
 
 import re
 import subprocess
@@ -57,7 +57,7 @@ def test_it_runs_as_the_user_of_the_deployment():
 
 
 def test_nothing_runs_in_the_final_stage():
-    """Whatever root would do there could not be tested without a container."""
+    """Commands of root could not be tested without a container."""
     assert FINAL.all("RUN") == []
     assert [one.options.get("from") for one in FINAL.all("COPY")] == [BUILD.name]
 
@@ -107,5 +107,5 @@ def test_the_build_context_is_exactly_what_is_copied():
     ],
 )
 def test_the_last_matching_pattern_decides(name, patterns, sent):
-    """Of the reading above; the builder's own is not at hand."""
+    """Of our own implementation; the builder's is not available here."""
     assert is_sent(name, patterns) is sent

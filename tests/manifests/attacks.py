@@ -1,4 +1,4 @@
-"""Every way to write a pod that comes to mind, to get round the operators.
+"""All known ways to bypass the operators by writing a pod.
 
 Each is one request. What it does to the pod is found out by looking at the pod afterwards, so that
 an attack that the server accepts and ignores counts as what it is.
@@ -20,7 +20,7 @@ PodBody = dict[str, Any]
 
 
 class Ends(Enum):
-    """How an attack ends while the policy is in force."""
+    """The result of an attack while the policy is active."""
 
     DENIED = "by our policy"
     INVALID = "by the API server's own rules"

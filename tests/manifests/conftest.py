@@ -1,4 +1,4 @@
-"""Reads the shipped manifests, and installs them for real: once plain, once with all policies."""
+"""Reads the shipped manifests, and installs them: once alone, once with all policies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def separate(installed) -> Sandbox:
 
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Sandbox]:
-    """A complete cluster with the base and both policies in force."""
+    """A complete cluster with the base and both policies active."""
     with Sandbox() as box:
         box.apply(ROOT / "crds")
         for part in ("base", "overlays/separate", "overlays/inject", "overlays/protect"):

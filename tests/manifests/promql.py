@@ -1,4 +1,4 @@
-"""Reads PromQL: which series an expression asks for, with which labels."""
+"""Parses PromQL: the series and labels of an expression."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import promql_parser
 
 _PARTS = ("lhs", "rhs", "expr", "param")
 _INTERVAL = re.compile(r"\$__\w*interval")
-"""What Grafana puts in before Prometheus sees it."""
+"""Variables that Grafana replaces before Prometheus parses the expression."""
 
 
 @dataclass(frozen=True)
 class Selector:
-    """One series over a time range or at an instant; label -> (operator, value) asked of it."""
+    """One series over a time range or at an instant; label -> (operator, value)."""
 
     name: str
     matchers: dict[str, tuple[str, str]]

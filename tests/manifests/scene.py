@@ -1,4 +1,4 @@
-"""A namespace in which somebody has every right on pods, and the identity of the operators."""
+"""A namespace with a user who has every right on pods, and the identity of the operators."""
 
 import re
 import secrets
@@ -43,7 +43,7 @@ def protected_annotations() -> set[str]:
 
 
 def protected_state(pod: dict[str, Any]) -> tuple[bool, dict[str, str]]:
-    """What the policy is about: is the pod held, and what does it say that it was given."""
+    """What the policy protects: whether the pod is held, and the results written on it."""
     annotations = pod["metadata"].get("annotations", {})
     gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
     results = {key: annotations[key] for key in protected_annotations() & annotations.keys()}
@@ -69,7 +69,7 @@ class Scene:
         self.box.client.delete(f"/api/v1/namespaces/{self.namespace}")
 
     def hold(self) -> dict[str, Any]:
-        """Create a pod that waits for us; all of it is applied, so its creator owns all of it."""
+        """Create a gated pod by server-side apply, so that its creator owns all fields."""
         name = f"p-{secrets.token_hex(3)}"
         path = f"{self.mallory.pods}/{name}?fieldManager=owner"
         return self._done(self.mallory.send("PATCH", path, make_pod(name), APPLY))

@@ -1,4 +1,4 @@
-"""A ServiceAccount that sends requests of its own making, to see what it can get away with."""
+"""A ServiceAccount that sends arbitrary requests, to test what is refused."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ class Answer:
 
 
 class Someone:
-    """Speaks with the API server as one existing ServiceAccount."""
+    """Sends requests as an existing ServiceAccount."""
 
     def __init__(self, box: Sandbox, namespace: str, account: str) -> None:
         self.namespace = namespace

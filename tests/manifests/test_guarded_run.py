@@ -1,4 +1,4 @@
-"""The operators with all policies in force: they place as ever, and are refused nothing."""
+"""The operators with all policies active: they place pods, and no request of theirs is refused."""
 
 import json
 import secrets
@@ -67,7 +67,7 @@ def gang(**spec) -> str:
 
 @pytest.fixture
 def namespace(guarded):
-    """One that has asked for injection, with room for one gang."""
+    """A namespace with injection enabled, with room for one gang."""
     name = f"test-{secrets.token_hex(3)}"
     guarded.create_namespace(name)
     guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
@@ -78,7 +78,7 @@ def namespace(guarded):
 
 @pytest.fixture(params=[ALL, "koord-placement --operator=placement"])
 def user(guarded, tmp_path, request):
-    """The user name of the operators, who run meanwhile."""
+    """The user name of the running operators."""
     account, *arguments = request.param.split()
     kubeconfig = guarded.kubeconfig_for("koord-system", account)
     with run_operators(kubeconfig, tmp_path, *arguments):
@@ -108,7 +108,7 @@ def bound(box, namespace):
 
 
 def assert_results_are_protected(pods):
-    """Whatever the operators write on pods is among what nobody else may write."""
+    """Check that all fields that the operators write on pods are protected."""
     for pod in pods:
         annotations = pod["metadata"]["annotations"]
         assert json.loads(annotations["operators.koordinator.sh/plan"])["members"] == 3

@@ -1,4 +1,4 @@
-"""The overlay ``inject``: which pods it makes ours, and which it leaves alone."""
+"""The overlay ``inject``: which pods it opts in, and which it does not change."""
 
 import secrets
 
@@ -52,13 +52,13 @@ class Namespace:
         self._pods = f"/api/v1/namespaces/{name}/pods"
 
     def create(self, pod):
-        """Create a pod for a moment that nobody else sees; return what became of it."""
+        """Create a pod by a dry run; return it as admitted."""
         return self.box.client.create(f"{self._pods}?dryRun=All", pod)
 
 
 @pytest.fixture(scope="module")
 def injected(guarded):
-    """A namespace that has asked for it."""
+    """A namespace with injection enabled."""
     name = f"test-{secrets.token_hex(3)}"
     guarded.create_namespace(name)
     guarded.kubectl("label", "namespace", name, "operators.koordinator.sh/inject=enabled")
@@ -144,7 +144,7 @@ def test_pods_that_need_kube_scheduler_stay_with_it(injected, spec, stays):
 
 @pytest.mark.sandbox
 def test_duplicate_list_entries_are_kept(injected):
-    """Lists with keys, in which names may repeat all the same, pass through a merge here."""
+    """The policy merges lists by key, though names may repeat in them."""
     container = {"name": "c", "image": "x", "env": [{"name": "A", "value": v} for v in "12"]}
     tolerations = [{"key": "a"}, {"key": "a"}]
     pod = injected.create(make_pod(GROUP, containers=[container], tolerations=tolerations))

@@ -1,4 +1,4 @@
-"""The shipped manifests on a real API server: they apply, run restricted, and grant little."""
+"""The shipped manifests on a real API server: they apply, run restricted, and grant few rights."""
 
 import json
 import time
@@ -26,7 +26,7 @@ def account_name(account):
 
 
 def is_allowed(box, user, verb, what, *, namespace="default", name=""):
-    """Ask the API server; ``what`` is written as ``plural.group/subresource``."""
+    """Ask the API server for a right; ``what`` is ``plural.group/subresource``."""
     resource, _, subresource = what.partition("/")
     plural, _, group = resource.partition(".")
     attributes = {"verb": verb, "resource": plural, "group": group, "subresource": subresource}
@@ -52,7 +52,7 @@ def test_the_pod_is_admitted_under_the_restricted_standard(installed):
 
 
 def test_a_privileged_pod_is_not_admitted(installed):
-    """The proof that the test before it can fail."""
+    """Shows that the test above can fail."""
     template = get(installed, "deployment", ALL)["spec"]["template"]
     template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}

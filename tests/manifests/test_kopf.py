@@ -1,4 +1,4 @@
-"""What Kopf itself needs: nothing beyond the role of the resource that it watches.
+"""Kopf needs no rights beyond the role of the resource that it watches.
 
 With scanning disabled it reads the API's own list of resources (open to every authenticated
 user) and then lists and watches the resource; no CustomResourceDefinitions, no namespaces.

@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana: it asks only for series and labels that there are."""
+"""The files for Prometheus and Grafana use only series and labels that exist."""
 
 import json
 import re
@@ -35,7 +35,7 @@ each_panel = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["t
 
 
 def problems_of(expression: str) -> list[str]:
-    """Say what an expression asks for that is not there."""
+    """Return the unknown series and labels of an expression."""
     query = parse_query(expression)
     problems = []
     labels = set(OF_TARGETS)
@@ -69,7 +69,7 @@ def test_expressions_use_existing_series(expression):
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_counters_are_only_used_as_rates(expression):
-    """Their values mean nothing across restarts."""
+    """Counters start at 0 again after a restart."""
     selectors = parse_query(expression).selectors
     ours = [one for one in selectors if one.name not in OF_PROMETHEUS]
     assert [one.name for one in ours if one.is_range != SERIES[one.name].is_counter] == []

@@ -1,4 +1,4 @@
-"""The overlay ``network``. Nothing enforces it in a sandbox; what can be known is what it says."""
+"""The overlay ``network``. A sandbox does not enforce it, so only its text is tested."""
 
 import json
 

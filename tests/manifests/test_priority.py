@@ -1,4 +1,4 @@
-"""The overlay ``priority``: which requests of the operators go ahead, as the API server sees it."""
+"""The overlay ``priority``: the priority of the operators' requests in the API server."""
 
 from contextlib import closing
 
@@ -22,7 +22,7 @@ LATER = ("service-accounts", "workload-low")
 
 
 class Classifier:
-    """Tells by which schema, at which level, a request was served."""
+    """Returns the flow schema and priority level of a request."""
 
     def __init__(self, box) -> None:
         self._names = {

@@ -1,4 +1,4 @@
-"""The overlay ``protect`` against somebody with every right on pods who wants to get past it."""
+"""The overlay ``protect`` against a user with every right on pods who wants to bypass it."""
 
 import secrets
 
@@ -50,7 +50,7 @@ def test_attacks_are_denied(scene, prepare, attack: Attack):
 
 @pytest.mark.parametrize(("prepare", "attack"), ATTACKS)
 def test_attacks_work_without_the_policy(open_scene, prepare, attack: Attack):
-    """The proof that the test before it can fail, attack by attack."""
+    """Shows for every attack that the test above can fail."""
     pod = prepare(open_scene)
     attack.launch(open_scene.mallory, pod)
     after = open_scene.mallory.get_pod(pod["metadata"]["name"])

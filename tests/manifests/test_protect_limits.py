@@ -1,4 +1,4 @@
-"""Where the overlay ``protect`` ends: what stays allowed, and who may do what it denies."""
+"""The limits of the overlay ``protect``: what stays allowed, and for whom."""
 
 import ast
 from itertools import pairwise
@@ -26,7 +26,7 @@ def operators_of_the_policy() -> set[str]:
 
 
 def find_results(module) -> set[str]:
-    """The keys that their own documentation calls a result on a pod, as annotations of ours."""
+    """Our annotations on pods that are documented as results."""
     body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
     found = set()
     for statement, comment in pairwise(body):
@@ -99,7 +99,7 @@ def test_everything_else_stays_allowed(scene, method, media, body, path):
 
 @pytest.mark.sandbox
 def test_a_pod_can_be_created_again_without_the_gate(scene):
-    """The way out that the message names."""
+    """As the message of the denial suggests."""
     name = scene.hold()["metadata"]["name"]
     path = f"{scene.mallory.pods}/{name}?gracePeriodSeconds=0"
     assert scene.mallory.send("DELETE", path).status == 200
@@ -152,7 +152,7 @@ def test_accounts_are_compared_with_their_namespace(scene):
     ids=["token", "pod", "policy"],
 )
 def test_nobody_else_gets_the_rights_of_the_operators(scene, method, path, body):
-    """Of RBAC; whoever could do this could do anything that the operators may."""
+    """By RBAC; otherwise they would have all rights of the operators."""
     assert scene.mallory.send(method, path, body).status == 403
 
 

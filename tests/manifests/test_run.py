@@ -25,7 +25,7 @@ def test_every_account_gets_ready_without_refused_requests(separate, tmp_path, a
 
 
 def names_in(text: str) -> set[str]:
-    """Return what is served; the times of creation come with the first sample, not the series."""
+    """Return the served series, without those of creation times."""
     names = {family.name for family in text_string_to_metric_families(text)}
     return {name for name in names if not name.endswith("_created")}
 

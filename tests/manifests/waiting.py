@@ -1,4 +1,4 @@
-"""Waits for what comes about by and by."""
+"""Waits for conditions."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ PATIENCE_SECONDS = 30.0
 
 
 def wait_for(is_true: Callable[[], bool], what: str) -> None:
-    """Return once something holds; fail, and name it, if it never does."""
+    """Return once a condition is true; fail with its name after a timeout."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not is_true():
         if time.monotonic() > end:

@@ -16,14 +16,14 @@ _PATIENCE = 30.0  # seconds until a test gives up on what should happen at once
 
 @dataclass(frozen=True)
 class Traces:
-    """Everything that a sandbox has in the world while it runs."""
+    """The processes, ports and directory of a running sandbox."""
 
     processes: tuple[Process, ...]
     ports: tuple[int, ...]
     directory: Path
 
     def list_left(self) -> list[str]:
-        """Name what is still there."""
+        """Return what still exists."""
         alive = [f"process {process.pid}" for process in self.processes if process.is_alive()]
         listening = [f"port {port}" for port in self.ports if _is_listening(port)]
         return alive + listening + ([str(self.directory)] if self.directory.exists() else [])
@@ -32,7 +32,7 @@ class Traces:
         return len(self.list_left()) == len(self.processes) + len(self.ports) + 1
 
     def are_gone_soon(self) -> bool:
-        """For those cases in which nobody waits for the end."""
+        """Wait for the end, for sandboxes that end in the background."""
         return _wait_for(lambda: not self.list_left())
 
 
@@ -57,7 +57,7 @@ def wait_for() -> Callable[[Callable[[], bool]], bool]:
 
 @pytest.fixture
 def trace() -> Callable[[Record], Traces]:
-    """Write down what belongs to a running sandbox, to look for it afterwards."""
+    """Record the traces of a running sandbox, to check them afterwards."""
 
     def describe(record: Record) -> Traces:
         return Traces(
@@ -71,6 +71,6 @@ def trace() -> Callable[[Record], Traces]:
 
 @pytest.fixture
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the sandboxes of a test apart from those of the person who runs it."""
+    """Separate the sandboxes of a test from those of the user who runs it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path

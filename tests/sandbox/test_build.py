@@ -1,4 +1,4 @@
-"""Building and finding binaries, with stand-ins for Go and for the binaries."""
+"""Building and finding binaries, with fakes of Go and of the binaries."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def _write_program(path: Path, text: str) -> None:
 
 @pytest.fixture
 def log(tmp_path, monkeypatch):
-    """Put a stand-in for Go on PATH, a fresh cache behind it; what it built is in the log."""
+    """Put a fake Go on PATH, with an empty cache; it logs each build."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -61,7 +61,7 @@ def log(tmp_path, monkeypatch):
 
 @pytest.fixture
 def assets(tmp_path, log, monkeypatch):
-    """Fill the directory that KUBEBUILDER_ASSETS names."""
+    """Fill the directory of KUBEBUILDER_ASSETS."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     for name, version in _VERSIONS.items():
         _write_program(tmp_path / "assets" / name, f"#!/bin/sh\necho '{version}'\n")

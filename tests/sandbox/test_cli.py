@@ -1,4 +1,4 @@
-"""The commands, as a person types them."""
+"""The commands, as a user types them."""
 
 import json
 import re

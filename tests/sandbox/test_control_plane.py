@@ -1,4 +1,4 @@
-"""What runs in a sandbox behaves like a cluster."""
+"""A sandbox behaves like a cluster."""
 
 import pytest
 

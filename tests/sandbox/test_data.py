@@ -1,4 +1,4 @@
-"""The data files of the package, and what is read from the audit log."""
+"""The data files of the package, and the audit log."""
 
 import json
 
