@@ -178,6 +178,12 @@ def test_pods_that_do_not_wait(pod, sentence) -> None:
     assert sentence in show(ask_pod(make_reading(pod.build())))
 
 
+def test_a_gang_with_all_its_nodes_is_placed() -> None:
+    pod = make_pod("w-0").gang(A).released("n", "p1", A, 1).running("n").build()
+    text = show(ask_gang(make_reading(make_pod_group(A, 1).build(), pod)))
+    assert text.startswith("PodGroup default/a Placed\n  All members have nodes.\n")
+
+
 def rows_of(text: str) -> list[str]:
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("NODE "))

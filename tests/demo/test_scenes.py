@@ -45,7 +45,7 @@ class FakeStage:
     def __init__(self):
         self.typed, self.claims = [], []
 
-    def tell(self, story): ...
+    def narrate(self, story): ...
 
     def type(self, command):
         self.typed.append(command)

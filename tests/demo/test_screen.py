@@ -29,7 +29,7 @@ def play(console):
     screen = Screen(console, lambda: CLUSTER, time.monotonic())
     screen.nodes = NODES
     with screen.live:
-        screen.tell("A story.")
+        screen.narrate("A story.")
         screen.write("kubectl get pods", "$")
         screen.write("a [bold] line")
         with screen.step("something " * 30):

@@ -77,7 +77,10 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     compat: Annotated[
-        Compat, typer.Option(help="Set it as for the operators: whose behaviour they follow.")
+        Compat,
+        typer.Option(
+            help="Follow Koordinator's behaviour where the two differ; set it as for the operators."
+        ),
     ] = Compat.NONE,
 ) -> None:
     """Say why a pod or a PodGroup waits, and what would help.

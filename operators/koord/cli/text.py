@@ -64,7 +64,7 @@ _SENTENCES: Final = {
     PlacementState.NOTHING_WAITS: "All members have nodes.",
 }
 _TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
-"""States that are called otherwise in JSON, whose values do not change."""
+"""States with another name in JSON, where values never change."""
 
 _TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 

@@ -40,7 +40,7 @@ def play(stage: "Stage", examples: Path) -> None:
     """Play all scenes, with the manifests of a folder."""
     small, big = (shlex.quote(str(examples / f"{name}.yaml")) for name in (SMALL, BIG))
     present = SMALL_PODS - 1
-    stage.tell(
+    stage.narrate(
         f"A job of {SMALL_PODS} pods with 8 GPUs each is created with one pod missing. It waits."
     )
     edit = f"s/parallelism: {SMALL_PODS}/parallelism: {present}/"
@@ -48,12 +48,12 @@ def play(stage: "Stage", examples: Path) -> None:
     counts = f"{present} of {SMALL_PODS}"
     _expect_waiting(stage, SMALL, present, "QuorumReached", MissingMembers.code, (counts,))
 
-    stage.tell("The fourth pod is created. All four get their nodes at once.")
+    stage.narrate("The fourth pod is created. All four get their nodes at once.")
     # Not `apply`: it downloads the whole schema, which takes the API server a second or two.
     stage.type(f'kubectl patch job {SMALL} -p \'{{"spec":{{"parallelism":{SMALL_PODS}}}}}\'')
     _expect_start(stage, SMALL, SMALL_PODS)
 
-    stage.tell(
+    stage.narrate(
         f"A job of {BIG_PODS} such pods is created. Half of it would fit, and would block all free "
         "GPUs without doing any work. So none of it starts."
     )
@@ -62,7 +62,7 @@ def play(stage: "Stage", examples: Path) -> None:
     _expect_waiting(stage, BIG, BIG_PODS, "Placed", InsufficientNodes.code, (GPU, missing))
     stage.type(f"koord explain podgroup/{BIG} | grep -A1 'What would help'")
 
-    stage.tell(
+    stage.narrate(
         "The first job ends (fake nodes run nothing: an annotation tells them that the work is "
         "done). The big one gets the whole cluster."
     )

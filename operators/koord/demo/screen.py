@@ -47,7 +47,7 @@ class Screen:
             self._spinner = Text()  # an empty line: the picture keeps its height
         self.write(title, "✓")
 
-    def tell(self, story: str) -> None:
+    def narrate(self, story: str) -> None:
         self._console.print()
         self.write(story, style="bold")
 

@@ -94,9 +94,9 @@ class Stage:
     observer: Observer
     screen: Screen
 
-    def tell(self, story: str) -> None:
+    def narrate(self, story: str) -> None:
         self.screen.rest(_READING_SECONDS)
-        self.screen.tell(story)
+        self.screen.narrate(story)
 
     def type(self, command: str) -> None:
         for line in run_shell(self.plane, self.screen, command).splitlines():
