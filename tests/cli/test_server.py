@@ -156,7 +156,7 @@ def test_a_foreign_pod(create, sandbox, namespace) -> None:
     done = explain("pod", f"{namespace}/theirs", kubeconfig=sandbox.kubeconfig)
     assert done.exit_code == 0
     assert "NotOurs" in done.stdout
-    assert "somebody is to place it" in done.stdout
+    assert "so somebody places it" in done.stdout
     assert "schedulerName: koord-scheduler" in done.stdout
 
 

@@ -109,7 +109,7 @@ def test_two_sandboxes_cannot_share_a_name(state_home):
 
 @pytest.mark.parametrize("name", ["", "../up", "Upper", "-dash", "a" * 41])
 def test_invalid_names_are_refused(name):
-    with pytest.raises(SandboxError, match="cannot be the name"):
+    with pytest.raises(SandboxError, match="is not a valid name"):
         Sandbox(name, components=[])
 
 
