@@ -40,7 +40,7 @@ OF_TARGETS = {"job", "instance", "component", "pod"}
 
 
 class Stand:
-    """Stands for a part that is measured."""
+    """A fake of a measured part."""
 
     def __init__(self, stats) -> None:
         self.stats = stats
@@ -54,7 +54,7 @@ class Series:
     labels: set[str]
     is_counter: bool
     values: dict[str, set[str]]
-    """Label -> the values that it has been seen with."""
+    """Label -> its observed values."""
 
 
 HOOKS = Hooks()
@@ -63,7 +63,7 @@ SUMMARY = Summary("q", max={"cpu": 1}, share={"cpu": 1}, used={"cpu": 1})
 
 
 def make_metrics() -> Metrics:
-    """Return metrics that have a sample of everything."""
+    """Return metrics with a sample of every series."""
     metrics, quotas = Metrics(), QuotaCache(hooks=HOOKS)
     metrics.quotas.attach(quotas)
     collectors = [

@@ -91,7 +91,7 @@ BESIDES = {
     "elasticquota": {("elasticquotas", "patch")},
     "elasticquotaprofile": {("elasticquotas", "create"), ("elasticquotas", "patch")},
 }
-"""What is written but a status: annotations of quotas, and the root quotas of profiles."""
+"""Writes other than of statuses: annotations of quotas, and the root quotas of profiles."""
 
 
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "placement"])
