@@ -1,4 +1,4 @@
-"""What parts are told of each other, where it is easily told wrongly."""
+"""The wiring of parts where it is easily done wrong."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from koord.runtime.wiring import Parts
 FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
 
 
-async def test_nothing_more_is_said_about_a_pod_that_is_gone() -> None:
+async def test_status_of_a_deleted_pod_is_dropped() -> None:
     """What may not be written is tried again and again, as rights come back; pods do not."""
     asked: list[bytes] = []
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 2500
 BUSY_SECONDS: Final = 5.0
-"""How long a server that is busy is asked again."""
+"""How long requests to a busy server are repeated."""
 
 PLANNED_WITH: Final = tuple(kind for kind in KINDS if PLACEMENT in kind.read_by)
 
@@ -70,7 +70,7 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The object that is asked about."""
+    """The object of the question."""
 
     kind: TargetKind
     namespace: str
@@ -102,13 +102,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the target says of itself beside what is decided on."""
+    """Parts of the target that decide nothing but are shown."""
 
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduler: str = ""
     owners: tuple[str, ...] = ()
     slips: tuple[Slip, ...] = ()
-    """Keys that were probably meant to say something of a gang."""
+    """Probable misspellings of the keys that describe a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Reading:
     gaps: tuple[Gap, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
     operators_have_hooks: bool | None = None
-    """Whether the operators ask hooks about quotas, as these show it; None if none does."""
+    """Whether the operators call hooks, as the quotas show it; None if no quota shows it."""
 
     def extent_of(self, kind: AnyKind) -> Extent | None:
         """Return how much of a kind was read; None if all of it."""
@@ -185,13 +185,13 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
 
 
 def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:
-    """Whether the operators have hooks: they say of every quota if one has failed."""
+    """Whether the operators have hooks: then every quota has the condition HookFailed."""
     types = {kind for status in statuses for kind in conditions_of(status)}
     return HOOK_FAILED in types if QuotaCondition.READY in types else None
 
 
 class _Reader:
-    """Lists kinds in the widest extent that is allowed; keeps what is seen of the target."""
+    """Lists kinds in the widest extent that is allowed; records how the target looks."""
 
     def __init__(self, client: Client, target: Target) -> None:
         self.sighting: Sighting | None = None

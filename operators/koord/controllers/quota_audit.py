@@ -1,7 +1,7 @@
-"""Compares what is kept of quotas with all pods, every minute, and mends what differs.
+"""Compares the recorded usage of quotas with their pods every minute, and corrects differences.
 
-Nothing ever should. If it does, a limit would be enforced on numbers that are not true: it is said
-in the log and in a metric, and everything is counted anew.
+There should be none. If there are, limits would be enforced on wrong numbers: the differences are
+logged and counted in a metric, and everything is recounted.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
-"""For how long it makes room for pods that are being placed."""
+"""For how long the audit waits while pods are being bound."""
 _TICK: Final = 0.25
 
 
 @dataclass(slots=True)
 class QuotaAudit:
-    """``drift`` is what was found last: field -> sum of all differences, in canonical units."""
+    """``drift`` is the last finding: field -> sum of all differences, in canonical units."""
 
     state: ClusterState
     is_synced: Callable[[], bool]
@@ -33,7 +33,7 @@ class QuotaAudit:
     repairs: int = 0
 
     async def run(self) -> None:
-        """Look every minute, until cancelled."""
+        """Audit every minute, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             for _ in range(int(PATIENCE_SECONDS / _TICK)):
@@ -48,7 +48,7 @@ class QuotaAudit:
         try:
             found = find_drift(self.state)
         except Exception:
-            # It is there to find defects, not to end the process with one of its own.
+            # A defect of the audit must not end the process.
             log.exception("quotas cannot be audited")
             return
         total = Counter(dict.fromkeys(AUDITED, 0))
@@ -58,7 +58,7 @@ class QuotaAudit:
         if found:
             self.repairs += 1
             log.error(
-                "what quotas use was not what their pods use; it is counted anew",
+                "the recorded usage of quotas differed from their pods; it is recounted",
                 extra={"differences": len(found), "first": repr(found[0])},
             )
             mend(self.state)

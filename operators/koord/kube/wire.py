@@ -1,4 +1,4 @@
-"""API objects as they stand in JSON, reduced to what scheduling needs.
+"""API objects as they are in JSON, reduced to the fields that scheduling needs.
 
 Every field has a default and unknown fields are skipped, so that a newer server or a sparse object
 decodes. Parts that repeat over many objects (affinity, resources) stay raw bytes: they are looked
@@ -15,7 +15,7 @@ O = TypeVar("O")  # noqa: E741 - the object of a list or a watch event
 
 
 class OwnerReference(Struct, gc=False):
-    """Who made an object."""
+    """One entry of ``metadata.ownerReferences``."""
 
     kind: str = ""
     name: str = ""
@@ -68,7 +68,7 @@ class ClaimSource(Struct, rename="camel", gc=False):
 
 
 class Volume(Struct, rename="camel", gc=False):
-    """One volume, only as far as it decides where a pod may run."""
+    """One volume of a pod: the fields that decide where the pod may run."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -80,7 +80,7 @@ class Volume(Struct, rename="camel", gc=False):
 
 
 class SchedulingGroup(Struct, rename="camel", gc=False):
-    """``spec.schedulingGroup``: the PodGroup of Kubernetes' own that a pod belongs to."""
+    """``spec.schedulingGroup``: the native PodGroup that a pod belongs to."""
 
     pod_group_name: str = ""
 
@@ -117,7 +117,7 @@ class Condition(Struct, rename="camel", gc=False):
 
 
 class ContainerStatus(Struct, rename="camel", gc=False):
-    """What a container has been given, after in-place resizes."""
+    """The resources of a running container, after in-place resizes."""
 
     name: str = ""
     allocated_resources: Raw = Raw()
@@ -201,7 +201,7 @@ class VolumeNodeAffinity(Struct, gc=False):
 
 
 class VolumeSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a PersistentVolume: where it is, and whether its sort has moved to CSI."""
+    """``spec`` of a PersistentVolume: its place, and whether its type has moved to CSI."""
 
     node_affinity: VolumeNodeAffinity | None = None
     gce_persistent_disk: Raw = Raw()
@@ -233,7 +233,7 @@ class PodGroupSpec(Struct, rename="camel", gc=False):
 
 
 class WirePodGroup(Struct, gc=False):
-    """A PodGroup; its status stays raw until someone compares it."""
+    """A PodGroup; its status stays raw until a writer compares it."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
@@ -248,7 +248,7 @@ class ElasticQuotaSpec(Struct, gc=False):
 
 
 class WireElasticQuota(Struct, gc=False):
-    """An ElasticQuota; its status stays raw until someone compares it."""
+    """An ElasticQuota; its status stays raw until a writer compares it."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ElasticQuotaSpec = msgspec.field(default_factory=ElasticQuotaSpec)
@@ -278,7 +278,7 @@ class TopologySpec(Struct, rename="camel", gc=False):
 
 
 class WireTopology(Struct, gc=False):
-    """A ClusterNetworkTopology; its status stays raw until someone compares it."""
+    """A ClusterNetworkTopology; its status stays raw until a writer compares it."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: TopologySpec = msgspec.field(default_factory=TopologySpec)
@@ -298,13 +298,13 @@ class NativePolicy(Struct, gc=False):
 
 
 class NativePodGroupSpec(Struct, rename="camel", gc=False):
-    """``spec`` of a PodGroup of Kubernetes' own."""
+    """``spec`` of a native PodGroup."""
 
     scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
 
 
 class WireNativePodGroup(Struct, gc=False):
-    """A PodGroup of Kubernetes' own."""
+    """A native PodGroup, that is one of ``scheduling.k8s.io``."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
@@ -341,7 +341,7 @@ class Identity(Struct, rename="camel", gc=False):
 
 
 class Identified(Struct, gc=False):
-    """Any object, when it cannot be decoded as a whole."""
+    """The metadata of an object that cannot be decoded as a whole."""
 
     metadata: Identity = msgspec.field(default_factory=Identity)
 
@@ -353,7 +353,7 @@ class StatusDetails(Struct, rename="camel", gc=False):
 
 
 class Status(Struct, gc=False):
-    """The API server's word on a request that failed."""
+    """The body of a failed request."""
 
     code: int = 0
     reason: str = ""

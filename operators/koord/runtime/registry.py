@@ -33,6 +33,7 @@ from koord.runtime.operators import (
 
 if TYPE_CHECKING:
     from koord.controllers.validation import VerdictSink
+    from koord.core.framework.plugin import Plugin
     from koord.runtime.wiring import Parts
 
 
@@ -60,8 +61,8 @@ class Domain:
     """Adds what the domain needs whichever operators run: its metrics, for example."""
     describe: "Callable[[Parts], Mapping[str, object]] | None" = None
     """Returns the domain's part of the debug page."""
-    plugin: Callable[[], object] | None = None
-    """Makes the domain's plugin of the planner."""
+    plugin: "Callable[[], Plugin] | None" = None
+    """Makes a plugin of the planner, beside those that ``koord.core.registry`` makes."""
 
 
 DOMAINS: Final = (

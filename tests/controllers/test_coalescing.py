@@ -1,4 +1,4 @@
-"""When something that keeps changing is looked at."""
+"""When a key that keeps changing is due."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ PAUSE = Pause(quiet=1.0, longest=3.0)
 OTHER = Pause(quiet=0.5, longest=2.0)
 
 
-def test_quiet_things_are_looked_at_once_after_the_pause() -> None:
+def test_key_is_due_once_after_a_quiet_pause() -> None:
     agenda = Agenda[str]()
     agenda.put_off("a", 10.0, PAUSE)
     assert agenda.first() == 11.0
@@ -18,7 +18,7 @@ def test_quiet_things_are_looked_at_once_after_the_pause() -> None:
     assert agenda.first() is None
 
 
-def test_every_change_puts_it_off_but_never_beyond_the_longest_wait() -> None:
+def test_changes_delay_a_key_up_to_the_longest_pause() -> None:
     agenda = Agenda[str]()
     moments = []
     for now in (10.0, 10.5, 11.0, 12.5, 12.9):
@@ -27,14 +27,14 @@ def test_every_change_puts_it_off_but_never_beyond_the_longest_wait() -> None:
     assert moments == [11.0, 11.5, 12.0, 13.0, 13.0]
 
 
-def test_a_change_with_another_pause_is_a_first_one() -> None:
+def test_change_with_another_pause_counts_as_first() -> None:
     agenda = Agenda[str]()
     agenda.put_off("a", 10.0, PAUSE)
     agenda.put_off("a", 10.1, OTHER)
     assert agenda.first() == 10.6
 
 
-def test_what_is_to_be_said_later_is_said_sooner_if_it_changes() -> None:
+def test_change_makes_a_scheduled_key_due_earlier() -> None:
     agenda = Agenda[str]()
     agenda.look_at("a", 70.0)
     agenda.look_at("a", 80.0)
@@ -43,7 +43,7 @@ def test_what_is_to_be_said_later_is_said_sooner_if_it_changes() -> None:
     assert agenda.first() == 11.0
 
 
-def test_what_is_dropped_is_not_looked_at() -> None:
+def test_dropped_key_is_never_due() -> None:
     agenda = Agenda[str]()
     agenda.look_at("a", 1.0)
     agenda.look_at("b", 2.0)
@@ -53,7 +53,7 @@ def test_what_is_dropped_is_not_looked_at() -> None:
     assert agenda.take(3.0) == ["b"]
 
 
-def test_it_holds_hardly_more_than_what_is_to_be_looked_at() -> None:
+def test_stale_heap_entries_are_removed() -> None:
     agenda = Agenda[int]()
     for now in range(1000):
         for key in range(10):
@@ -73,7 +73,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 1.0]), STEPS), max_size=40))
-def test_it_says_what_going_over_all_would_say(steps: list) -> None:
+def test_agenda_agrees_with_a_scan_of_all_keys(steps: list) -> None:
     agenda, dues, now = Agenda[str](), {}, 0.0
     for passed, (what, key, how) in steps:
         now += passed

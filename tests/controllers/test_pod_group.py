@@ -190,7 +190,7 @@ async def test_unknown_sub_groups_of_members_are_reported() -> None:
 
 
 class Alone:
-    """One gang that asks something of the network, and what is written about it."""
+    """One gang with a topology constraint, and its status."""
 
     def __init__(self, wish: TopologyConstraint, nest: SubGroupTree | None = None) -> None:
         self.fields: dict[str, Any] = {}

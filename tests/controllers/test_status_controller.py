@@ -1,0 +1,88 @@
+"""The loop that keeps statuses current: one bad object stops no other, an old copy stops all."""
+
+import asyncio
+
+import pytest
+
+from koord.controllers.coalescing import Pause
+from koord.controllers.status_controller import ChangedInputs, StatusController
+from koord.kube.election import LeadershipLost
+
+PAUSE = Pause(0.0, 0.0)
+
+
+class Policy:
+    """Has everything change at every look, and fails for some objects."""
+
+    def __init__(self, failures: dict[str, Exception] | None = None) -> None:
+        self.failures = failures or {}
+        self.again: dict[str, float] = {}
+        self.updated: list[str] = []
+
+    def changed(self) -> list[str]:
+        return ["a", "bad", "z"]
+
+    def pause_for(self, _key: str) -> Pause:
+        return PAUSE
+
+    async def update(self, key: str) -> float | None:
+        if key in self.failures:
+            raise self.failures[key]
+        self.updated.append(key)
+        return self.again.pop(key, None)
+
+
+async def test_failing_object_is_logged_once_and_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = Policy({"bad": ValueError("odd")})
+    controller = StatusController(policy, lambda: 0.0)
+    for _ in range(2):
+        controller.look()
+        await controller.flush()
+    assert policy.updated == ["a", "z"] * 2
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    policy.failures.clear()
+    controller.look()
+    await controller.flush()
+    assert policy.updated[4:] == ["a", "bad", "z"]
+
+
+async def test_loss_of_leadership_is_raised() -> None:
+    controller = StatusController(Policy({"bad": LeadershipLost("another leads")}), lambda: 0.0)
+    controller.look()
+    with pytest.raises(LeadershipLost):
+        await controller.flush()
+
+
+async def test_object_is_updated_again_when_its_policy_says_so() -> None:
+    now, policy = [0.0], Policy()
+    policy.again = {"z": 5.0}
+    controller = StatusController(policy, lambda: now[0])
+    controller.look()
+    for now[0] in (0.0, 4.9, 5.0, 20.0):
+        await controller.flush()
+    assert policy.updated == ["a", "bad", "z", "z"]
+
+
+async def test_nothing_is_updated_until_synced() -> None:
+    loop, is_synced, policy = asyncio.get_running_loop(), [False], Policy()
+    controller = StatusController(policy, loop.time, lambda: is_synced[0])
+    running = asyncio.create_task(controller.run())
+    controller.wake()
+    await asyncio.sleep(0.1)
+    assert not policy.updated
+    is_synced[0] = True
+    controller.wake()
+    async with asyncio.timeout(5):
+        while not policy.updated:  # noqa: ASYNC110 - filled by the task
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert policy.updated == ["a", "bad", "z"]
+
+
+def test_inputs_that_are_new_changed_or_gone_are_found() -> None:
+    inputs = ChangedInputs[str]()
+    assert inputs.compare({"a": 1, "b": 1}) == ["a", "b"]
+    assert inputs.compare({"a": 1, "b": 1}) == []
+    assert inputs.compare({"b": 2, "c": 1}) == ["a", "b", "c"]
