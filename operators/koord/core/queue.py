@@ -6,18 +6,17 @@ writes failed wait out a back-off. Time is handed in; nothing here reads a clock
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from koord.core.changes import Changes
+from koord.core.framework.plugin import Plugin, QueueingHint
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
 from koord.core.pods import Handling, Pod
 from koord.core.queueing_hints import QueueingHints
-from koord.core.quota.plugin import Quotas
-from koord.core.quota.session import QuotaSession
 from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
 from koord.core.state import ClusterState
 
@@ -67,9 +66,8 @@ class Queue:
         self._committing: Counter[str] = Counter()
         """Gang -> how many units decide about it; it may have joined another group meanwhile."""
         self._look_again: set[str] = set()
-        self._quotas_seen = (0, 0)
-        """What quotas allowed when units that wait for them were last looked at."""
-        self._quota_edits_seen = 0
+        self._hints_seen: dict[str, tuple[Hashable, Hashable]] = {}
+        """Plugin -> edits and version of its last queueing hint."""
         self._slept_for: dict[UnitKey, Reason] = {}
         """Unit that sleeps, or was woken as it is -> why."""
 
@@ -93,7 +91,7 @@ class Queue:
         if changes.may_help and self.blocked:
             is_moved = changes.is_regrouped and bool(changes.freed)
             self._wake(QueueingHints(changes, state.open_cycle()), is_moved=is_moved)
-        self._wake_by_quota(state)
+        self._wake_by_domains(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
         """Take due units in order, at least one, together up to about ``most_pods`` pods."""
@@ -232,33 +230,32 @@ class Queue:
         asleep = (blocked.unit for blocked in self.blocked.values())
         return sorted((*self._ready.values(), *asleep, *taken), key=_order_of)
 
-    def _wake_by_quota(self, state: ClusterState) -> None:
-        """Wake what a quota has refused that now has more room; nothing else can help it.
+    def _wake_by_domains(self, state: ClusterState) -> None:
+        """Wake units whose refusal only one domain can judge, when that domain says so."""
+        refused: dict[str, list[UnitKey]] = {}
+        for key, one in self.blocked.items():
+            if one.reason.wakes_on is WakesOn.DOMAIN:
+                refused.setdefault(one.reason.domain, []).append(key)
+        for plugin in state.plugins:
+            self._wake_by_hint(plugin, refused.get(plugin.name, ()))
 
-        An edit wakes all of it: it may lead to quotas other than those that refused, or change the
-        limits that are told.
-        """
-        edits = state.quotas.book.edits
-        is_edited = edits != self._quota_edits_seen
-        self._quota_edits_seen = edits
-        refused = {
-            key: one for key, one in self.blocked.items() if one.reason.wakes_on is WakesOn.QUOTA
-        }
-        if not refused:
+    def _wake_by_hint(self, plugin: Plugin, keys: Sequence[UnitKey]) -> None:
+        hint = plugin.queueing_hint(self.pending)
+        if hint is None:
+            self._ready |= {key: self.blocked.pop(key).unit for key in keys}
             return
-        gate = state.plugin(Quotas).open_session(self.pending)
-        if gate is not None and state.quotas.version == self._quotas_seen:
-            return
-        self._quotas_seen = state.quotas.version
-        for key, blocked in refused.items():
-            if gate is None or is_edited or _is_relieved(gate, blocked):
+        edits, version = self._hints_seen.get(plugin.name, (None, None))
+        is_same = not keys or version == hint.version
+        self._hints_seen[plugin.name] = (hint.edits, version if is_same else hint.version)
+        for key in () if is_same else keys:
+            if edits != hint.edits or _is_relieved(hint, self.blocked[key]):
                 self._ready[key] = self.blocked.pop(key).unit
 
     def _wake(self, relevance: QueueingHints, *, is_moved: bool) -> None:
         """Wake what something relevant has happened to; ``is_moved``: nodes have other labels."""
         for key, blocked in list(self.blocked.items()):
             wakes_on = blocked.reason.wakes_on
-            if wakes_on is WakesOn.QUOTA:
+            if wakes_on is WakesOn.DOMAIN:
                 continue
             is_mended = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES
@@ -280,9 +277,9 @@ def unit_of(pod: Pod) -> Unit:
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
 
 
-def _is_relieved(gate: QuotaSession, blocked: Blocked) -> bool:
+def _is_relieved(hint: QueueingHint, blocked: Blocked) -> bool:
     try:
-        return gate.is_relieved(blocked.unit, blocked.reason)
+        return hint.is_relieved(blocked.unit, blocked.reason)
     except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it
         return True
 

@@ -33,8 +33,8 @@ class WakesOn(Enum):
     RELABELLED_NODES = auto()
     """The same, and every change of node labels."""
     ANY_CHANGE = auto()
-    QUOTA = auto()
-    """Changes of quotas or of their use; nothing else helps."""
+    DOMAIN = auto()
+    """What the plugin named by ``Reason.domain`` says; nothing else helps."""
 
 
 class Reason(ABC):
@@ -63,6 +63,11 @@ class Reason(ABC):
     @property
     def wakes_on(self) -> WakesOn:
         return WakesOn.ROOM
+
+    @property
+    def domain(self) -> str:
+        """The plugin that knows when it is worth another try, for ``WakesOn.DOMAIN``."""
+        return ""
 
     @property
     def culprit(self) -> str:
@@ -246,7 +251,11 @@ class InternalError(Reason):
 
     @property
     def wakes_on(self) -> WakesOn:
-        return WakesOn.QUOTA if self.quota else WakesOn.ROOM
+        return WakesOn.DOMAIN if self.quota else WakesOn.ROOM
+
+    @property
+    def domain(self) -> str:
+        return "quota" if self.quota else ""
 
     def _text(self) -> str:
         if self.quota:

@@ -13,7 +13,7 @@ Rules for whoever writes one:
 * ``filter`` may promise too much, never too little: what counts in the end is ``reserve``.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -253,6 +253,19 @@ class Session:
         """Take back charges for pods of an admitted unit that were not placed."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueingHint:
+    """Which refused units are worth another try (QueueingHint), as one domain sees it now.
+
+    While ``version`` stays the same, none is; when ``edits`` changes, all are. In between
+    ``is_relieved`` decides about each.
+    """
+
+    edits: Hashable
+    version: Hashable
+    is_relieved: Callable[[Unit, Reason], bool]
+
+
 class Plugin:
     """One domain beside the cluster state. One writer: whoever owns the state."""
 
@@ -280,6 +293,13 @@ class Plugin:
 
     def next_deadline(self) -> float | None:
         """Return when :meth:`absorb` has something to do although nothing changes."""
+        return None
+
+    def queueing_hint(
+        self,
+        pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding
+    ) -> QueueingHint | None:
+        """Judge units refused by this domain; ``pending`` returns all that wait. None: try all."""
         return None
 
     def open(self, cycle: "Cycle") -> Session | None:  # noqa: ARG002 - for overriding

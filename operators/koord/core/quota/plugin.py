@@ -5,19 +5,21 @@ Everything that is computed for all quotas (settling edits, counting pods, fair 
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from koord.core.changes import Changes
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Plugin, Session
+from koord.core.framework.plugin import Plugin, QueueingHint, Session
 from koord.core.framework.undo_log import UndoLog
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.quota.cache import QuotaCache, claim_of
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.session import QuotaSession
+from koord.core.reasons import Reason
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
@@ -73,6 +75,19 @@ class Quotas(Plugin):
     @override
     def open(self, cycle: Cycle) -> QuotaSession | None:
         return self.open_session(cycle.pending, cycle.undo)
+
+    @override
+    def queueing_hint(self, pending: Callable[[], Iterable[Unit]]) -> QueueingHint | None:
+        """Return None while there are no quotas; an edit may change which quota a pod is in."""
+        if not self.cache.is_in_use:
+            return None
+        session = lru_cache(1)(lambda: self.open_session(pending))
+
+        def is_relieved(unit: Unit, reason: Reason) -> bool:
+            opened = session()
+            return opened is None or opened.is_relieved(unit, reason)
+
+        return QueueingHint(self.cache.book.edits, self.cache.version, is_relieved)
 
     def open_session(
         self, pending: Callable[[], Iterable[Unit]], undo: UndoLog | None = None

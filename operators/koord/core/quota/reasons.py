@@ -39,7 +39,8 @@ class QuotaReason(Reason):
     """Base of the reasons of quotas: only a change of quotas or of their use can help it."""
 
     rests_on: ClassVar = frozenset({"nodes", "elasticquotas"})
-    wakes_on: ClassVar = WakesOn.QUOTA
+    wakes_on: ClassVar = WakesOn.DOMAIN
+    domain: ClassVar = "quota"
     can_use_leftovers: ClassVar[bool] = False
     """Leftover shares may let the unit start all the same."""
 
