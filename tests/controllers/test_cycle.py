@@ -93,7 +93,7 @@ async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None
 async def test_what_sleeps_is_looked_at_again_although_nothing_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placement, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(placement, "RETRY_ALL_SECONDS", 0.1)
     scene = make_scene(gpus=1)
     async with scene.running():
         scene.add(make_pod("p").gpu(2).build())

@@ -20,7 +20,7 @@ FAILING = Unknown(500, 'Internal error occurred: failed calling webhook "x"')
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "UNKNOWN_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(commit, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(commit, "RETRY_SLOT_SECONDS", 0.01)
     monkeypatch.setattr(placement, "MOST_PODS_IN_FLIGHT", 2)
     monkeypatch.setattr(placement, "MOST_PODS_PER_CYCLE", 1)
 
@@ -86,7 +86,7 @@ async def test_room_of_those_held_up_is_given_to_nobody_until_they_are_gone() ->
 
 async def test_what_is_repeated_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The more there is, the more seldom each; with ten at a time it would be 60 and more."""
-    monkeypatch.setattr(commit, "TURN_SECONDS", 0.5)
+    monkeypatch.setattr(commit, "RETRY_SLOT_SECONDS", 0.5)
     monkeypatch.setattr(commit, "UNKNOWN_PAUSE_SECONDS", 0.0)
     names = [f"bad-{at}" for at in range(8)]
     scene = make_scene(*names)
@@ -106,10 +106,10 @@ def test_what_is_held_up_twice_leaves_the_count_once() -> None:
     stuck, fine = (begin(flights, make_pod(name).build()) for name in ("stuck", "fine"))
     member = stuck.placement.assignments[0]
     for status in (500, 504):
-        stuck.doubt(member, CommitFailure(status, "failed"))
-        assert flights.doubt_about(member.pod.uid) == BindFailed("default/stuck", status, "failed")
-        stuck.settle(member)
-        assert flights.doubt_about(member.pod.uid) is None
+        stuck.note_unknown(member, CommitFailure(status, "failed"))
+        assert flights.held_up_by(member.pod.uid) == BindFailed("default/stuck", status, "failed")
+        stuck.note_known(member)
+        assert flights.held_up_by(member.pod.uid) is None
         assert flights.pods == 1
     stuck.end()
     fine.end()

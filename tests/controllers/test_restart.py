@@ -51,7 +51,7 @@ async def test_survivors_are_evicted_and_the_gang_starts_anew() -> None:
 
 
 async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(restart, "RETRY_SECONDS", 0.1)
     scene = make_scene()
     scene.writer.answers["a-0"] = Refused(403, "no")
     scene.add(member("a-0"))
@@ -64,7 +64,7 @@ async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.M
 async def test_what_a_budget_protects_stays_whole_and_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(restart, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(restart, "RETRY_SECONDS", 0.01)
     scene = make_scene()
     scene.state.upsert_pod_group(
         make_pod_group(A, 3).on_member_failure(OnMemberFailure.RESTART_GANG).build()

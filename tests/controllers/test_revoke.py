@@ -216,4 +216,4 @@ def test_a_defect_of_one_quota_keeps_nothing_from_being_taken_back_of_others(
     stage.scene.want(8)
     stage.look()
     assert stage.evicted == ["p0", "p1"]
-    assert "over-use cannot be taken back" in caplog.text
+    assert "Cannot reclaim over-use" in caplog.text

@@ -11,9 +11,9 @@ from tests.model.clock import virtual_time
 from koord.controllers.attempts import Attempts
 from koord.controllers.commit import Commit
 from koord.controllers.wait_reports import (
+    GANG_NUMBERS_SECONDS,
+    POD_NUMBERS_SECONDS,
     QUIET_SECONDS,
-    SAY_AGAIN_AFTER_SECONDS,
-    SAY_AGAIN_OF_PODS_AFTER_SECONDS,
     WaitReports,
 )
 from koord.core.framework.reasons import InsufficientNodes
@@ -77,7 +77,7 @@ class Waiting:
     def reason_for(self, _: Pod) -> Reason | None:
         return self.reason
 
-    def doubt_about(self, pod: Pod) -> Reason | None:
+    def held_up_by(self, pod: Pod) -> Reason | None:
         return self.reason if pod.uid in self.in_doubt else None
 
     def attempts_of(self, _: GangKey) -> Attempts:
@@ -106,7 +106,7 @@ def test_other_numbers_alone_are_said_after_a_pause() -> None:
     for fit in (1, 0, 1):
         waiting.hear(no_room(fit), after=1.0)
     assert {attempts for _, attempts in waiting.said.gangs} == {1}
-    waiting.now += SAY_AGAIN_AFTER_SECONDS
+    waiting.now += GANG_NUMBERS_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.gangs[-1] == ("InsufficientNodes", 4)
     assert waiting.said.events == ["InsufficientNodes"]
@@ -118,11 +118,11 @@ def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
     waiting.reason = no_room(1)
     waiting.reports.note_numbers({G}, set())
     waiting.attempts += 1
-    waiting.now += SAY_AGAIN_AFTER_SECONDS
+    waiting.now += GANG_NUMBERS_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert waiting.said.gangs[-1] == ("InsufficientNodes", 2)
     assert len(waiting.said.pods) == 2, "of hundreds of pods they are said later"
-    waiting.now += SAY_AGAIN_OF_PODS_AFTER_SECONDS
+    waiting.now += POD_NUMBERS_SECONDS
     waiting.reports.report(waiting, waiting.now)
     assert len(waiting.said.pods) == 4
 
@@ -154,7 +154,7 @@ def test_numbers_that_keep_changing_are_said_ever_more_seldom() -> None:
             said_at.append(second)
     pauses = [after - before for before, after in pairwise(said_at)]
     assert pauses == sorted(pauses)
-    assert pauses[0] >= SAY_AGAIN_AFTER_SECONDS
+    assert pauses[0] >= GANG_NUMBERS_SECONDS
     assert len(said_at) <= 5
 
 

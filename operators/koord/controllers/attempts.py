@@ -1,6 +1,6 @@
-"""How often a place was sought for a gang in vain: counted here, told in its status.
+"""Counts failed placement attempts of gangs, for their status.
 
-The count goes on over restarts, because what was told before is where it begins.
+The count continues over restarts, because it starts from the status.
 """
 
 from collections.abc import Iterable
@@ -13,21 +13,20 @@ from koord.core.plan import Unit
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often, and when last (seconds since the epoch; 0 if not since this process started)."""
+    """Number, and time of the last (seconds since the epoch; 0: none since the process started)."""
 
     count: int = 0
     last: float = 0.0
 
 
 class AttemptCounter:
-    """The attempts in vain for every gang with a PodGroup, since it last had a place."""
+    """Failed attempts of every gang with a PodGroup since it was last placed."""
 
     def __init__(self, gangs: GangCache) -> None:
         self._gangs = gangs
         self._attempts: dict[GangKey, Attempts] = {}
 
     def of(self, gang: GangKey) -> Attempts:
-        """Return those of one gang."""
         known = self._attempts.get(gang)
         if known is not None:
             return known
@@ -35,17 +34,14 @@ class AttemptCounter:
         return Attempts((pod_group.attempts if pod_group is not None else None) or 0)
 
     def fail(self, unit: Unit, now: float) -> None:
-        """Count an attempt in vain for every gang of a unit."""
         for gang in self._gangs_of(unit):
             self._attempts[gang] = Attempts(self.of(gang).count + 1, now)
 
     def succeed(self, unit: Unit) -> None:
-        """Begin anew for every gang of a unit."""
         for gang in self._gangs_of(unit):
             self._attempts[gang] = Attempts()
 
     def drop_gone(self, changed: Iterable[GangKey]) -> None:
-        """Forget those of the gangs that changed which do not exist any more."""
         for gang in changed:
             if gang not in self._gangs:
                 self._attempts.pop(gang, None)

@@ -1,12 +1,12 @@
-"""The commit protocol: how a placement becomes facts, one API call per step and pod.
+"""The commit protocol: writes a placement to the API server, one request per step and pod.
 
-1. *Release*: every gated member loses our gate and gets the plan recorded, in one PATCH. This is
-   the commit point of the pod; a gate can never be put back.
-2. *Bind*: every member is bound.
+1. *Release*: one PATCH removes our gate from each gated member and records the plan. This is the
+   commit point of a pod, because a gate cannot be added again.
+2. *Bind*: each member is bound.
 
-A gang is released as a whole before its first member is bound. If members are lost between the two
-and one of the gangs would start below its minimum, nobody is bound. Every step can be repeated by
-whoever comes after us: what it needs is recorded on the pods.
+A gang is released as a whole before its first member is bound. If members are lost in between and a
+gang would start below its minimum, no member is bound. After a crash the next leader can repeat
+every step, because the pods record what it needs.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from koord.kube.binder import (
 )
 
 UNKNOWN_PAUSE_SECONDS = 5.0
-"""A write whose outcome is not known is repeated after this long …"""
-TURN_SECONDS = 0.1
-"""… when it is its turn. Who fails again keeps the next one waiting for so long: however many there
-are, the API server gets but so many writes that fail."""
+"""A write with unknown outcome is repeated after this long …"""
+RETRY_SLOT_SECONDS = 0.1
+"""… when it has a slot. A write that fails again keeps the slot this long, which bounds the rate of
+failing writes however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFailure:
-    """The server refused a write, or failed: HTTP status (0: no answer) and what it said."""
+    """A write was rejected or failed: HTTP status (0: no response) and message of the server."""
 
     status: int
     message: str
@@ -44,12 +44,11 @@ class CommitFailure:
 
 @dataclass(slots=True)
 class Commit:
-    """What became of the members of a placement, by pod uid.
+    """The outcome for the members of a placement, by pod uid.
 
-    ``left_to_others`` were released for kube-scheduler to bind. What is in ``not_bound`` was not
-    bound and holds no place any more, unless it is among the ``pinned``, which were released for
-    one node only. Those of ``failures`` are among them, and those of ``outdated``, of which the
-    server knows more than our copy.
+    ``left_to_others`` were released for kube-scheduler to bind. ``not_bound`` hold no resources any
+    more, unless they are ``pinned``, which means released for one node only. ``failures`` and
+    ``outdated``, whose cached state is older than the server's, are subsets of ``not_bound``.
     """
 
     bound: set[str] = field(default_factory=set)
@@ -61,39 +60,30 @@ class Commit:
 
 
 class WriteObserver(Protocol):
-    """Who counts writes by their outcome: metrics."""
+    """Metrics of writes by their outcome."""
 
-    def count_release(self, outcome: str) -> None:
-        """Take one release."""
-
-    def count_bind(self, outcome: str) -> None:
-        """Take one binding."""
+    def count_release(self, outcome: str) -> None: ...
+    def count_bind(self, outcome: str) -> None: ...
 
 
-class Doubts(Protocol):
-    """Who is told of writes whose outcome is not known, and has them repeated in turn."""
+class UnknownWrites(Protocol):
+    """Tracks writes whose outcome is unknown, and limits how many are repeated at once."""
 
-    def doubt(self, member: Assignment, failure: CommitFailure) -> None:
-        """Learn that it is not known what became of a write."""
-
-    def settle(self, member: Assignment) -> None:
-        """Learn that it is known."""
-
-    def lane(self, member: Assignment) -> asyncio.Semaphore:
-        """Return where writes for a member queue up that are repeated."""
+    def note_unknown(self, member: Assignment, failure: CommitFailure) -> None: ...
+    def note_known(self, member: Assignment) -> None: ...
+    def retry_slots(self, member: Assignment) -> asyncio.Semaphore: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One write per member, who counts what came of it, and who hears of what did not."""
+    """One kind of write, its metric, and the tracking of unknown outcomes."""
 
     write: Callable[..., Awaitable[Outcome]]
     count: Callable[[str], None]
-    doubts: Doubts
+    unknown: UnknownWrites
 
-    async def do(self, member: Assignment, placement: Placement, **how: float) -> Outcome:
-        """Write once; ``how`` tells with how much patience."""
-        outcome = await self.write(member, placement, **how)
+    async def do(self, member: Assignment, placement: Placement, **options: float) -> Outcome:
+        outcome = await self.write(member, placement, **options)
         self.count(type(outcome).__name__)
         return outcome
 
@@ -103,13 +93,13 @@ async def commit(
     unit: Unit,
     placement: Placement,
     observer: WriteObserver,
-    doubts: Doubts,
+    unknown: UnknownWrites,
 ) -> Commit:
-    """Carry out a placement. Returns when the fate of every member is known."""
+    """Write a placement; returns when the outcome of every member is known."""
     result = Commit()
     members = list(placement.assignments)
     gated = [one for one in members if one.pod.is_gated]
-    release = _Step(binder.release, observer.count_release, doubts)
+    release = _Step(binder.release, observer.count_release, unknown)
     await _run(release, gated, placement, result)
     members = [one for one in members if one.pod.uid not in result.not_bound]
     result.pinned = {m.pod.uid for m in members if m.pod.handling is Handling.RELEASE_PINNED}
@@ -118,7 +108,7 @@ async def commit(
         return result
     mine = [one for one in members if not _is_left_to_others(one)]
     result.left_to_others = {one.pod.uid for one in members if _is_left_to_others(one)}
-    bind = _Step(binder.bind, observer.count_bind, doubts)
+    bind = _Step(binder.bind, observer.count_bind, unknown)
     await _run(bind, mine, placement, result)
     result.bound = {one.pod.uid for one in mine if one.pod.uid not in result.not_bound}
     return result
@@ -130,31 +120,33 @@ async def _run(
     placement: Placement,
     result: Commit,
 ) -> None:
-    """Do one step for all members at once, and note those that it did not succeed for."""
+    """Do one step for all members concurrently and record their outcomes."""
     if len(members) == 1:
-        _note(members[0], await _settle(step, members[0], placement), result)
+        _record(members[0], await _write_until_known(step, members[0], placement), result)
         return
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_settle(step, member, placement)) for member in members]
+        tasks = [
+            group.create_task(_write_until_known(step, member, placement)) for member in members
+        ]
     for member, task in zip(members, tasks, strict=True):
-        _note(member, task.result(), result)
+        _record(member, task.result(), result)
 
 
-async def _settle(step: _Step, member: Assignment, placement: Placement) -> Outcome:
-    """Repeat a step until its outcome is known: a place is given up on an answer, never by age."""
+async def _write_until_known(step: _Step, member: Assignment, placement: Placement) -> Outcome:
+    """Repeat a step until its outcome is known: a timeout never frees the resources."""
     outcome = await step.do(member, placement)
     while isinstance(outcome, Unknown):
-        step.doubts.doubt(member, CommitFailure(outcome.status, outcome.message))
+        step.unknown.note_unknown(member, CommitFailure(outcome.status, outcome.message))
         await asyncio.sleep(UNKNOWN_PAUSE_SECONDS)
-        async with step.doubts.lane(member):
+        async with step.unknown.retry_slots(member):
             outcome = await step.do(member, placement, patience=0.0)
             if isinstance(outcome, Unknown):
-                await asyncio.sleep(TURN_SECONDS)
-    step.doubts.settle(member)
+                await asyncio.sleep(RETRY_SLOT_SECONDS)
+    step.unknown.note_known(member)
     return outcome
 
 
-def _note(member: Assignment, outcome: Outcome, result: Commit) -> None:
+def _record(member: Assignment, outcome: Outcome, result: Commit) -> None:
     uid = member.pod.uid
     match outcome:
         case Done() | Unknown():

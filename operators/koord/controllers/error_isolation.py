@@ -1,8 +1,7 @@
-"""Keeps a defect that one unit brings to light from stopping all others.
+"""Isolates bugs: a unit that makes the planner fail does not stop the others.
 
-The planner has no known way to fail. Should it fail all the same, the process would die, start
-again, meet the same unit and die again: nothing would be placed any more. Here the unit that fails
-is refused instead, and says so.
+Otherwise the process would crash, restart, meet the same unit and crash again, and nothing would be
+placed. Here such a unit is refused with ``InternalError``.
 """
 
 import logging
@@ -27,7 +26,7 @@ def plan_keeping(
     scoring: Scoring,
     now: float,
 ) -> Plan:
-    """Plan units and keep room as ``holds`` says; if that fails, plan as if nothing was kept."""
+    """Plan units with the room that ``holds`` reserves; if that fails, without it."""
     try:
         return holds.plan(
             make_snapshot(),
@@ -37,18 +36,18 @@ def plan_keeping(
             now,
         )
     except Exception:
-        log.exception("room cannot be kept; planning goes on without")
+        log.exception("Cannot reserve room for lost members; planning without it")
         return plan_safely(make_snapshot(), units, scoring)
 
 
 def plan_safely(snapshot: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
-    """Plan units; if that fails, plan them one at a time and refuse those that fail."""
+    """Plan units together; if that fails, one at a time, and refuse those that fail."""
     mark = snapshot.checkpoint()
     try:
         return plan(snapshot, units, scoring)
     except Exception:
         snapshot.rollback(mark)
-        log.exception("planning failed; every unit is now planned on its own")
+        log.exception("Planning failed; planning each unit separately")
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     for unit in units:
@@ -59,40 +58,38 @@ def plan_safely(snapshot: Cycle, units: Sequence[Unit], scoring: Scoring) -> Pla
 
 
 class FailureLog:
-    """Logs a defect that keeps something of quotas from being computed, once."""
+    """Logs each bug in quota computation once."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def note(self, failures: Mapping[str, Exception]) -> None:
-        """Take what fails now: what it is about -> the defect."""
-        for what, error in failures.items():
-            if self._told.get(what) != repr(error):
+        for subject, error in failures.items():
+            if self._logged.get(subject) != repr(error):
                 log.error(
-                    "something of quotas cannot be computed; what needs it waits, all else goes on",
+                    "Quota computation failed; the affected units stay pending",
                     exc_info=error,
-                    extra={"what": what},
+                    extra={"what": subject},
                 )
-        self._told = {what: repr(error) for what, error in failures.items()}
+        self._logged = {subject: repr(error) for subject, error in failures.items()}
 
 
 class OneByOne:
-    """Asks something about each of many; those that it fails for are logged once, and left out."""
+    """Calls a function for each of many names; failures are logged once and left out."""
 
     def __init__(self) -> None:
         self._log = FailureLog()
 
-    def keep(self, names: Iterable[str], ask: Callable[[str], T]) -> list[T]:
-        """Return the answers that there are, in order."""
-        answers: list[T] = []
+    def keep(self, names: Iterable[str], call: Callable[[str], T]) -> list[T]:
+        results: list[T] = []
         failures: dict[str, Exception] = {}
         for name in names:
             try:
-                answers.append(ask(name))
+                results.append(call(name))
             except Exception as error:  # noqa: BLE001 - logged below
                 failures[name] = error
         self._log.note(failures)
-        return answers
+        return results
 
 
 def _plan_one(snapshot: Cycle, unit: Unit, scoring: Scoring) -> Plan:
@@ -101,6 +98,6 @@ def _plan_one(snapshot: Cycle, unit: Unit, scoring: Scoring) -> Plan:
         return plan(snapshot, (unit,), scoring)
     except Exception as error:
         snapshot.rollback(mark)
-        log.exception("a unit cannot be planned", extra={"unit": unit.key})
+        log.exception("Cannot plan a unit", extra={"unit": unit.key})
         refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))

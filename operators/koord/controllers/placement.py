@@ -1,10 +1,8 @@
-"""The operator ``placement``: takes changes in, plans, and commits what was planned.
+"""The operator ``placement``: absorbs changes, plans units, and commits the placements.
 
-One cycle is numbered below. It is level-triggered: nothing is remembered that could not be read
-from the API objects again, except what is on its way (assumed pods) and how long to leave failures
-alone.
-The cycle itself never awaits, so that a plan is made and assumed on one state of the cluster;
-commits run beside it, each in a task of its own.
+The steps of a cycle are numbered below. It is level-triggered: all state except assumed pods and
+backoffs can be read from the API objects again. A cycle does not await, so that a plan is made and
+assumed on one state of the cluster; each commit runs in its own task.
 """
 
 import asyncio
@@ -35,51 +33,42 @@ from koord.kube.binder import Binder
 log = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.005
-"""Events that come within this time are planned together: members of a gang come in bursts."""
+"""Events within this time are planned together: members of a gang arrive in bursts."""
 MOST_PODS_PER_CYCLE = 256
-"""A cycle decides about this many pods, then lets others have the event loop."""
+"""A cycle plans this many pods, then yields the event loop."""
 MOST_PODS_IN_FLIGHT = 256
-"""While this many are being committed nothing more is decided: what is begun is finished first, and
-a decision is made on what is known when its turn comes. What is held up does not count."""
+"""Planning pauses while this many pods are being committed, so that later plans use newer state.
+Placements that are held up do not count."""
 
-LOOK_AGAIN_SECONDS = 300.0
-"""What sleeps is tried again after this long although nothing relevant has happened: should a
-change ever be overlooked, it costs minutes. kube-scheduler does the same."""
+RETRY_ALL_SECONDS = 300.0
+"""Blocked units are retried this often without a relevant change, in case a wake-up was missed.
+kube-scheduler does the same."""
 
 
 class PlacementObserver(WriteObserver, Protocol):
-    """Who is told what happened: metrics."""
+    """Metrics of planning."""
 
-    def observe_cycle(self, seconds: float) -> None:
-        """Take the duration of one plan."""
-
-    def count_planned(self, *, placed: int, refused: int) -> None:
-        """Take the number of pods that one plan placed and refused."""
+    def observe_cycle(self, seconds: float) -> None: ...
+    def count_planned(self, *, placed: int, refused: int) -> None: ...
 
     def observe_bind_latency(self, seconds: float) -> None:
-        """Take the time from a complete unit to a binding of one of its pods."""
+        """Observe the time from the completion of a unit to the binding of one of its pods."""
 
 
 class WaitReporter(Protocol):
-    """Who explains to users why things wait, and that they no longer do."""
+    """Reports to users why pods are pending; see ``WaitReports``."""
 
-    def note(self, gangs: set[GangKey], singles: set[str]) -> None:
-        """Look at these gangs and single pods (uids) again, soon."""
-
-    def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None:
-        """Look at these again when it is time to say other numbers of the same reason."""
-
-    def placed(self, unit: Unit, outcome: Commit) -> None:
-        """Learn what became of a unit."""
+    def note(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+    def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None: ...
+    def placed(self, unit: Unit, outcome: Commit) -> None: ...
 
 
 @dataclass(slots=True)
 class PlacementController:
-    """Plans and commits for as long as :meth:`run` runs.
+    """Plans and commits while :meth:`run` runs.
 
-    ``is_synced`` tells whether ``state`` is complete and followed: nothing is planned on a copy
-    that is known to be old. ``clock`` gives seconds that never go back, ``wall_clock`` seconds
-    since the epoch.
+    ``is_synced`` returns whether ``state`` is complete and current: nothing is planned on a stale
+    cache. ``clock`` is monotonic, ``wall_clock`` returns seconds since the epoch.
     """
 
     state: ClusterState
@@ -96,13 +85,13 @@ class PlacementController:
     attempts: AttemptCounter = field(init=False)
     flights: WritesInFlight = field(init=False)
     failures: dict[str, BindFailed] = field(default_factory=dict)
-    """Pod uid -> the refused write that keeps it waiting, its own or that of another member; until
-    there is newer word of it."""
+    """Pod uid -> the rejected write that keeps it pending, its own or another member's; until the
+    next attempt."""
     _kept: dict[GangKey, int] = field(default_factory=dict)
-    """What was kept for lost members in the cycle before."""
+    """Room reserved for lost members in the last cycle."""
     _failures: FailureLog = field(default_factory=FailureLog)
-    _look_again_at: float = float("-inf")
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _retry_all_at: float = float("-inf")
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
 
     def __post_init__(self) -> None:
@@ -111,52 +100,47 @@ class PlacementController:
         self.restarts.is_committing = self.queue.is_committing
 
     def wake(self) -> None:
-        """Say that the state has changed."""
-        self._woken.set()
+        self._wake.set()
 
     def stop(self) -> None:
-        """Plan nothing more."""
         self._stopped = True
         self.wake()
 
     async def run(self) -> None:
-        """Plan until :meth:`stop`, then return when all that was planned is committed.
+        """Plan until :meth:`stop`, then return when all placements are committed.
 
-        Cancelled instead, it cuts off what is under way between two writes, which is safe.
+        Cancellation interrupts commits between two writes, which is safe.
         """
         feed = self.state.feed()
         async with asyncio.TaskGroup() as commits:
             while not self._stopped:
-                # 1. What changed makes units, and wakes those that it may help.
+                # 1. Changes make new units and wake blocked units that may fit now.
                 changes = feed.drain()
                 self._absorb(changes)
                 self._drop_stale_failures()
                 self.attempts.drop_gone(changes.gangs)
                 self.reporter.note(changes.gangs, changes.singles)
-                # … Gangs that are not to live on without those they lost go whole.
+                # … Gangs that lost members they need are restarted.
                 self.restarts.note(changes.gangs)
                 for restart in self._take_restarts():
                     commits.create_task(self._restart(restart))
-                # 2. The first units in order are decided on one snapshot.
+                # 2. The first units of the queue are planned on one snapshot.
                 units = {unit.key: unit for unit in self._take()}
                 outcome = self._plan(units)
-                # 3. What was refused sleeps; what was placed counts as placed from here on.
+                # 3. Refused units are blocked; placed pods are assumed.
                 for refusal in outcome.refusals:
                     self._refuse(units[refusal.unit], refusal)
                 for placement in outcome.placements:
                     flight = self._assume(units[placement.unit], placement)
                     commits.create_task(self._commit(flight))
-                # 4. Sleep until something changes or a back-off ends.
+                # 4. Sleep until a change or the end of a backoff.
                 await self._rest()
 
     def reason_for(self, pod: Pod) -> Reason | None:
-        """Say why a waiting pod waits, as far as it is known by now.
-
-        A failure counts for as long as nothing newer is known: until the next attempt.
-        """
-        doubt = self.doubt_about(pod)
-        if doubt is not None:
-            return doubt
+        """Return why a pod is pending, if known. A failure counts until the next attempt."""
+        failing_write = self.held_up_by(pod)
+        if failing_write is not None:
+            return failing_write
         for key in self._sources_of(pod):
             blocked = self.queue.blocked.get(key)
             if blocked is not None and any(one.uid == pod.uid for one in blocked.pods):
@@ -164,19 +148,15 @@ class PlacementController:
             if key in self.queue.waiting:
                 return self.queue.waiting[key]
         if pod.handling is Handling.FOREIGN_GATE:
-            # Its gang goes on without it.
+            # Its gang is planned without it.
             return WaitingForForeignGate(pod.key, pod.foreign_gates)
         return self.failures.get(pod.uid)
 
-    def doubt_about(self, pod: Pod) -> Reason | None:
-        """Say which write holds up a pod that has a place assumed; None if it just takes its time.
-
-        It may be the write of another pod that was placed with it.
-        """
-        return self.flights.doubt_about(pod.uid) if pod.uid in self.state.assumed else None
+    def held_up_by(self, pod: Pod) -> Reason | None:
+        """Return the write that holds up an assumed pod, its own or another member's, if any."""
+        return self.flights.held_up_by(pod.uid) if pod.uid in self.state.assumed else None
 
     def attempts_of(self, gang: GangKey) -> Attempts:
-        """Say how often a place was sought for a gang in vain."""
         return self.attempts.of(gang)
 
     def _sources_of(self, pod: Pod) -> tuple[str, ...]:
@@ -224,16 +204,16 @@ class PlacementController:
         return outcome
 
     def _absorb(self, changes: Changes) -> None:
-        """Make units, keep room for what was lost, wake those who wait for what is kept no more.
+        """Make units, reserve room for lost members, and wake units that wait for released room.
 
-        Room that a NonStrict gang keeps goes with the unit it was kept for.
+        Room reserved for a NonStrict gang is released with the unit it was reserved for.
         """
         now = self.clock()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
         changes.freed |= self.holds.expire(now)
         self.queue.absorb(changes, self.state)
-        if now >= self._look_again_at:
-            self._look_again_at = now + LOOK_AGAIN_SECONDS
+        if now >= self._retry_all_at:
+            self._retry_all_at = now + RETRY_ALL_SECONDS
             self.queue.wake_all()
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         if freed:
@@ -272,12 +252,12 @@ class PlacementController:
             self.attempts.fail(unit, self.wall_clock())
         else:
             self.attempts.succeed(unit)
-        # Tried again at once, an outdated pod would be written to until the watch tells of it.
+        # Without a backoff an outdated pod would be written again until the watch catches up.
         self.queue.penalise(outcome.failures.keys() | outcome.outdated, self.clock())
         self.queue.forgive(outcome.bound)
         for uid in outcome.bound:
             self.failures.pop(uid, None)
-        # Between two clocks, and in whole seconds: the API server's tells when pods were created.
+        # Creation times are whole seconds of the API server's clock, so this may be negative.
         waited = max(0.0, self.wall_clock() - unit.since)
         for _ in outcome.bound:
             self.observer.observe_bind_latency(waited)
@@ -285,9 +265,9 @@ class PlacementController:
         self.wake()
 
     def _note_held_up(self, unit: Unit, reason: BindFailed) -> None:
-        """Have it told what holds a unit up, and plan on: it is no longer in flight."""
+        """Report what holds a unit up, and continue planning: it is no longer in flight."""
         log.warning(
-            "it is not known whether the API server has carried out a write, which is repeated",
+            "Outcome of a write is unknown; repeating it",
             extra={"pod": reason.pod, "status": reason.status, "answer": reason.message},
         )
         self.reporter.note(_gangs_of(unit), {pod.uid for pod in unit.pods if pod.gang is None})
@@ -298,7 +278,7 @@ class PlacementController:
             del self.failures[uid]
 
     def _note_failures(self, outcome: Commit) -> None:
-        """Note what the server refused, for those refused and for those that it held up."""
+        """Record rejected writes, for their pods and for the members held up by them."""
         for uid, failure in outcome.failures.items():
             self._note_failure(uid, failure)
         first = next((self.failures[uid] for uid in outcome.failures if uid in self.failures), None)
@@ -312,14 +292,14 @@ class PlacementController:
             return
         self.failures[uid] = BindFailed(pod.key, failure.status, failure.message)
         log.warning(
-            "the API server refused to place a pod",
+            "The API server rejected a write to a pod",
             extra={"pod": pod.key, "status": failure.status, "answer": failure.message},
         )
 
     async def _rest(self) -> None:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
-        dues.append(self._look_again_at if self.queue.blocked else None)
+        dues.append(self._retry_all_at if self.queue.blocked else None)
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:
@@ -327,11 +307,11 @@ class PlacementController:
         else:
             try:
                 async with asyncio.timeout(delay):
-                    await self._woken.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 return
             await asyncio.sleep(COALESCE_SECONDS)
-        self._woken.clear()
+        self._wake.clear()
 
 
 def _gangs_of(unit: Unit) -> set[GangKey]:

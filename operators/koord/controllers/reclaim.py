@@ -1,10 +1,10 @@
-"""Takes back what quotas use beyond what they are entitled to: for the operator ``placement``.
+"""Reclaims over-use of quotas by evicting units: part of the operator ``placement``.
 
-Every quota that is over for longer than it may be loses units until it is not. Pods go through
-``pods/eviction``; what a disruption budget protects is left for the next time, and others go in its
-place. A gang goes as a whole. All of its pods are marked first: a marked pod counts as on its way
-out from then on, so no replacement joins those that are left, and after a crash whoever comes next
-finishes what was begun.
+A quota that has been over its entitlement for longer than the grace period loses units until it is
+not. Pods are evicted through ``pods/eviction``; for units that a PodDisruptionBudget protects
+others are chosen. A gang is evicted as a whole. All its pods are marked first: a marked pod counts
+as terminating, so that no replacement joins the gang, and after a crash the next leader completes
+the eviction.
 """
 
 import asyncio
@@ -25,26 +25,21 @@ from koord.kube.evictor import Eviction, Evictor
 
 log = logging.getLogger(__name__)
 
-MOST_ATTEMPTS: Final = 16
-"""How often others are chosen in place of what a budget protects, per quota and time."""
+MAX_ATTEMPTS: Final = 16
+"""How often other units are chosen in place of protected ones, per quota and round."""
 
 
 class RevokeReporter(Protocol):
-    """Who tells users."""
+    """Reports evictions and their cause to users."""
 
-    def announce_overuse(self, quota: QuotaSpec, text: str) -> None:
-        """Say that pods of a quota are evicted, and why."""
-
-    def announce_revoked(self, pod: Pod, text: str) -> None:
-        """Say that a pod is evicted, and why."""
-
-    def retract_overuse(self, quota: QuotaSpec) -> None:
-        """Let the next time be news."""
+    def announce_overuse(self, quota: QuotaSpec, text: str) -> None: ...
+    def announce_revoked(self, pod: Pod, text: str) -> None: ...
+    def retract_overuse(self, quota: QuotaSpec) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeOptions:
-    """``is_on``: whether quotas are looked at. Times are in seconds."""
+    """``is_on`` enables reclaiming. ``delay`` is the grace period; both times are in seconds."""
 
     is_on: bool = False
     delay: float = 120.0
@@ -53,7 +48,7 @@ class RevokeOptions:
 
 @dataclass(slots=True)
 class RevokeController:
-    """Looks at all quotas again and again; ``blocked`` returns the units that wait, and why."""
+    """Checks all quotas periodically; ``blocked`` returns pending units and their reasons."""
 
     state: ClusterState
     evictor: Evictor
@@ -63,37 +58,36 @@ class RevokeController:
     clock: Callable[[], float]
     options: RevokeOptions = field(default_factory=RevokeOptions)
     counts: Counter[Eviction] = field(default_factory=Counter)
-    """Evictions so far, by what became of them."""
+    """Evictions so far, by outcome."""
     _patience: Patience = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
     _seen: tuple[int, int] = (-1, -1)
-    """What quotas used and might use when they were last looked at."""
-    _leaving: set[str] = field(default_factory=set)
-    """uids of pods that were evicted, until the watch shows it."""
+    """Version of the quotas at the last check."""
+    _evicted: set[str] = field(default_factory=set)
+    """uids of evicted pods until the watch confirms it."""
 
     def __post_init__(self) -> None:
         self._patience = Patience(self.options.delay)
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             await asyncio.sleep(self.options.interval)
             if self.is_synced():
                 await self.look()
 
     async def look(self) -> None:
-        """Finish what was begun, then take back from those who have been over for too long."""
+        """Complete marked evictions, then reclaim from quotas that have been over for too long."""
         pods = self.state.pods
-        self._leaving = {u for u in self._leaving if u in pods and not pods[u].is_terminating}
-        self._lift_bars()
+        self._evicted = {u for u in self._evicted if u in pods and not pods[u].is_terminating}
+        self._allow_leftovers()
         if self.state.doomed:
-            await self._finish()
+            await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
             for name in self._find_due():
-                await self._take_back(name)
+                await self._reclaim(name)
 
-    def _lift_bars(self) -> None:
-        """Let quotas have leftovers again once nobody waits any more for what they gave back."""
+    def _allow_leftovers(self) -> None:
+        """Let quotas use leftovers again once the unit they gave up resources for is placed."""
         barred = self.state.quotas.barred
         waiting = {one.unit.key for one in self.blocked()} if barred else set()
         for name in [name for name, claimant in barred.items() if claimant not in waiting]:
@@ -112,13 +106,13 @@ class RevokeController:
         self._over = over
         return self._patience.note(over, self.clock())
 
-    async def _take_back(self, name: QuotaName) -> None:
+    async def _reclaim(self, name: QuotaName) -> None:
         protected: set[str] = set()
-        for _ in range(MOST_ATTEMPTS):
-            chosen = self._choose(name, Exempt(protected, self._leaving))
+        for _ in range(MAX_ATTEMPTS):
+            chosen = self._choose(name, Exempt(protected, self._evicted))
             if chosen and chosen[0].claimant:
                 self.state.quotas.barred[name] = chosen[0].claimant
-            refused = [one.key for one in chosen if not await self._revoke(one)]
+            refused = [one.key for one in chosen if not await self._evict_unit(one)]
             if not refused:
                 return
             protected.update(refused)
@@ -130,13 +124,13 @@ class RevokeController:
                 return ()
             return plan_revocations(self.state, ledger, name, self.blocked(), exempt)
         except Exception:
-            # A defect that one quota shows keeps nothing from being taken back of others.
-            log.exception("over-use cannot be taken back", extra={"quota": name})
+            # A bug in one quota must not stop reclaiming from others.
+            log.exception("Cannot reclaim over-use", extra={"quota": name})
             return ()
 
-    async def _revoke(self, revocation: Reclaim) -> bool:
-        """Evict all pods of a unit, or none; return whether they go."""
-        pods, text = revocation.pods, write_overuse(revocation.over)
+    async def _evict_unit(self, unit: Reclaim) -> bool:
+        """Evict all pods of a unit or none; return whether they were evicted."""
+        pods, text = unit.pods, write_overuse(unit.over)
         if not await self.evictor.may_go(pods):
             self.counts[Eviction.PROTECTED] += 1
             return False
@@ -145,11 +139,11 @@ class RevokeController:
         if not is_gone:
             await asyncio.gather(*map(self.evictor.unmark, pods))
             return False
-        self._announce(revocation.over, pods, text)
+        self._report(unit.over, pods, text)
         return True
 
     async def _evict_all(self, pods: Sequence[Pod]) -> bool:
-        """Evict marked pods; return False if none goes. What is left then is tried again later."""
+        """Evict marked pods; False if none was evicted. The rest is retried in the next round."""
         first, *others = pods
         if (await self._evict(first)).is_denied:
             return False
@@ -160,13 +154,13 @@ class RevokeController:
         outcome = await self.evictor.evict(pod)
         self.counts[outcome] += 1
         if outcome.is_done:
-            self._leaving.add(pod.uid)
+            self._evicted.add(pod.uid)
         return outcome
 
-    async def _finish(self) -> None:
-        """Evict what is marked, by whomever; take the mark back where nobody has to go."""
+    async def _finish_marked(self) -> None:
+        """Evict marked pods, whoever marked them; unmark pods that can stay."""
         groups: dict[str, list[Pod]] = {}
-        for uid in sorted(self.state.doomed - self._leaving):
+        for uid in sorted(self.state.doomed - self._evicted):
             pod = self.state.pods[uid]
             key = uid if pod.gang is None else self.state.book.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
@@ -174,8 +168,13 @@ class RevokeController:
             if not await self._evict_all(pods) and can_stay(self.state.book, pods):
                 await asyncio.gather(*map(self.evictor.unmark, pods))
 
-    def _announce(self, over: Sequence[Overuse], pods: Iterable[Pod], text: str) -> None:
-        log.info("over-use is taken back", extra={"quota": over[0].quota, "why": text})
+    def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:
+        log.info(
+            "Reclaiming over-use of quota %s: evicting %d pods",
+            over[0].quota,
+            len(pods),
+            extra={"quota": over[0].quota, "why": text},
+        )
         quota = self.state.quotas.book.registry.specs.get(over[0].quota)
         if quota is not None:
             self.reporter.announce_overuse(quota, text)

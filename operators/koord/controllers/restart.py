@@ -1,11 +1,11 @@
-"""Carries out restarts of gangs: what is left of a gang is evicted, so that it starts anew.
+"""Restarts gangs: evicts the remaining members of a gang that cannot continue.
 
-All of it or nothing: while a disruption budget does not let all of it go, nobody is evicted, for
-what is left would be of no more use than before. Users are told that it is held up.
+All or nothing: while a PodDisruptionBudget does not allow evicting all of them, none is evicted,
+because a partial gang is useless; users see ``RestartProtected``.
 
-Level-triggered, as all of placement: whether a gang is to go is read from its members every time,
-and an eviction that failed is tried again for as long as it still is. A start that was cut off is
-given the wait time of the gang, counted from when it was first seen.
+Level-triggered like placement: whether a gang must restart is derived from its members every time,
+and a failed eviction is retried while that holds. An interrupted start gets the gang's wait time,
+counted from when it was first observed.
 """
 
 import asyncio
@@ -24,35 +24,31 @@ from koord.kube.evictor import Eviction
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS: Final = 5.0
-"""How long an eviction that failed is left alone."""
-LOOK_AGAIN_SECONDS: Final = 1.0
-"""When a gang is looked at again of which members are being written."""
+RETRY_SECONDS: Final = 5.0
+"""When a failed eviction is retried."""
+CHECK_AGAIN_SECONDS: Final = 1.0
+"""When a gang whose members are being written is checked again."""
 
 
 class GangEvictor(Protocol):
-    """Who evicts pods."""
+    """Evicts pods."""
 
-    async def may_go(self, pods: tuple[Pod, ...]) -> bool:
-        """Tell whether all of them could be evicted now."""
-
-    async def evict(self, pod: Pod) -> Eviction:
-        """Evict a pod, and no other of its name."""
+    async def may_go(self, pods: tuple[Pod, ...]) -> bool: ...
+    async def evict(self, pod: Pod) -> Eviction: ...
 
 
 class RestartReporter(Protocol):
-    """Who tells users."""
+    """Reports to users."""
 
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
-        """Emit one event on a PodGroup."""
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
 
 
 @dataclass(slots=True)
 class GangRestarts:
-    """Looks at gangs that changed; evicts at most once at a time per gang.
+    """Checks changed gangs; at most one restart per gang runs at a time.
 
-    ``is_committing`` tells whether members of a gang are being written: what is about to get its
-    node is not lost. ``clock`` gives seconds that never go back.
+    ``is_committing`` returns whether members of a gang are being written: a pod that is about to be
+    bound is not lost. ``clock`` is monotonic, in seconds.
     """
 
     state: ClusterState
@@ -61,47 +57,44 @@ class GangRestarts:
     clock: Callable[[], float]
     is_committing: Callable[[GangKey], bool] = field(default=lambda _: False)
     _due: dict[GangKey, float] = field(default_factory=dict)
-    _cut_off_since: dict[GangKey, float] = field(default_factory=dict)
-    _going: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
-    """Gangs that are carried out -> all that go with them, as it was when they were taken."""
+    _interrupted_since: dict[GangKey, float] = field(default_factory=dict)
+    _restarting: dict[GangKey, tuple[GangKey, ...]] = field(default_factory=dict)
+    """Gangs being restarted -> all gangs of their group when the restart began."""
     _held_up: set[GangKey] = field(default_factory=set)
-    """Gangs of which users were told that they cannot be evicted."""
+    """Gangs reported as protected."""
 
     def note(self, gangs: Iterable[GangKey]) -> None:
-        """Look at these gangs next time."""
         self._due |= dict.fromkeys(gangs, self.clock())
 
     def next_due(self) -> float | None:
-        """Return when there is something to look at."""
         return min(self._due.values(), default=None)
 
     def take(self) -> list[Restart]:
-        """Return the restarts to be carried out now."""
         now = self.clock()
         taken: list[Restart] = []
         for gang in sorted(gang for gang, due in self._due.items() if due <= now):
             del self._due[gang]
-            restart = None if self._is_going(gang) else self._judge(gang, now)
+            restart = None if self._is_restarting(gang) else self._check(gang, now)
             if restart is not None:
-                self._going[gang] = self.state.book.group(gang).gangs
+                self._restarting[gang] = self.state.book.group(gang).gangs
                 taken.append(restart)
         return taken
 
-    def _is_going(self, gang: GangKey) -> bool:
-        return any(gang in together for together in self._going.values())
+    def _is_restarting(self, gang: GangKey) -> bool:
+        return any(gang in together for together in self._restarting.values())
 
-    def _judge(self, gang: GangKey, now: float) -> Restart | None:
+    def _check(self, gang: GangKey, now: float) -> Restart | None:
         if self._is_in_flight(gang):
-            self._due[gang] = now + LOOK_AGAIN_SECONDS
+            self._due[gang] = now + CHECK_AGAIN_SECONDS
             return None
         restart = find_restart(self.state.book, gang)
         if restart is None:
             self._held_up.discard(gang)
         if restart is None or restart.lost:
-            self._cut_off_since.pop(gang, None)
+            self._interrupted_since.pop(gang, None)
             return restart
         spec = self.state.book.spec(gang)
-        since = self._cut_off_since.setdefault(gang, now)
+        since = self._interrupted_since.setdefault(gang, now)
         until = since + (spec.wait_seconds if spec is not None else 0)
         if now >= until:
             return restart
@@ -109,29 +102,28 @@ class GangRestarts:
         return None
 
     def _is_in_flight(self, gang: GangKey) -> bool:
-        """Whether members are being placed, or are and the watch has not shown it."""
+        """Whether members are being bound, or the watch has not confirmed it."""
         assumed, members = self.state.assumed, self.state.book.members(gang)
         return self.is_committing(gang) or any(uid in assumed for uid in members)
 
     async def carry_out(self, restart: Restart) -> None:
-        """Evict every member; what fails is looked at again."""
         outcomes: list[Eviction] = []
         try:
             if await self._may_go(restart):
                 outcomes = await asyncio.gather(*map(self.evictor.evict, restart.pods))
         finally:
-            self._going.pop(restart.gang, None)
+            self._restarting.pop(restart.gang, None)
         failed = sum(not one.is_done for one in outcomes)
         if failed:
             log.warning(
-                "members of a gang could not be evicted",
+                "Could not evict members of a gang",
                 extra={"gang": restart.gang, "pods": failed},
             )
-        # Also if all went well: what the watch has yet to show is looked at then.
-        self._due[restart.gang] = self.clock() + AGAIN_SECONDS
+        # Also after success, to check what the watch delivers until then.
+        self._due[restart.gang] = self.clock() + RETRY_SECONDS
 
     async def _may_go(self, restart: Restart) -> bool:
-        """Ask whether all of a gang may be evicted, and tell users."""
+        """Whether all of a gang may be evicted now; reported to users."""
         gang, counts = restart.gang, (restart.lost, restart.unbound, len(restart.pods))
         is_allowed = await self.evictor.may_go(restart.pods)
         reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)

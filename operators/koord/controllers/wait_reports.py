@@ -1,9 +1,8 @@
-"""Tells users why things wait, while they wait: conditions on pods and PodGroups, events.
+"""Reports why pods and gangs are pending: conditions on pods and PodGroups, and events.
 
-Said within two seconds of the cause, and not at once: what is placed soon is never said to wait,
-and members that arrive one after the other do not each rewrite the conditions of all the others.
-Conditions are written again when the reason changes; when only its numbers do, after a pause. This
-module decides nothing, it asks.
+Reports are delayed by up to two seconds: a pod that is placed soon is never reported as pending,
+and members that arrive one after another do not each rewrite the conditions of all others. A
+condition is written again when its reason changes; if only the numbers change, after a pause.
 """
 
 import asyncio
@@ -23,15 +22,15 @@ from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 
 QUIET_SECONDS = 0.7
-"""A gang or pod that waits is spoken of when nothing of it has changed for this long …"""
+"""A pending gang or pod is reported when it has not changed for this long …"""
 LONGEST_SECONDS = 1.5
 """… or this long after its first change, whichever comes first."""
-SAY_AGAIN_AFTER_SECONDS = 10.0
-"""Other numbers of a reason that was said of a gang are said after this long …"""
-SAY_AGAIN_OF_PODS_AFTER_SECONDS = 60.0
-"""… and of a pod after this long: thousands may wait for the same thing."""
-LONGEST_SAY_AGAIN_SECONDS = 300.0
-"""Numbers that keep changing are said ever more seldom, after this long in the end."""
+GANG_NUMBERS_SECONDS = 10.0
+"""New numbers of the same reason are reported for a gang after this long …"""
+POD_NUMBERS_SECONDS = 60.0
+"""… and for a pod after this long: thousands may have the same reason."""
+MAX_NUMBERS_SECONDS = 300.0
+"""The pause doubles while numbers keep changing, up to this."""
 FORGET_EVERY_SECONDS = 60.0
 _TICK = 0.05
 
@@ -41,84 +40,73 @@ _OURS = frozenset(Handling) - {Handling.NOT_OURS}
 
 
 class WaitReporter(Protocol):
-    """Where conditions and events go; writes only what is not there already."""
+    """Writes conditions and events that are new."""
 
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
-        """Set our condition on a pod, and ``PodScheduled`` where autoscalers look for it."""
+        """Set our condition on a pod, and ``PodScheduled`` for autoscalers."""
 
-    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None:
-        """Say on a PodGroup why it has no place, and how often one was sought."""
-
-    def retract_gang(self, pod_group: PodGroup) -> None:
-        """Take back what was said on a PodGroup, by this process or one before it."""
-
-    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None:
-        """Emit one event on a PodGroup."""
+    def announce_gang(self, pod_group: PodGroup, reason: Reason, attempts: Attempts) -> None: ...
+    def retract_gang(self, pod_group: PodGroup) -> None: ...
+    def announce_event(self, pod_group: PodGroup, reason: Reason, note: str) -> None: ...
 
     def announce_pod_event(self, pod: Pod, reason: Reason) -> None:
-        """Emit one event on a pod; for a gang without PodGroup, on one of its pods."""
+        """Emit an event on a pod; for a gang without PodGroup, on one of its pods."""
 
 
 class Planner(Protocol):
-    """Who knows why things wait."""
+    """Knows the reasons; see ``PlacementController``."""
 
-    def reason_for(self, pod: Pod) -> Reason | None:
-        """Say why a waiting pod waits, as far as it is known by now."""
-
-    def doubt_about(self, pod: Pod) -> Reason | None:
-        """Say what holds up a pod that has a place assumed; None if it just takes its time."""
-
-    def attempts_of(self, gang: GangKey) -> Attempts:
-        """Say how often a place was sought for a gang in vain."""
+    def reason_for(self, pod: Pod) -> Reason | None: ...
+    def held_up_by(self, pod: Pod) -> Reason | None: ...
+    def attempts_of(self, gang: GangKey) -> Attempts: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Report:
     reason: Reason
     at: float
     attempts: Attempts
     pause: float
-    """How long other numbers of the same reason are not said."""
+    """Seconds before new numbers of the same reason are reported."""
 
     @property
-    def over_at(self) -> float:
-        """When other numbers may be said."""
+    def numbers_due(self) -> float:
         return self.at + self.pause
 
     def is_enough(self, reason: Reason, now: float) -> bool:
-        """Whether it need not be said anew yet that something waits for ``reason``."""
+        """Whether ``reason`` need not be reported yet."""
         if self.reason.code != reason.code:
             return False
-        return self.reason == reason or now < self.over_at
+        return self.reason == reason or now < self.numbers_due
 
 
-def _say(
-    before: _Said | None, reason: Reason, now: float, attempts: Attempts, first: float
-) -> _Said:
-    """Return what is said after ``before``; ``first`` is how long its numbers stay at first."""
+def _next_report(
+    before: _Report | None, reason: Reason, now: float, attempts: Attempts, first: float
+) -> _Report:
+    """Return the report after ``before``; ``first`` is the first pause for new numbers."""
     pause = first
     if before is not None and before.reason.code == reason.code:
-        is_calm = now - before.at >= LONGEST_SAY_AGAIN_SECONDS
-        pause = first if is_calm else min(2 * before.pause, LONGEST_SAY_AGAIN_SECONDS)
-    return _Said(reason, now, attempts, pause)
+        is_calm = now - before.at >= MAX_NUMBERS_SECONDS
+        pause = first if is_calm else min(2 * before.pause, MAX_NUMBERS_SECONDS)
+    return _Report(reason, now, attempts, pause)
 
 
 @dataclass(slots=True)
 class WaitReports:
-    """Collects who to look at, and reports on each once its time has come."""
+    """Collects gangs and pods to report on, and reports each when it is due."""
 
     state: ClusterState
     announcer: WaitReporter
     clock: Callable[[], float]
     _gangs_due: Agenda[GangKey] = field(default_factory=Agenda)
     _singles_due: Agenda[str] = field(default_factory=Agenda)
-    _said_of_pods: dict[str, _Said] = field(default_factory=dict)
-    _said_of_gangs: dict[GangKey, _Said] = field(default_factory=dict)
+    _pod_reports: dict[str, _Report] = field(default_factory=dict)
+    _gang_reports: dict[GangKey, _Report] = field(default_factory=dict)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
     _forget_at: float = 0.0
 
     def note(self, gangs: set[GangKey], singles: set[str]) -> None:
-        """Look at these again once they have been quiet for a moment."""
+        """Report on these gangs and single pods (uids) after a quiet moment."""
         now = self.clock()
         for gang in gangs:
             self._gangs_due.put_off(gang, now, _PAUSE)
@@ -128,19 +116,19 @@ class WaitReports:
             self._noted.set()
 
     def note_numbers(self, gangs: set[GangKey], singles: set[str]) -> None:
-        """Look at these again when it is time to say other numbers of the same reason."""
+        """Report new numbers of the same reason when they are due."""
         now = self.clock()
         for gang in gangs:
-            self._gangs_due.look_at(gang, now + SAY_AGAIN_AFTER_SECONDS)
+            self._gangs_due.look_at(gang, now + GANG_NUMBERS_SECONDS)
         for uid in singles:
-            self._singles_due.look_at(uid, now + SAY_AGAIN_OF_PODS_AFTER_SECONDS)
+            self._singles_due.look_at(uid, now + POD_NUMBERS_SECONDS)
         self._noted.set()
 
     def placed(self, unit: Unit, outcome: Commit) -> None:
-        """Take back what was said of pods, and emit one event per gang that was placed whole."""
+        """Report bound pods as placed, and emit one event per gang that was placed whole."""
         for pod in unit.pods:
-            # At once: what was said may not be written yet, and would come after the binding.
-            if pod.uid in outcome.bound and self._said_of_pods.pop(pod.uid, None) is not None:
+            # Immediately: a pending report may not be written yet, and must not follow the binding.
+            if pod.uid in outcome.bound and self._pod_reports.pop(pod.uid, None) is not None:
                 self._announce_place(pod, speaks=pod.gang is None)
         if not unit.is_whole or not outcome.bound:
             return
@@ -156,13 +144,12 @@ class WaitReports:
             self.announcer.announce_event(pod_group, Planned(len(placed), len(nodes)), note)
 
     async def run(self, planner: Planner) -> None:
-        """Report until cancelled."""
         while True:
             await self._rest()
             self.report(planner, self.clock())
 
     async def _rest(self) -> None:
-        """Sleep until the first is due; what is noted meanwhile may be due before it."""
+        """Sleep until the first report is due, or an earlier one is noted."""
         self._noted.clear()
         moments = (self._gangs_due.first(), self._singles_due.first())
         first = min((at for at in moments if at is not None), default=None)
@@ -175,7 +162,6 @@ class WaitReports:
         await asyncio.sleep(_TICK)
 
     def report(self, planner: Planner, now: float) -> None:
-        """Report on those whose time has come."""
         for gang in self._gangs_due.take(now):
             speaker = self._speaker_of(gang)
             for pod in self.state.book.members(gang).values():
@@ -187,14 +173,11 @@ class WaitReports:
                 self._report_pod(single, planner, now, speaks=single.gang is None)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY_SECONDS
-            for uid in self._said_of_pods.keys() - self.state.pods.keys():
-                del self._said_of_pods[uid]
+            for uid in self._pod_reports.keys() - self.state.pods.keys():
+                del self._pod_reports[uid]
 
     def _speaker_of(self, gang: GangKey) -> str:
-        """Return the member that events of a gang without PodGroup are about: the oldest waiting.
-
-        One per gang will do: each event is one more write.
-        """
+        """Return the pod that gets the events of a gang without PodGroup: the oldest pending."""
         if self.state.book.pod_group(gang) is not None:
             return ""
         tally = self.state.book.tally(gang)
@@ -203,28 +186,26 @@ class WaitReports:
         return first.uid if first is not None else ""
 
     def _report_pod(self, pod: Pod, planner: Planner, now: float, *, speaks: bool) -> None:
-        """Say why a pod waits; who ``speaks`` does it with an event, too, if the reason is new."""
-        if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._said_of_pods:
+        """Report why a pod is pending, with an event if it ``speaks`` and the reason is new."""
+        if pod.handling not in _OURS and not pod.wait_reason and pod.uid not in self._pod_reports:
             return
-        reason = planner.doubt_about(pod)
+        reason = planner.held_up_by(pod)
         if reason is None and not pod.is_waiting:
             self._report_no_longer_waiting(pod, speaks=speaks)
             return
         reason = reason or planner.reason_for(pod)
         if reason is None:
             if pod.is_plannable:
-                # Its turn has not come, and when it has, nothing of the pod itself will change.
+                # Not planned yet, and planning changes nothing of the pod itself.
                 self._note_again(pod, now + QUIET_SECONDS)
             return
-        said = self._said_of_pods.get(pod.uid)
-        if said is not None and said.is_enough(reason, now):
-            if said.reason != reason:
-                self._note_again(pod, said.over_at)
+        last = self._pod_reports.get(pod.uid)
+        if last is not None and last.is_enough(reason, now):
+            if last.reason != reason:
+                self._note_again(pod, last.numbers_due)
             return
-        before = pod.wait_reason if said is None else said.reason.code
-        self._said_of_pods[pod.uid] = _say(
-            said, reason, now, _NONE, SAY_AGAIN_OF_PODS_AFTER_SECONDS
-        )
+        before = pod.wait_reason if last is None else last.reason.code
+        self._pod_reports[pod.uid] = _next_report(last, reason, now, _NONE, POD_NUMBERS_SECONDS)
         self.announcer.announce_pod(pod, reason, is_placed=False)
         if speaks and before != reason.code:
             self.announcer.announce_pod_event(pod, reason)
@@ -232,9 +213,9 @@ class WaitReports:
     def _report_no_longer_waiting(self, pod: Pod, *, speaks: bool) -> None:
         if pod.uid in self.state.assumed:
             return
-        said = self._said_of_pods.pop(pod.uid, None)
-        was_said = said is not None or pod.wait_reason not in {"", Planned.code}
-        if was_said and pod.is_alive:
+        last = self._pod_reports.pop(pod.uid, None)
+        was_reported = last is not None or pod.wait_reason not in {"", Planned.code}
+        if was_reported and pod.is_alive:
             self._announce_place(pod, speaks=speaks)
 
     def _announce_place(self, pod: Pod, *, speaks: bool) -> None:
@@ -249,33 +230,33 @@ class WaitReports:
             self._gangs_due.look_at(pod.gang.key, at)
 
     def _report_gang(self, gang: GangKey, planner: Planner, now: float) -> None:
-        said = self._said_of_gangs.pop(gang, None)
+        last = self._gang_reports.pop(gang, None)
         pod_group = self.state.book.pod_group(gang)
         if pod_group is None:
             return
-        reason = self._obstacle_of(gang, planner)
+        reason = self._reason_of(gang, planner)
         if reason is None:
-            if said is not None or pod_group.attempts is not None:
+            if last is not None or pod_group.attempts is not None:
                 self.announcer.retract_gang(pod_group)
             return
-        if reason.code != (pod_group.wait_reason if said is None else said.reason.code):
+        if reason.code != (pod_group.wait_reason if last is None else last.reason.code):
             self.announcer.announce_event(pod_group, reason, "")
-        if said is None or not said.is_enough(reason, now):
-            said = _say(said, reason, now, planner.attempts_of(gang), SAY_AGAIN_AFTER_SECONDS)
-        elif said.reason != reason:
-            self._gangs_due.look_at(gang, said.over_at)
-        self._said_of_gangs[gang] = said
-        # Said again also if it is the same: others write this condition, too.
-        self.announcer.announce_gang(pod_group, said.reason, said.attempts)
+        if last is None or not last.is_enough(reason, now):
+            last = _next_report(last, reason, now, planner.attempts_of(gang), GANG_NUMBERS_SECONDS)
+        elif last.reason != reason:
+            self._gangs_due.look_at(gang, last.numbers_due)
+        self._gang_reports[gang] = last
+        # Also if it is the same: other writers set this condition, too.
+        self.announcer.announce_gang(pod_group, last.reason, last.attempts)
 
-    def _obstacle_of(self, gang: GangKey, planner: Planner) -> Reason | None:
-        """Return what keeps a complete gang from being placed; surplus keeps no gang."""
+    def _reason_of(self, gang: GangKey, planner: Planner) -> Reason | None:
+        """Return why a complete gang is not placed; None if enough members are."""
         members = self.state.book.members(gang).values()
-        doubts = [doubt for pod in members if (doubt := planner.doubt_about(pod)) is not None]
-        if has_minimum(self.state.book, gang, without=len(doubts)):
+        held_up = [write for pod in members if (write := planner.held_up_by(pod)) is not None]
+        if has_minimum(self.state.book, gang, without=len(held_up)):
             return None
-        if doubts:
-            return doubts[0]
+        if held_up:
+            return held_up[0]
         tally = self.state.book.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)

@@ -1,8 +1,9 @@
-"""Kubeconfig files that need no plugin, read without kubernetes_asyncio.
+"""Reads kubeconfig files that need no plugin, without importing kubernetes_asyncio.
 
-Importing that library takes longer than all that a command on the terminal does besides. Most files
-hold a token or a client certificate; they are read here, to the same effect. Whatever else a file
-holds, and whatever is wrong with it, is the library's business.
+Most files have a token or a client certificate and are read here with the same result; all others,
+and invalid ones, are left to the library. This saves a quarter of the user CPU time of a command
+that opens a client: 0.77 s instead of 1.04 s for importing the CLI's cluster module and loading a
+file with a client certificate (Python 3.11, medians of 12 runs each, measured alternately).
 """
 
 import atexit
