@@ -158,7 +158,7 @@ class Operators(Contender):
     def _find_port(self) -> int:
         """Read from the log which port the system has chosen."""
         for line in self.log.read_text().splitlines():
-            if "serving HTTP" in line and (words := line.rpartition("port=")[2].split()):
+            if "Serving HTTP" in line and (words := line.rpartition("port=")[2].split()):
                 return int(words[0])
         return 0
 

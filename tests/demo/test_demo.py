@@ -24,7 +24,7 @@ IDLE = textwrap.dedent("""
             self.end_headers()
 
     server = HTTPServer(("127.0.0.1", 0), Ready)
-    print(f"serving HTTP address=127.0.0.1 port={server.server_port}", flush=True)
+    print(f"Serving HTTP address=127.0.0.1 port={server.server_port}", flush=True)
     server.serve_forever()
 """)
 """Operators that are ready at once and never do anything."""
@@ -120,7 +120,7 @@ def test_idle_operators_fail_the_demo(failed):
     assert isinstance(error, NotSeenError)
     assert len(error.claims) == 2
     assert all("MissingMembers" in claim for claim in error.claims)
-    assert "serving HTTP" in error.__notes__[0]
+    assert "Serving HTTP" in error.__notes__[0]
 
 
 def test_a_failure_is_printed_with_the_end_of_the_log(monkeypatch):

@@ -87,7 +87,7 @@ def test_it_says_when_it_is_ready_and_nothing_needless(quiet_cluster: Cluster) -
     quiet_cluster.expect_bound("a")
     operators.stop()
     lines = operators.log.read_text()[before:].splitlines()
-    ready = [line for line in lines if " ready " in line]
+    ready = [line for line in lines if "Ready to plan" in line]
     assert len(ready) == 1
     assert "nodes=" in ready[0]
     assert "pods=" in ready[0]

@@ -113,4 +113,4 @@ async def test_who_may_not_look_is_told_and_goes_on(
     kubeconfig = sandbox.kubeconfig_for(namespace, "default")
     async with Client(find_credentials(str(kubeconfig))) as client:
         await refuse_taken_name(client, operators.SCHEDULER_NAME)
-    assert "cannot see whether" in caplog.text
+    assert "Cannot check whether" in caplog.text

@@ -1,15 +1,16 @@
-"""Garbage is looked for seldom, and what was read at the start is left alone."""
+"""Garbage collection runs rarely, and skips the objects read at the start."""
 
 import subprocess
 import sys
 
 PROGRAM = """
 import gc
-from koord.runtime.gc_tuning import YOUNG, leave_alone_what_is_there, look_seldom
+from koord.runtime.app import GC_THRESHOLDS, freeze_garbage_collection
 
-look_seldom()
+gc.set_threshold(*GC_THRESHOLDS)
+YOUNG = GC_THRESHOLDS[0]
 kept = [[] for _ in range(1000)]
-leave_alone_what_is_there()
+freeze_garbage_collection()
 assert gc.get_freeze_count() > 1000
 assert gc.get_threshold()[0] == YOUNG
 before = gc.get_stats()[0]["collections"]
@@ -20,7 +21,7 @@ assert gc.get_stats()[0]["collections"] == before + 1
 """
 
 
-def test_what_was_there_is_not_looked_through_again() -> None:
-    # A process of its own: what is frozen stays so.
+def test_objects_read_at_the_start_are_not_collected_again() -> None:
+    # In a separate process, because freezing cannot be undone for a part.
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=False)
     assert done.returncode == 0

@@ -170,10 +170,8 @@ class RevokeController:
 
     def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:
         log.info(
-            "Reclaiming over-use of quota %s: evicting %d pods",
-            over[0].quota,
-            len(pods),
-            extra={"quota": over[0].quota, "why": text},
+            "Reclaiming over-use of a quota",
+            extra={"quota": over[0].quota, "pods": len(pods), "why": text},
         )
         quota = self.state.quotas.book.registry.specs.get(over[0].quota)
         if quota is not None:

@@ -20,7 +20,7 @@ apiVersion: operators.koordinator.sh/v1alpha1
 kind: OperatorConfiguration
 httpAddress: 127.0.0.1:0
 """
-_SERVING: Final = re.compile(r"serving HTTP .*\bport=(\d+)")
+_SERVING: Final = re.compile(r"Serving HTTP .*\bport=(\d+)")
 _STOP_SECONDS: Final = 10.0
 _LOG_TAIL: Final = 25
 

@@ -1,11 +1,12 @@
-"""One process of operators from start to end: check, follow, lead, and stop in good order.
+"""One process of operators: check the cluster, follow, lead, and shut down gracefully.
 
-Several processes may run the same operators. All of them read the cluster all the time, and one,
-the leader, plans, runs Kopf and writes. A process that led and does no longer ends at once: what it
-believed is of no use to anybody, and a new one starts with what is true.
+Several processes may run the same operators. All of them watch the cluster; one, the leader, plans,
+runs Kopf and writes. A process that loses leadership exits immediately, because its assumed state
+may be wrong; a new one starts from the API objects.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Collection
@@ -20,7 +21,6 @@ from koord.kube.kinds import KINDS, PLACEMENT, AnyKind
 from koord.kube.lease import Elector, NoNamespace
 from koord.runtime.collectors import gauge_leader
 from koord.runtime.election import make_elector, refuse_taken_name
-from koord.runtime.gc_tuning import leave_alone_what_is_there, look_seldom
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.registry import OPERATORS, required_resources
@@ -30,18 +30,21 @@ from koord.runtime.wiring import Parts
 log = logging.getLogger(__name__)
 
 FINISH_SECONDS: Final = 1.5
-"""After a signal, what is being committed gets this long to come to its end."""
+"""After a signal, running commits get this long to finish."""
 ENDS: Final = (LeadershipLost, NoNamespace)
-"""What ends the process whichever part of it notices, and is told by itself, not in a group."""
+"""Errors that end the process, whichever task raises them; raised alone, not in a group."""
+GC_THRESHOLDS: Final = 50_000, 10, 10
+"""A cluster is tens of thousands of long-lived objects. With Python's default thresholds garbage
+collection took a tenth of the time."""
 
 
 class NotInstalled(Exception):  # noqa: N818 - what it says is what is wrong
-    """Custom resources that the operators need are not installed in the cluster."""
+    """The operators need custom resources that are not installed in the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run: ``operators`` by name, all of them in one process if nothing else is said."""
+    """What to run; ``operators`` by name, by default all."""
 
     credentials: Credentials
     settings: Settings
@@ -50,14 +53,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """What lives as long as the process."""
+    """Objects that live as long as the process."""
 
     parts: Parts
     kopf: KopfHost
     elector: Elector
 
     def unsynced(self) -> list[str]:
-        """Name what is not ready; a follower is ready when it could lead from now on."""
+        """Name the parts that are not ready; a follower is ready when it could lead."""
         waiting = self.parts.reader.unsynced()
         if not self.elector.has_looked:
             waiting.append("lease")
@@ -66,19 +69,18 @@ class _Process:
         return waiting
 
     def describe(self) -> dict[str, object]:
-        """Return the inner state for the debug page."""
         election = self.elector.election
         described = {"lease": self.elector.key, "leader": election.holder, "leads": election.leads}
         return {"election": described, **self.parts.describe()}
 
 
 async def run_operators(options: Options) -> None:
-    """Run until SIGTERM or SIGINT; what is being committed then is finished first.
+    """Run until SIGTERM or SIGINT, then finish running commits.
 
     Raises NotInstalled, NameTaken, NoNamespace, LeadershipLost, and the errors of
     ``koord.kube.errors`` if the cluster cannot be reached.
     """
-    look_seldom()
+    gc.set_threshold(*GC_THRESHOLDS)
     fence = Fence()
     async with (
         Client(options.credentials) as own_client,
@@ -102,7 +104,7 @@ async def run_operators(options: Options) -> None:
 
 
 async def _check_installed(client: Client, operators: Collection[str]) -> frozenset[str]:
-    """Return what is served in the groups of our resources; refuse to run without them."""
+    """Return all resources served in the groups of ours. Raises NotInstalled."""
     served: frozenset[str] = frozenset()
     missing = []
     for api_version, plural in required_resources(operators):
@@ -127,7 +129,7 @@ async def _find_served(client: Client) -> list[AnyKind]:
 
 
 async def _serve(process: _Process, settings: Settings) -> None:
-    """Run a process with its HTTP side. Raises what is in ``ENDS`` by itself, not in a group."""
+    """Run a process and its HTTP server. Raises an error of ``ENDS`` alone, not in a group."""
     sources = Sources(
         metrics=process.parts.metrics.encode,
         unsynced=process.unsynced,
@@ -138,11 +140,11 @@ async def _serve(process: _Process, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serve_http(settings.http_address, sources) as address:
-        log.info("serving HTTP", extra={"address": address.host, "port": address.port})
+        log.info("Serving HTTP", extra={"address": address.host, "port": address.port})
         try:
             await _run(process, stop)
         except BaseExceptionGroup as group:
-            # The elector and every writer may notice, in any order.
+            # The elector and all writers may raise it, in any order.
             ends = group.subgroup(ENDS)
             if ends is None:
                 raise
@@ -155,50 +157,56 @@ def _first_of(group: BaseExceptionGroup) -> BaseException:
 
 
 async def _run(process: _Process, stop: asyncio.Event) -> None:
-    """Run every part until ``stop``; the failure of one ends all."""
+    """Run all parts until ``stop``; an error in one ends all."""
     parts, kopf, elector = process.parts, process.kopf, process.elector
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(parts.reader.run(), name="reader"),
                 group.create_task(elector.run(), name="election"),
-                group.create_task(_stand_when_synced(parts, elector)),
+                group.create_task(_run_for_election_when_synced(parts, elector)),
             ]
             lead = group.create_task(_lead(process, stop), name="leader")
             kopf.start()
             await stop.wait()
-            log.info("stopping")
+            log.info("Stopping")
             group.create_task(kopf.stop())
             if not elector.leading.is_set():
                 lead.cancel()
             finished, _ = await asyncio.wait([lead], timeout=FINISH_SECONDS)
             for task in (*tasks, lead):
                 task.cancel()
-        # What was cut off may still arrive: then the lease has to run out by itself.
+        # A cancelled write may still arrive: then the lease must expire by itself.
         if finished:
             await elector.release()
     finally:
-        # Also after a failure: a Kopf that goes on would keep the process from ending.
+        # Also after an error: a running Kopf would keep the process alive.
         await kopf.stop()
 
 
-async def _stand_when_synced(parts: Parts, elector: Elector) -> None:
-    """Stand for election from the moment that every kind has been listed completely."""
+async def _run_for_election_when_synced(parts: Parts, elector: Elector) -> None:
+    """Become a candidate once every kind has been listed completely."""
     await parts.reader.wait_synced()
-    leave_alone_what_is_there()
-    log.info("synced", extra=parts.count())
+    freeze_garbage_collection()
+    log.info("Caches are synced", extra=parts.count())
     elector.stand()
 
 
+def freeze_garbage_collection() -> None:
+    """Exclude all present objects, which live long, from garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
 async def _lead(process: _Process, stop: asyncio.Event) -> None:
-    """Do everything that writes, from our election until ``stop``; then finish what was begun."""
+    """Run all that writes, from our election until ``stop``; then finish running commits."""
     await process.elector.leading.wait()
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         writers = [group.create_task(run()) for run in process.parts.background]
         placement = process.parts.placement
         if placement is None:
-            log.info("ready", extra=process.parts.count())
+            log.info("Leading without placement", extra=process.parts.count())
             await stop.wait()
         else:
             planning = group.create_task(_plan(process, placement), name="placement")
@@ -210,8 +218,8 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
 
 
 async def _plan(process: _Process, placement: PlacementController) -> None:
-    """Plan until told to stop, from a copy that holds what the leader before us wrote."""
+    """Plan until stopped, once the caches have everything that the last leader wrote."""
     await process.parts.get_ready()
     await process.parts.catch_up(process.elector.election.identity)
-    log.info("ready", extra=process.parts.count())
+    log.info("Ready to plan", extra=process.parts.count())
     await placement.run()

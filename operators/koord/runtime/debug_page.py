@@ -45,7 +45,7 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
         "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
         "waiting": {key: reason.code for key, reason in queue.waiting.items()},
         "kept": placement.holds.kept_for(),
-        "held_up": {uid: reason.text() for uid, reason in placement.flights.doubts().items()},
+        "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
     }
 
 
@@ -56,7 +56,7 @@ def describe_quota_state(parts: "Parts") -> dict[str, object]:
 
 
 def describe_quotas(state: ClusterState) -> dict[str, object]:
-    """Return all active quotas, and why others are not; amounts in canonical units."""
+    """Return all active quotas and the problems of others; amounts in canonical units."""
     ledger = state.open_ledger()
     return {
         "quotas": [_describe(ledger, name) for name in ledger.names()],

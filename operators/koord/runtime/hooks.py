@@ -1,6 +1,6 @@
-"""Finds the hooks of quotas: installed packages name them as entry points ``koord.quota_hooks``.
+"""Loads quota hooks: entry points ``koord.quota_hooks`` of installed packages.
 
-One that cannot be loaded keeps nothing from starting; it is logged, and counted as failed.
+A hook that cannot be loaded is logged and counted as failed; the process starts without it.
 """
 
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def load_hooks() -> Hooks:
-    """Return every hook that is installed, each made by calling what its entry point names."""
+    """Load and instantiate every installed hook."""
     made: dict[str, QuotaHook] = {}
     failed: list[tuple[str, Exception]] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -26,10 +26,10 @@ def load_hooks() -> Hooks:
             if missing:
                 raise TypeError(f"it has no {', '.join(missing)}")  # noqa: TRY301 - one way to fail
         except Exception as error:
-            log.error("a quota hook cannot be loaded", extra={"hook": point.name}, exc_info=error)  # noqa: TRY400 - it is given
+            log.error("Cannot load a quota hook", extra={"hook": point.name}, exc_info=error)  # noqa: TRY400 - exc_info is given
             failed.append((point.name, error))
         else:
-            log.info("a quota hook is in use", extra={"hook": point.name, "object": point.value})
+            log.info("Loaded a quota hook", extra={"hook": point.name, "object": point.value})
             made[point.name] = hook
     hooks = Hooks(made)
     for name, reason in failed:

@@ -1,8 +1,8 @@
-"""What the process tells about itself over HTTP: metrics, health, readiness, internal state.
+"""The HTTP server: metrics, health, readiness, and the internal state.
 
-Answers come from callables that are handed in; this module knows no operator. ``/debug/state``
-names pods and nodes, so it answers to this machine only, whatever address is listened on; a request
-through ``kubectl port-forward`` comes from there too.
+The content comes from callables; this module knows no operator. ``/debug/state`` names pods and
+nodes, so only loopback clients may read it, whatever the listen address is; ``kubectl
+port-forward`` is one.
 """
 
 import os
@@ -23,10 +23,10 @@ _MAX_BODY_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the answers come from.
+    """Where the pages come from.
 
-    ``metrics`` gives the text format, ``unsynced`` names the parts that are not ready yet (none:
-    the process is ready), ``state`` gives anything that can be written as JSON.
+    ``metrics`` returns the text format, ``unsynced`` the names of parts that are not ready,
+    ``state`` anything that can be encoded as JSON.
     """
 
     metrics: Callable[[], bytes]
@@ -35,12 +35,12 @@ class Sources:
 
 
 class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
-    """The address is taken, or is none of this machine's."""
+    """The address is in use, or not one of this machine's."""
 
 
 @asynccontextmanager
 async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Address]:
-    """Serve while the context lasts; yield the address with the port that is really used.
+    """Serve while the context is open; yields the address with the actual port.
 
     Raises CannotListen.
     """
@@ -59,7 +59,6 @@ async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Addres
 
 
 def make_app(sources: Sources) -> web.Application:
-    """Return the application: four pages to read, nothing to write."""
     pages = _Pages(sources)
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.router.add_get("/metrics", pages.metrics)

@@ -1,9 +1,9 @@
-"""Runs the Kopf operator in a thread and an event loop of its own, again and again.
+"""Runs the Kopf operator in its own thread and event loop, and restarts it when it ends.
 
-Kopf cancels every younger task of its loop when it ends, and it ends as a whole on some answers of
-the API server (HTTP 410 among them). In a loop of its own that costs nothing else: it is started
-again after a pause, while planning and binding go on. Handlers hand their results over to the main
-loop through what the composition root gives them.
+Kopf cancels all later tasks of its loop when it ends, and it ends on some responses of the API
+server (HTTP 410, for example). In its own loop that affects nothing else: it is restarted after a
+pause, while planning and binding continue. Handlers pass their results to the main loop through
+callables from the composition root.
 """
 
 import asyncio
@@ -13,20 +13,22 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from koord.api.keys import operators
 from koord.kube.config import Credentials
 from koord.kube.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import kopf
 
 log = logging.getLogger(__name__)
 _KOPF_LOG = logging.getLogger("kopf")
-# A line per event that was handled well is of no use to anybody.
+# Kopf logs every successfully handled event at INFO.
 _KOPF_LOG.setLevel(logging.WARNING)
-# Signals are the business of the main thread, where Kopf is not.
+# The main thread handles signals, and Kopf runs in another one.
 logging.getLogger("kopf._core.reactor.running").addFilter(
     lambda record: not record.getMessage().startswith("OS signals are ignored")
 )
@@ -37,10 +39,8 @@ _STOP_SECONDS = 1.0
 
 
 def make_settings() -> "kopf.OperatorSettings":
-    """Return settings under which Kopf writes nothing to users' objects and posts no events."""
-    import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
-
-    from koord.runtime.kopf_memory import NoDiffBase  # noqa: PLC0415 - the same
+    """Return settings with which Kopf writes nothing to users' objects and posts no events."""
+    import kopf  # noqa: PLC0415 - takes seconds, so it is done in Kopf's thread
 
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -49,28 +49,53 @@ def make_settings() -> "kopf.OperatorSettings":
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(
         prefix=operators.PREFIX.rstrip("/"),
     )
-    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.persistence.diffbase_storage = _make_diff_base()
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 290
-    # The CRDs are there before we start: looking for new kinds would need rights to list CRDs.
+    # The CRDs exist before we start; scanning for new kinds would need rights to list CRDs.
     settings.scanning.disabled = True
-    # Handlers only hand over what they saw: there is nothing to finish, and nobody to wait for.
+    # Handlers only pass on objects, so there is nothing to wait for at the end.
     settings.queueing.exit_timeout = 0
-    # We are not the main thread: its default would kill the whole process ten minutes later.
+    # This is not the main thread: the default would kill the whole process ten minutes later.
     settings.process.ultimate_exiting_timeout = None
     return settings
 
 
+def _make_diff_base() -> "kopf.DiffBaseStorage":
+    """Return a storage of last-seen objects that stores nothing.
+
+    Our handlers do not use Kopf's diffs, whose deep copies took a third of its time.
+    """
+    import kopf  # noqa: PLC0415 - takes seconds, so it is done in Kopf's thread
+
+    class NoDiffBase(kopf.DiffBaseStorage):
+        @override
+        def build(
+            self, *, body: kopf.Body, extra_fields: "Iterable[kopf.FieldSpec] | None" = None
+        ) -> kopf.BodyEssence:
+            return kopf.BodyEssence()
+
+        @override
+        def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+            return None
+
+        @override
+        def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+            pass
+
+    return NoDiffBase()
+
+
 def make_registry(credentials: Credentials) -> "kopf.OperatorRegistry":
-    """Return an empty registry that logs in as the rest of the process does."""
-    import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
+    """Return an empty registry that uses our credentials."""
+    import kopf  # noqa: PLC0415 - takes seconds, so it is done in Kopf's thread
 
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: object) -> kopf.ConnectionInfo:
-        # Loaded anew, because credentials that are shared belong to the main event loop.
+        # Loaded again, because the shared credentials belong to the main event loop.
         access = await asyncio.to_thread(credentials.load)
         certificate, key = access.client_files or (None, None)
         is_insecure = access.tls is not None and access.tls.verify_mode is ssl.CERT_NONE
@@ -89,26 +114,27 @@ def make_registry(credentials: Credentials) -> "kopf.OperatorRegistry":
 
 
 def _load_kopf() -> None:
-    """Import Kopf without the client libraries whose objects it would recognise.
+    """Import Kopf without the optional client libraries.
 
-    We hand it none, and all their models cost twice the time and the memory of Kopf itself.
+    Kopf would recognise their objects, which we do not use, and their models take twice the time
+    and memory of Kopf itself.
     """
     hidden = [name for name in _CLIENT_LIBRARIES if name not in sys.modules]
     # None in place of a module is the documented way to make its import fail.
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
-        import kopf  # noqa: F401, PLC0415 - takes a while, and is done in the thread of the host
+        import kopf  # noqa: F401, PLC0415 - takes seconds, so it is done in Kopf's thread
     finally:
         for name in hidden:
             del sys.modules[name]
 
 
 class KopfHost:
-    """Keeps one Kopf operator with all registered handlers running until :meth:`stop`.
+    """Keeps one Kopf operator with all handlers running until :meth:`stop`.
 
-    It is loaded at :meth:`start` and begins at :meth:`operate`: loading takes seconds, which nobody
-    should have to wait for who takes over.
-    ``make_registry`` is called anew for every start: Kopf keeps state in a registry's handlers.
+    :meth:`start` imports Kopf, which takes seconds, and :meth:`operate` runs it, so that a new
+    leader does not wait for the import. ``make_registry`` is called for every run, because Kopf
+    keeps state in the handlers of a registry.
     """
 
     def __init__(self, make_registry: "Callable[[], kopf.OperatorRegistry]") -> None:
@@ -118,33 +144,31 @@ class KopfHost:
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self._lock = threading.Lock()
         self._cancel_operator: Callable[[], object] | None = None
-        """How to cut Kopf off; only while it runs."""
+        """Cancels Kopf while it runs."""
         self.is_ready = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def operate(self) -> None:
-        """Let Kopf begin."""
         self._may_operate.set()
 
     async def stop(self) -> None:
-        """End Kopf and wait for the thread, a bounded time."""
+        """Stop Kopf and wait up to ``_STOP_SECONDS`` for its thread."""
         self._stop.set()
         self._may_operate.set()
-        _KOPF_LOG.setLevel(logging.CRITICAL)  # it is cut off in whatever it does
+        _KOPF_LOG.setLevel(logging.CRITICAL)  # cancellation makes it log errors
         self._cancel()
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
     def _cancel(self) -> None:
-        """Cancel Kopf, which gives everything several seconds if it is asked politely."""
+        """Cancel Kopf; its graceful shutdown takes several seconds."""
         with self._lock:
             if self._cancel_operator is not None:
                 self._cancel_operator()
 
-    def _take_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report what nobody waits for, unless it comes of being cut off."""
+    def _report_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report unhandled exceptions, except those caused by cancellation."""
         if not self._stop.is_set():
             loop.default_exception_handler(context)
 
@@ -158,10 +182,10 @@ class KopfHost:
                 attempt = 0
             except asyncio.CancelledError:
                 if not self._stop.is_set():
-                    log.warning("Kopf was cancelled from within, it is started again")
+                    log.warning("Kopf cancelled itself; restarting it")
             except Exception:
-                # Whatever ended Kopf, its handlers are level-triggered: starting again is safe.
-                log.exception("Kopf ended, it is started again")
+                # Handlers are level-triggered, so a restart is safe after any error.
+                log.exception("Kopf failed; restarting it")
             finally:
                 with self._lock:
                     self._cancel_operator = None
@@ -170,14 +194,14 @@ class KopfHost:
             attempt += 1
 
     async def _operate(self) -> None:
-        import kopf  # noqa: PLC0415 - takes seconds, and is done in the thread of the host
+        import kopf  # noqa: PLC0415 - takes seconds, so it is done in Kopf's thread
 
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         with self._lock:
             if task is None or self._stop.is_set():
                 return
             self._cancel_operator = lambda: loop.call_soon_threadsafe(task.cancel)
-        loop.set_exception_handler(self._take_exception)
+        loop.set_exception_handler(self._report_exception)
         await kopf.operator(
             registry=self._make_registry(),
             settings=make_settings(),

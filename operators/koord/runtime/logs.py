@@ -1,8 +1,8 @@
-"""Logs of the process: one line per record, JSON for machines or key=value for people.
+"""Log formats: one line per record, as JSON or as text with key=value fields.
 
-A message is a constant; what it is about travels as fields: ``log.info("bound", extra={"pod": key,
-"node": name})``. Only plain values become fields, so a whole object, its spec or its credentials
-included, cannot slip into a log through ``extra``.
+Messages are constants, and details are fields: ``log.info("Bound a pod", extra={"pod": key, "node":
+name})``. Only plain values become fields, so that no whole object, with its spec or credentials,
+gets into a log.
 """
 
 import json
@@ -20,7 +20,7 @@ _KOPF_REFERENCE = "k8s_ref"
 
 
 class LogFormat(StrEnum):
-    """How records are written."""
+    """The formats."""
 
     JSON = "json"
     TEXT = "text"
@@ -47,7 +47,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``time LEVEL logger message key=value …``; a traceback follows on lines of its own."""
+    """``time LEVEL logger message key=value …``, then the lines of a traceback."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:

@@ -1,7 +1,7 @@
-"""The configuration file of the operators: one versioned YAML document, checked before use.
+"""The configuration file of the operators: one versioned YAML document, validated before use.
 
-Unknown fields and impossible values are refused with the field and the value that was written; a
-typo must not become a default. Knows nothing of the cluster, and holds no secrets.
+Unknown fields and invalid values are rejected with their name and value, so that a typo does not
+become a default. There are no secrets in it.
 """
 
 import reprlib
@@ -27,7 +27,7 @@ _DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 class InvalidConfiguration(ValueError):  # noqa: N818 - what it says is what is wrong
-    """The configuration cannot be used. ``problems`` has one line each, field first."""
+    """The configuration is invalid; ``problems`` has one line for each, field first."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
         super().__init__("\n  ".join([f"{source} cannot be used:", *problems]))
@@ -67,7 +67,7 @@ class _Section(BaseModel):
 
 
 class ResourceScore(_Section):
-    """How one resource counts when nodes are compared: spread or pack, and how much it weighs."""
+    """How one resource is scored: spread or pack, and its weight."""
 
     type: Strategy
     weight: int = Field(default=1, ge=1, le=100, strict=True)
@@ -86,9 +86,9 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
 
-    ``enable_runtime_quota``: a quota may use its fair share, not all of its max.
-    ``monitor_all_quotas``: what is used beyond that is taken back once it was so for longer than
-    ``delay_evict_time``; looked at every ``revoke_pod_interval``.
+    ``enable_runtime_quota``: a quota may use its fair share instead of its max.
+    ``monitor_all_quotas``: use beyond the share is reclaimed after ``delay_evict_time``, checked
+    every ``revoke_pod_interval``.
     """
 
     enable_runtime_quota: bool = Field(default=True, strict=True)
@@ -98,16 +98,16 @@ class QuotaSettings(_Section):
 
     @property
     def revokes(self) -> bool:
-        """Whether over-use is taken back at all: without shares there is nothing to compare."""
+        """Whether over-use is reclaimed: that needs shares to compare with."""
         return self.monitor_all_quotas and self.enable_runtime_quota
 
 
 class Settings(_Section):
-    """All that can be configured; every field has the default that suits one machine.
+    """The whole configuration; defaults suit a single machine.
 
     ``scoring`` replaces the built-in strategies as a whole. ``default_wait_seconds`` and
-    ``default_match_policy`` hold for gangs that do not say otherwise. ``compat`` says whose rules
-    are in force where ours differ from Koordinator's on purpose.
+    ``default_match_policy`` apply to gangs that do not set them. ``compat`` selects Koordinator's
+    behaviour where ours deliberately differs.
     """
 
     api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
@@ -123,14 +123,13 @@ class Settings(_Section):
     log_format: LogFormat = LogFormat.TEXT
 
     def make_scoring(self) -> Scoring:
-        """Return the strategies as the planner takes them."""
         return Scoring(
             {name: Weighed(score.type, score.weight) for name, score in self.scoring.items()}
         )
 
 
 def load_settings(path: Path) -> Settings:
-    """Read and check a configuration file; raise InvalidConfiguration with all its problems."""
+    """Read and validate a configuration file. Raises InvalidConfiguration with all problems."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1)
@@ -142,7 +141,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def parse_settings(text: bytes | str, source: str) -> Settings:
-    """Check one YAML document; ``source`` names it in errors."""
+    """Validate one YAML document; ``source`` names it in errors."""
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
