@@ -130,7 +130,7 @@ REFUSALS = [
         Refusal("ElasticQuotaProfile", {"resourceRatio": text}, "spec.resourceRatio", "must be a decimal above 0 and not above 1")
         for text in ("0", "0.0", "1.1", "-0.5", "90%", "1e-1", "nan", "2", ".")
     ),
-    Refusal("ElasticQuotaProfile", {"resourceRatio": 0.5}, "spec.resourceRatio", "must be a text", "", "must be of type string"),
+    Refusal("ElasticQuotaProfile", {"resourceRatio": 0.5}, "spec.resourceRatio", "must be a string", "", "must be of type string"),
     Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "In"}), f"{EXPRESSIONS}[0]", "values must be given for In"),
     Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "Exists", "values": ["b"]}), f"{EXPRESSIONS}[0]", "values must be given for In"),
     Refusal("ElasticQuotaProfile", select({"key": "a", "operator": "Gt", "values": ["1"]}), f"{EXPRESSIONS}[0].operator", "must be 'In'", "", "Unsupported value"),

@@ -6,9 +6,8 @@ import pytest
 
 from koord.api import annotations
 from koord.api.annotations import JSON_ANNOTATIONS
-from koord.api.jsontext import MAX_TEXT, JsonAnnotation
 from koord.api.keys import device, gang, quota, reservation
-from koord.api.parse import InvalidObject
+from koord.api.parse import MAX_TEXT, InvalidObject, JsonAnnotation
 
 BY_KEY = {annotation.key: annotation for annotation in JSON_ANNOTATIONS}
 
@@ -98,7 +97,7 @@ def test_what_is_documented_is_read(key: str, text: str) -> None:
         (quota.SHARED_WEIGHT, '{"cpu":"-1"}', ".cpu", "must not be negative"),
         (quota.SHARED_WEIGHT, '{"cpu":"much"}', ".cpu", "is not a quantity"),
         (quota.NAMESPACES, '"a"', "", "must be a list"),
-        (quota.NAMESPACES, "[1]", "[0]", "must be a text"),
+        (quota.NAMESPACES, "[1]", "[0]", "must be a string"),
         (quota.NAMESPACES, "[" + "1," * MAX_TEXT + "1]", "", "longer than"),
     ],
 )  # fmt: skip

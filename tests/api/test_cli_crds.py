@@ -84,7 +84,7 @@ def test_lint_fails_on_what_it_cannot_read(tmp_path: Path, content: bytes | None
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ("- a\n", "document 1: is no Kubernetes object"),
+        ("- a\n", "document 1: is not a Kubernetes object"),
         ("kind: Pod\nmetadata: {name: p, labels: {a: 5}}\n", "Pod p: metadata.labels.a: 5: "),
         ("kind: PodGroup\napiVersion: scheduling.volcano.sh/v1beta1\n", "0 problems"),
         ("kind: [1]\nmetadata: 3\n", "metadata: 3: must be a mapping"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.api.duration import is_positive_duration, parse_duration_seconds
+from koord.api.quantity import is_positive_duration, parse_duration_seconds
 
 
 @pytest.mark.parametrize(

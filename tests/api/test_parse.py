@@ -102,7 +102,7 @@ def test_a_list_in_an_annotation_comes_with_its_quoted_form() -> None:
 
     assert isinstance(found, InvalidObject)
     assert found.problems[0].field == "metadata.annotations[gang.scheduling.koordinator.sh/groups]"
-    assert found.problems[0].message == "must be a text; write it in quotes: '[\"a/b\"]'"
+    assert found.problems[0].message == "must be a string; write it in quotes: '[\"a/b\"]'"
 
 
 def test_long_values_and_long_lists_are_cut() -> None:

@@ -153,7 +153,7 @@ async def test_last_valid_settings_stay_active_after_an_invalid_edit() -> None:
     scene.add_node("1", pool="a")
     scene.add("a", "a")
     await scene.settle()
-    problem = "metadata.annotations[resource-keys]: cpu: is no JSON"
+    problem = "metadata.annotations[resource-keys]: cpu: is not JSON"
     scene.add("a", problems=(problem,), generation=3)
     await scene.settle()
     fields, said = scene.said_last("a")

@@ -16,7 +16,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gangs.md").read_text(encoding="utf-8")
 QUOTA_PAGE = (DOCS / "quota.md").read_text(encoding="utf-8")
 
-OTHER_PAGES = {keys.NETWORK_TOPOLOGY_SPEC, keys.NETWORK_TOPOLOGY_INDEX}
+OTHER_PAGES = {
+    keys.NETWORK_TOPOLOGY_SPEC,
+    keys.NETWORK_TOPOLOGY_INDEX,
+    keys.NETWORK_TOPOLOGY_SELECTOR,
+}
 UNUSED = {keys.TIMEOUT, keys.SCHEDULING_HINT, keys.SCHEDULING_HINT_DEPRECATED, keys.PREFIX}
 WITHOUT_INTERNAL = {keys.BIND_GROUP_ID_DEPRECATED, keys.BIND_MEMBER_COUNT_DEPRECATED}
 

@@ -133,7 +133,7 @@ def test_an_invalid_edit_while_no_operator_runs_leaves_in_force_what_was_valid(
     cluster.operators.start()
     profiles.wait("a", "Ready", "False", "InvalidSettings")
     text = profiles.condition("a", "Ready")[2]
-    assert f"[{PREFIX}resource-keys]: gpu: is no JSON" in text
+    assert f"[{PREFIX}resource-keys]: gpu: is not JSON" in text
     assert "what was valid last is in force" in text
     profiles.put(second, "a")
     cluster.expect(lambda: f'"{GPU}":"16"' in total_of(quotas.get("root")), "it goes on")

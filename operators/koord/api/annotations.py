@@ -1,7 +1,7 @@
-"""What users write into annotations as JSON, and the type of each.
+"""Annotations with JSON values, and their types.
 
-Plain texts (modes, names, counts) are read where their feature is; results that the operators write
-into annotations themselves are encoded there, too.
+Plain values (modes, names, counts) and annotations written by the operators are handled by their
+features.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import device, gang, operators, quota, reservation
 from koord.api.model import Model
-from koord.api.parse import InvalidObject, Problem, UnknownFields
+from koord.api.parse import InvalidObject, JsonAnnotation, Problem, UnknownFields
 from koord.api.quotaprofile import NodeSelector
 from koord.api.reservation import ReservationOwner
 from koord.api.resource import LabelSelector, ResourceList, ResourceQuantity
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class GatherRule(Model):
-    """How the gang wants to sit in one layer of the network."""
+    """Topology constraint of a gang for one layer of the network."""
 
     layer: Annotated[str, Field(min_length=1)]
     strategy: Literal["MustGather", "PreferGather"]
@@ -29,7 +28,7 @@ class GatherRule(Model):
 
 
 class NetworkTopologySpec(Model):
-    """Which layers of the network the gang must or should share."""
+    """Topology constraints of a gang."""
 
     gather_strategy: Annotated[list[GatherRule], Field(max_length=16)] = Field(default_factory=list)
 
@@ -38,7 +37,7 @@ _Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class SubGroup(Model):
-    """Members of a gang that are of use only together."""
+    """Members of a gang that are useful only together."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     min_member: _Count = 0
@@ -48,14 +47,14 @@ class SubGroup(Model):
 
 
 class SubGroups(Model):
-    """The sub-groups of a gang, and how many of those right below it must be complete."""
+    """The sub-groups of a gang, and how many at the top level must be complete."""
 
     min_sub_groups: _Count | None = None
     groups: Annotated[list[SubGroup], Field(min_length=1, max_length=1024)]
 
 
 class DeviceHint(Model):
-    """What a pod asks of the devices of one type."""
+    """A pod's requirements on devices of one type."""
 
     selector: LabelSelector | None = None
     vf_selector: LabelSelector | None = None
@@ -65,14 +64,14 @@ class DeviceHint(Model):
 
 
 class DeviceJointAllocate(Model):
-    """Device types that a pod wants close to each other; the first leads."""
+    """Device types to allocate close together; the first is the primary one."""
 
     device_types: list[str] = Field(default_factory=list)
     required_scope: Literal["SamePCIe"] | None = None
 
 
 class GpuPartitionSpec(Model):
-    """How strictly a pod wants the partitions of the GPU fabric kept."""
+    """How strictly the partitions of the GPU fabric are followed."""
 
     allocate_policy: Literal["Restricted", "BestEffort"] = "BestEffort"
     ring_bus_bandwidth: ResourceQuantity | None = None
@@ -83,13 +82,13 @@ def _read_number(value: Any) -> Any:
 
 
 class GpuPartition(Model):
-    """GPUs of a node that the fabric lets work together."""
+    """GPUs of a node that the fabric connects."""
 
     minors: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
     gpu_link_type: str = ""
     ring_bus_bandwidth: ResourceQuantity | None = None
     allocation_score: Annotated[int, BeforeValidator(_read_number)] = 0
-    """Published tables write it as a text."""
+    """A string in published tables."""
 
 
 class NumaTopologySpec(Model):
@@ -128,20 +127,20 @@ class SelectorRequirement(Model):
 
 
 class SelectorTerm(Model):
-    """Requirements that must all hold."""
+    """Requirements that are ANDed."""
 
     match_expressions: list[SelectorRequirement] = Field(default_factory=list)
     match_fields: list[SelectorRequirement] = Field(default_factory=list)
 
 
 class ReservationSelector(Model):
-    """Terms of which one must hold."""
+    """Terms that are ORed."""
 
     reservation_selector_terms: list[SelectorTerm] = Field(default_factory=list)
 
 
 class Toleration(Model):
-    """Which taints of a reservation do not keep a pod away."""
+    """A toleration of a reservation's taints."""
 
     key: str = ""
     operator: Literal["", "Exists", "Equal"] = ""
@@ -160,19 +159,19 @@ class ReservationAffinity(Model):
 
 
 class ResourceNames(Model):
-    """Resources in which a pod and its reservation must be equal."""
+    """Resources whose amounts must be equal in pod and reservation."""
 
     resource_names: list[str] = Field(default_factory=list)
 
 
 class RestrictedOptions(Model):
-    """Resources that a restricted reservation is about."""
+    """Resources that the policy Restricted applies to."""
 
     resources: list[str] = Field(default_factory=list)
 
 
 class HeldResources(Model):
-    """An amount of resources; more fields may stand beside it on a node."""
+    """An amount of resources; nodes may have more fields."""
 
     resources: ResourceList | None = None
 
@@ -240,7 +239,7 @@ JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
 def find_problems(
     annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
 ) -> tuple[Problem, ...]:
-    """Return what is wrong with the annotations of an object that are JSON."""
+    """Return the problems of an object's JSON annotations."""
     found = (one.read(annotations, unknown_fields=unknown_fields) for one in JSON_ANNOTATIONS)
     return tuple(
         problem for one in found if isinstance(one, InvalidObject) for problem in one.problems

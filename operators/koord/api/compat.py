@@ -1,13 +1,13 @@
-"""The one switch between our rules and Koordinator's, where the two differ on purpose.
+"""The switch to Koordinator's behaviour where ours deliberately differs.
 
-What it changes is listed in docs/compatibility.md. It decides nothing itself.
+docs/compatibility.md lists what it changes.
 """
 
 from enum import StrEnum
 
 
 class Compat(StrEnum):
-    """Whose rules are in force where they differ."""
+    """Whose behaviour applies where they differ."""
 
     NONE = "none"
     KOORDINATOR = "koordinator"

@@ -1,6 +1,6 @@
-"""Makes the CRDs from the models: names, columns and schema, written as YAML.
+"""Generates the CRDs from the models: names, columns and schema, as YAML.
 
-Whoever changes a model runs ``koord crds``; the files under ``crds/`` are never edited by hand.
+Run ``koord crds`` after a change of a model; the files under ``crds/`` are not edited by hand.
 """
 
 from typing import Any, Final
@@ -19,7 +19,6 @@ _KIND_TEXT: Final = "The kind of the object."
 
 
 def make_crd(resource: type[Resource]) -> dict[str, Any]:
-    """Make the CustomResourceDefinition of a resource."""
     names = resource.names
     metadata: dict[str, Any] = {"name": names.crd_name}
     if names.approval:
@@ -38,7 +37,6 @@ def make_crd(resource: type[Resource]) -> dict[str, Any]:
 
 
 def render_crd(resource: type[Resource]) -> str:
-    """Write a CRD as YAML, the same text for the same models."""
     body = yaml.dump(
         make_crd(resource), Dumper=_Dumper, sort_keys=True, width=96, allow_unicode=True
     )
@@ -46,12 +44,12 @@ def render_crd(resource: type[Resource]) -> str:
 
 
 def file_name(resource: type[Resource]) -> str:
-    """Name of the file that holds a CRD, as controller-gen would call it."""
+    """Return the file name of a CRD, as controller-gen does."""
     return f"{resource.names.group}_{resource.names.plural}.yaml"
 
 
 def make_resource_schema(resource: type[Resource]) -> JsonSchema:
-    """Make the schema of a resource; the server itself checks the metadata."""
+    """Make the schema of a resource; the API server validates the metadata."""
     schema = make_schema(resource)
     schema["properties"] |= {
         "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
@@ -98,7 +96,7 @@ def _make_column(column: PrinterColumn) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and never aliases."""
+    """Writes multi-line strings as blocks, and no aliases."""
 
     @override
     def ignore_aliases(self, data: Any) -> bool:

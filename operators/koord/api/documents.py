@@ -1,8 +1,7 @@
-"""Reads YAML files as kubectl does.
+"""Reads YAML files like kubectl.
 
-PyYAML speaks YAML 1.1 to the letter: it takes ``0000:09:00.0`` for a number of base 60, a date for
-an object of Python, and the second of two equal keys for the one that counts. kubectl does none of
-that, so neither may we.
+PyYAML follows YAML 1.1 literally: ``0000:09:00.0`` is a base-60 number, dates become Python
+objects, and the second of two equal keys wins. kubectl does none of this.
 """
 
 import re
@@ -15,7 +14,7 @@ from typing_extensions import override
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_NODES: Final = 1_000_000
-"""Values in one document, aliases written out."""
+"""Values in one document with aliases expanded."""
 
 _INT: Final = re.compile(r"^[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 _FLOAT: Final = re.compile(
@@ -30,11 +29,11 @@ _REPLACED: Final = {
 
 
 class UnreadableError(ValueError):
-    """The text is no YAML that kubectl would take; the message says where."""
+    """The text is not YAML that kubectl accepts; the message says where."""
 
 
 def read_documents(text: str) -> Iterator[Any]:
-    """Yield the documents of a YAML text one by one; empty ones are left out."""
+    """Yield the documents of a YAML text, without empty ones. Raises UnreadableError."""
     if len(text.encode()) > MAX_FILE_BYTES:
         raise UnreadableError(f"is larger than {MAX_FILE_BYTES} bytes")
     try:
@@ -44,7 +43,7 @@ def read_documents(text: str) -> Iterator[Any]:
     except yaml.YAMLError as error:
         raise UnreadableError(_describe(error)) from error
     except (RecursionError, ValueError) as error:
-        raise UnreadableError(f"is no YAML: {error}") from error
+        raise UnreadableError(f"is not YAML: {error}") from error
 
 
 def _describe(error: yaml.YAMLError) -> str:
@@ -54,23 +53,23 @@ def _describe(error: yaml.YAMLError) -> str:
 
 
 def _measure(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Count the nodes with every alias written out; refuse what a few lines can blow up."""
+    """Count the nodes with aliases expanded; reject documents that expand too much."""
     if id(node) not in sizes:
-        sizes[id(node)] = MAX_NODES  # what an alias to itself would be
+        sizes[id(node)] = MAX_NODES  # the size of an alias to itself
         children: Any = node.value if isinstance(node, yaml.CollectionNode) else ()
         if isinstance(node, yaml.MappingNode):
             children = chain.from_iterable(children)
         size = 1 + sum(_measure(child, sizes) for child in children)
         if size > MAX_NODES:
             raise yaml.constructor.ConstructorError(
-                problem="the aliases in it stand for too much", problem_mark=node.start_mark
+                problem="its aliases expand to too many values", problem_mark=node.start_mark
             )
         sizes[id(node)] = size
     return sizes[id(node)]
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {  # noqa: RUF012 - the shape that yaml asks for
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as yaml requires
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -88,7 +87,7 @@ class _Loader(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"the key {key.value!r} stands here twice", problem_mark=key.start_mark
+                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)

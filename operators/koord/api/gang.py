@@ -19,11 +19,10 @@ from koord.api.annotations import (
     NetworkTopologySpec,
     SubGroups,
 )
-from koord.api.duration import parse_duration_seconds
-from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import gang as keys
 from koord.api.keys import kubernetes, operators
-from koord.api.parse import InvalidObject
+from koord.api.parse import InvalidObject, JsonAnnotation
+from koord.api.quantity import parse_duration_seconds
 
 T = TypeVar("T")
 Texts = Mapping[str, str]

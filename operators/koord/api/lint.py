@@ -1,7 +1,7 @@
-"""Checks YAML against the models, as strictly as the API server and with more to say.
+"""Validates YAML files against the models, as strictly as the API server.
 
-Our own kinds are checked in full. Of all other objects only labels and annotations are, also those
-of pod templates, because that is where gangs, quotas and devices are asked for.
+Our own kinds are validated in full. Of other objects and their pod templates only labels and
+annotations are, which is where gangs, quotas and devices are requested.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,26 +22,26 @@ from koord.api.resource import ObjectMeta
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One document of a file and what is wrong with it, if anything."""
+    """One document of a file and its problems."""
 
     title: str
-    """What the document is, as ``PodGroup default/training-job``."""
+    """Kind and name, such as ``PodGroup default/training-job``."""
     problems: tuple[Problem, ...]
 
 
 class _Metadata(Model):
-    """An object of somebody else, or its pod template."""
+    """Another kind of object, or its pod template."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 def lint(text: str) -> Iterator[Checked]:
-    """Check every document of a YAML text; raises `UnreadableError` if it is none."""
+    """Validate every document of a YAML text. Raises `UnreadableError`."""
     for number, document in enumerate(read_documents(text), start=1):
         if isinstance(document, Mapping):
             yield Checked(_make_title(document, number), tuple(_check(document)))
         else:
-            problem = Problem("", "", "is no Kubernetes object: a mapping is expected")
+            problem = Problem("", "", "is not a Kubernetes object: a mapping is expected")
             yield Checked(f"document {number}", (problem,))
 
 
@@ -68,7 +68,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
-    """Check the metadata of an object and of the pod template in it."""
+    """Validate the metadata of an object and of its pod template."""
     found = parse(_Metadata, document)
     if isinstance(found, InvalidObject):
         problems: tuple[Problem, ...] = found.problems
@@ -99,7 +99,7 @@ def _find_slips(meta: ObjectMeta) -> Iterator[Problem]:
 
 
 def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:
-    """Tell our kinds from others of the same name (Volcano and Kubernetes have PodGroups, too)."""
+    """Whether a kind is ours: Volcano and Kubernetes have PodGroups, too."""
     written, _, version = str(document.get("apiVersion")).partition("/")
     return written == group or not version
 

@@ -1,8 +1,7 @@
-"""The ground of every model: naming, strictness, and rules that hold in two places.
+"""The base of all models: field names, strictness, and validation rules.
 
 A `Rule` is declared once and checked twice: by the API server as CEL (``crdgen`` writes it into the
-CRD) and by pydantic here, for clusters whose CRDs are older than ours and for ``koord crds lint``.
-This module knows no resource.
+CRD) and here by pydantic, for clusters with older CRDs and for ``koord crds lint``.
 """
 
 from collections.abc import Callable
@@ -23,35 +22,33 @@ from typing_extensions import override
 
 VALIDATIONS: Final = "x-kubernetes-validations"
 KEEP_DEFAULT: Final = "x-koord-keep-default"
-"""Marks a default that belongs into the CRD; all others are Python's alone."""
+"""Marks a default that is written into the CRD; other defaults are only Python's."""
 
 
 def to_kubernetes_name(name: str) -> str:
-    """Python name to Kubernetes name: ``min_member`` -> ``minMember``, ``bus_id`` -> ``busID``."""
+    """Convert a Python name: ``min_member`` -> ``minMember``, ``bus_id`` -> ``busID``."""
     camel = to_camel(name)
     return f"{camel[:-2]}ID" if name.endswith("_id") else camel
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one value must satisfy, as CEL for the server and as a predicate for Python."""
+    """A validation rule, as CEL for the server and as a predicate for Python."""
 
     cel: str
     message: str
-    """Names the field and the way out; both sides show it unchanged."""
+    """Names the field and the fix; both sides show it unchanged."""
     holds: Callable[[Any], bool] | None = None
-    """None: Python checks it another way (see the class that carries the rule)."""
+    """None: Python checks it elsewhere (see the class with the rule)."""
     field_path: str = ""
-    """Where the server shows the error, relative to the carrier of the rule."""
+    """Field that the server reports, relative to the object with the rule."""
 
     def check(self, value: Any) -> Any:
-        """Return the value, or refuse it as pydantic does."""
         if self.holds is not None and not self.holds(value):
             raise refuse(self.message)
         return value
 
     def to_schema(self) -> dict[str, str]:
-        """Make the entry of ``x-kubernetes-validations``."""
         entry = {"rule": self.cel, "message": self.message}
         return entry | {"fieldPath": self.field_path} if self.field_path else entry
 
@@ -70,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """OpenAPI keys that pydantic has no word for, such as ``x-kubernetes-list-type``."""
+    """OpenAPI keys that pydantic does not support, such as ``x-kubernetes-list-type``."""
 
     keys: dict[str, Any] = field(hash=False)
 
@@ -87,12 +84,11 @@ ATOMIC: Final = Marker({"x-kubernetes-map-type": "atomic"})
 
 @dataclass(frozen=True, slots=True)
 class ListMap:
-    """Makes a list whose items are told apart by some fields, so that no two are equal in them."""
+    """Makes a list of type map: no two items are equal in all key fields."""
 
     keys: tuple[str, ...]
 
     def check(self, items: Any) -> Any:
-        """Return the list, or refuse the first item that repeats an earlier one."""
         seen: dict[tuple[Any, ...], int] = {}
         for index, item in enumerate(items):
             identity = tuple(getattr(item, key) for key in self.keys)
@@ -117,7 +113,7 @@ class ListMap:
 
 
 def refuse(message: str, *path: str | int) -> PydanticCustomError:
-    """Make the error for a value that breaks a rule; `path` leads from the carrier to the value."""
+    """Make the error for a value that violates a rule; `path` starts at the validated object."""
     # A template with context would have its braces replaced.
     template = message.replace("{", "{{").replace("}", "}}") if path else message
     return PydanticCustomError("rule", template, {"path": path} if path else None)
@@ -126,8 +122,8 @@ def refuse(message: str, *path: str | int) -> PydanticCustomError:
 class Model(BaseModel):
     """A part of a resource.
 
-    Reading is strict in types (the API server is, too) and lenient in unknown fields, so that an
-    older operator reads newer objects.
+    Validation is strict in types, like the API server's, and ignores unknown fields, so that older
+    operators accept newer objects.
     """
 
     model_config = ConfigDict(
@@ -162,5 +158,5 @@ class Model(BaseModel):
         return json_schema
 
     def encode(self) -> dict[str, Any]:
-        """Make the JSON form for the API server: Kubernetes names, unset fields left out."""
+        """Return the JSON form for the API server, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,7 +1,6 @@
-"""From pydantic's JSON Schema (2020-12) to the structural OpenAPI 3.0 that a CRD takes.
+"""Converts pydantic's JSON Schema (2020-12) to the structural OpenAPI 3.0 schema of a CRD.
 
-The translation is mechanical and knows no field: references are put in place, ``null`` alternatives
-and titles go, keywords change their form.
+References are inlined, ``null`` alternatives and titles removed, and keywords converted.
 """
 
 from collections.abc import Mapping
@@ -17,14 +16,13 @@ _KEEP_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def make_schema(kind: Any) -> JsonSchema:
-    """Make the structural schema of a model, or of any type that is made of models."""
+    """Make the structural schema of a model or of a type composed of models."""
     adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     raw = adapter.json_schema(by_alias=True)
     return _convert(raw, raw.get("$defs", {}))
 
 
 def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> JsonSchema:
-    """Translate one schema and all below it."""
     flat = _without_null(_inline(schema, definitions))
     made = {key: value for key, value in flat.items() if key not in {"title", "$defs"}}
     if not made.pop(KEEP_DEFAULT, False):
@@ -50,7 +48,7 @@ def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> JsonS
 
 
 def _inline(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> JsonSchema:
-    """Put the referenced schema in place; what stands beside the reference wins."""
+    """Inline the referenced schema; keywords beside the reference take precedence."""
     made = dict(schema)
     while (reference := made.pop("$ref", None)) is not None:
         made = dict(definitions[reference.removeprefix("#/$defs/")]) | made
@@ -60,7 +58,7 @@ def _inline(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> JsonSc
 
 
 def _without_null(schema: JsonSchema) -> JsonSchema:
-    """Take ``T | None`` for T: an absent field says the same, and null is no value here."""
+    """Convert ``T | None`` to T: a CRD field is absent, not null."""
     choices = schema.get("anyOf")
     if choices is None or {"type": "null"} not in choices:
         return schema
@@ -72,7 +70,7 @@ def _without_null(schema: JsonSchema) -> JsonSchema:
 
 
 def _convert_bounds(schema: JsonSchema) -> None:
-    """OpenAPI 3.0 says exclusiveness with a flag beside the bound."""
+    """Convert exclusive bounds, which are flags in OpenAPI 3.0."""
     for bound in ("minimum", "maximum"):
         exclusive = "exclusive" + bound.capitalize()
         if exclusive in schema:

@@ -1,17 +1,16 @@
-"""From the JSON of an object to its model, or to the list of what is wrong with it.
+"""Parses objects and JSON annotations to models, or to a list of problems.
 
-A refusal is a value: each `Problem` names the field, the value and the way out, and the same
-problems become conditions, events and the output of ``koord crds lint``. Nothing is defaulted
-silently and nothing is raised.
+Each `Problem` names the field, the value and the fix; problems become conditions, events and the
+output of ``koord crds lint``. They are returned, not raised, and nothing is defaulted silently.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
-from typing import Any, Final, Literal, TypeVar
+from functools import cache, lru_cache
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -19,8 +18,10 @@ from pydantic_core import ErrorDetails
 from koord.api.model import Model
 from koord.api.openapi import JsonSchema, make_schema
 
+MAX_TEXT: Final = 64 * 1024
+"""Longer texts are rejected unread; all annotations of an object together have 256 KiB."""
 MAX_PROBLEMS: Final = 16
-"""More are cut off: the first ones are what a user can act on."""
+"""More are cut off."""
 _MAX_VALUE_TEXT: Final = 80
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -32,14 +33,14 @@ UnknownFields = Literal["ignore", "forbid"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an object."""
+    """One problem of an object."""
 
     field: str
-    """Where, as ``spec.devices[3].minor``."""
+    """Such as ``spec.devices[3].minor``."""
     value: str
-    """What stands there, as JSON, cut if long; empty if nothing does."""
+    """As JSON, truncated; empty if the field is missing."""
     message: str
-    """What is wrong, and the way out."""
+    """What is wrong and how to fix it."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.field, self.value, self.message) if part)
@@ -47,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class InvalidObject:
-    """The object cannot be used; `problems` say why, in the order of the fields."""
+    """An invalid object, with its problems in the order of the fields."""
 
     problems: tuple[Problem, ...]
 
@@ -55,7 +56,6 @@ class InvalidObject:
 def parse(
     model: type[M], body: Mapping[str, Any], *, unknown_fields: UnknownFields = "ignore"
 ) -> M | InvalidObject:
-    """Read an object as the API server delivers it, or say what is wrong with it."""
     return parse_value(_adapter(model), dict(body), unknown_fields=unknown_fields)
 
 
@@ -66,7 +66,7 @@ def parse_value(
     unknown_fields: UnknownFields = "ignore",
     at: Location = (),
 ) -> T | InvalidObject:
-    """Read a value that stands at some place of an object."""
+    """Parse a value at location ``at`` of an object."""
     try:
         return adapter.validate_python(value, extra=unknown_fields)
     except ValidationError as error:
@@ -75,7 +75,7 @@ def parse_value(
 
 
 def format_field(location: Sequence[int | str]) -> str:
-    """Write a location as Kubernetes does: ``metadata.labels[a.b/c]``, ``spec.devices[3].id``."""
+    """Format a location: ``metadata.labels[a.b/c]``, ``spec.devices[3].id``."""
     text = ""
     for step in location:
         if isinstance(step, str) and _FIELD_NAME.fullmatch(step):
@@ -86,7 +86,6 @@ def format_field(location: Sequence[int | str]) -> str:
 
 
 def cut(text: str) -> str:
-    """Shorten a value for a message."""
     return text if len(text) <= _MAX_VALUE_TEXT else f"{text[:_MAX_VALUE_TEXT]}…"
 
 
@@ -127,8 +126,8 @@ def _explain(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
         case "extra_forbidden":
             return _explain_unknown(adapter, detail["loc"])
         case "string_type":
-            # A list or mapping where a text belongs is JSON that somebody forgot to quote.
-            return f"must be a text; write it in quotes: '{_format_value(detail['input'])}'"
+            # A list or mapping where a string belongs is JSON without quotes.
+            return f"must be a string; write it in quotes: '{_format_value(detail['input'])}'"
         case "literal_error":
             return f"must be {context['expected']}"
         case "string_pattern_mismatch":
@@ -167,3 +166,58 @@ def _schema(adapter: TypeAdapter[Any]) -> JsonSchema:
 @cache
 def _adapter(model: type[M]) -> TypeAdapter[M]:
     return TypeAdapter(model)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnnotation(Generic[T]):
+    """An annotation with a JSON value of a type."""
+
+    key: str
+    adapter: TypeAdapter[T] = field(repr=False)
+    when_empty: T | None = field(default=None, hash=False)
+    """Meaning of an empty text; mostly the same as no annotation."""
+
+    def read(
+        self, annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
+    ) -> T | InvalidObject | None:
+        """Return the value of the annotation, its problems, or None if it is absent.
+
+        The result is shared by all objects with the same text and must not be modified.
+        """
+        text = annotations.get(self.key)
+        if not text:
+            return None if text is None else self.when_empty
+        found: T | InvalidObject = _read(self, text, unknown_fields)
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
+    location = ("metadata", "annotations", annotation.key)
+    try:
+        value = _decode(text)
+    except (ValueError, RecursionError) as error:
+        return InvalidObject((Problem(format_field(location), cut(text), f"is not JSON: {error}"),))
+    return parse_value(annotation.adapter, value, unknown_fields=unknown_fields, at=location)
+
+
+def _decode(text: str) -> Any:
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"it is longer than {MAX_TEXT} characters")
+    return json.loads(text, object_pairs_hook=_join_lists, parse_constant=_refuse_constant)
+
+
+def _join_lists(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Join lists of duplicate keys: published partition tables have them."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        earlier = made.get(key)
+        if isinstance(earlier, list) and isinstance(value, list):
+            made[key] = [*earlier, *value]
+        else:
+            made[key] = value
+    return made
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")

@@ -1,23 +1,25 @@
-"""Kubernetes quantities (``100m``, ``1.5Gi``, ``2e3``) as exact integers.
+"""Kubernetes quantities (``100m``, ``1.5Gi``, ``2e3``) and Go durations (``1h30m``), exactly.
 
-Kubernetes promises nine decimal places, so an amount is held as an integer count of billionths and
-no float ever touches it. What is finer is rounded away from zero, and what exceeds 2**63-1 is
-capped, both as the API server does. Nothing here knows what a resource is.
+Quantities have nine decimal places, so an amount is an integer number of billionths; no floats are
+used. Finer amounts are rounded away from zero, and amounts above 2**63-1 are capped, as the API
+server does.
 """
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 NANO_PER_UNIT: Final = 10**9
 NANO_PER_MILLI: Final = 10**6
 MAX_NANO: Final = (2**63 - 1) * NANO_PER_UNIT
-"""The largest amount that the API server keeps; larger ones are capped to it."""
+"""The largest amount in the API server; larger ones are capped."""
 MAX_TEXT: Final = 64
-"""Longer texts are refused: the longest canonical quantity has 21 characters."""
+"""Longer texts are rejected; the longest canonical quantity has 21 characters."""
 
-# Exponents beyond this are decided without computing a power: the cap or one billionth.
+# Larger exponents give the cap or one billionth, without computing the power.
 _MAX_EXPONENT: Final = 2 * MAX_TEXT
 
 _QUANTITY: Final = re.compile(
@@ -30,9 +32,20 @@ _DECIMAL_EXPONENT: Final = {
 }  # fmt: skip
 _BINARY_SHIFT: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
+DURATION_PATTERN: Final = "(0|(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)"
+"""A duration without sign, for schemas."""
+
+_DURATION: Final = re.compile(f"[+-]?{DURATION_PATTERN}", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([0-9.]+)([a-zµμ]+)", re.ASCII)
+_NANOSECONDS: Final = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6,
+    "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+}  # fmt: skip
+_MAX_NANOSECONDS: Final = 2**63 - 1
+
 
 class InvalidQuantityError(ValueError):
-    """The text is no quantity; the message names it."""
+    """The text is not a quantity."""
 
     def __init__(self, value: object) -> None:
         shown = repr(value)
@@ -42,12 +55,12 @@ class InvalidQuantityError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An exact amount together with the text that it was written as."""
+    """An exact amount and its original text."""
 
     nano: int
     """The amount in billionths of the unit."""
     text: str = field(compare=False)
-    """As written; amounts compare equal whatever their text."""
+    """As written; ignored in comparisons."""
 
     @property
     def milli(self) -> int:
@@ -61,7 +74,7 @@ class Quantity:
 
 
 def parse_quantity(value: str | int) -> Quantity:
-    """Read a quantity as it stands in JSON: a text or a whole number."""
+    """Parse a quantity of JSON: a string or an integer."""
     if isinstance(value, str):
         return _parse_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -70,9 +83,9 @@ def parse_quantity(value: str | int) -> Quantity:
 
 
 def format_quantity(nano: int, *, binary: bool = False) -> str:
-    """Write an amount canonically: the largest suffix that leaves a whole number.
+    """Format an amount canonically: the largest suffix that leaves an integer.
 
-    With `binary` whole amounts take Ki, Mi … (memory, storage); fractions never do.
+    With `binary` whole amounts use Ki, Mi … (memory, storage); fractions do not.
     """
     if binary and nano % NANO_PER_UNIT == 0:
         return _format_binary(nano // NANO_PER_UNIT)
@@ -91,7 +104,7 @@ def _format_binary(units: int) -> str:
     return str(units)
 
 
-# A cluster holds many objects and few distinct quantities.
+# A cluster has many objects and few distinct quantities.
 @lru_cache(maxsize=4096)
 def _parse_text(text: str) -> Quantity:
     match = _QUANTITY.fullmatch(text) if len(text) <= MAX_TEXT else None
@@ -118,3 +131,21 @@ def _divide_away_from_zero(amount: int, divisor: int) -> int:
 
 def _cap(nano: int) -> int:
     return max(-MAX_NANO, min(MAX_NANO, nano))
+
+
+def parse_duration_seconds(text: str) -> int | None:
+    """Parse a duration, rounded up to seconds; None if Go would reject it."""
+    if len(text) > MAX_TEXT or not _DURATION.fullmatch(text):
+        return None
+    total = sum(
+        (Decimal(n) * _NANOSECONDS[unit] for n, unit in _DURATION_PART.findall(text)), Decimal(0)
+    )
+    if total > _MAX_NANOSECONDS:
+        return None
+    seconds = ceil(total / 10**9)
+    return -seconds if text.startswith("-") else seconds
+
+
+def is_positive_duration(text: str) -> bool:
+    """Whether the text is a duration without a sign."""
+    return parse_duration_seconds(text) is not None and text[0] not in "+-"

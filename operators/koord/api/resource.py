@@ -19,10 +19,14 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from koord.api.duration import DURATION_PATTERN, is_positive_duration
-from koord.api.duration import MAX_TEXT as MAX_DURATION_TEXT
 from koord.api.model import ATOMIC, ListMap, Marker, Model, Rule, refuse
-from koord.api.quantity import MAX_TEXT, Quantity, parse_quantity
+from koord.api.quantity import (
+    DURATION_PATTERN,
+    MAX_TEXT,
+    Quantity,
+    is_positive_duration,
+    parse_quantity,
+)
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -85,7 +89,7 @@ ObservedResources = dict[str, ResourceQuantity]
 """What an operator reports in a status."""
 Duration = Annotated[
     str,
-    Field(max_length=MAX_DURATION_TEXT),
+    Field(max_length=MAX_TEXT),
     Rule(
         f"self.matches('^{DURATION_PATTERN}$')",
         "must be a duration such as 90s, 15m or 1h30m",

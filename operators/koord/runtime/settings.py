@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from koord.api.compat import Compat
-from koord.api.duration import parse_duration_seconds
+from koord.api.quantity import parse_duration_seconds
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
 from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.runtime.logs import LogFormat

@@ -13,7 +13,7 @@ from koord.api.annotations import NETWORK_TOPOLOGY_SPEC
 from koord.api.gang import parse_topology_index
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
-from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
+from koord.api.keys.gang import NETWORK_TOPOLOGY_SELECTOR
 from koord.api.parse import InvalidObject
 from koord.core.plan import Demand, Unit
 from koord.core.topology.describe import describe_domains

@@ -1,5 +1,4 @@
-"""Every label, annotation and condition type that the operators read or write, by feature.
+"""All labels, annotations and condition types that the operators read or write, by feature.
 
-What Koordinator defines is spelled as it spells it; what is ours stands in `own`. Values are not
-parsed here.
+Our own are in `operators`, all others are Koordinator's or Kubernetes'.
 """

@@ -1,7 +1,7 @@
-"""Gangs: pods that start together, and what is recorded about it.
+"""Gangs and network topology.
 
-Pods with `POD_GROUP` take their settings from the PodGroup of that name; pods without it may carry
-the settings themselves, as annotations.
+Pods with `POD_GROUP` get their settings from that PodGroup; other pods may have them as
+annotations.
 """
 
 from typing import Final
@@ -18,11 +18,11 @@ PREFIX: Final = "gang.scheduling.koordinator.sh/"
 NAME: Final = f"{PREFIX}name"
 """Pod annotation: name of a gang without a PodGroup."""
 MIN_AVAILABLE: Final = f"{PREFIX}min-available"
-"""Pod annotation, integer: how many members of such a gang start together."""
+"""Pod annotation, integer: the minimum number of members that start together."""
 TOTAL_NUMBER: Final = f"{PREFIX}total-number"
 """Pod or PodGroup annotation, integer: how many members are expected; informational."""
 WAITING_TIME: Final = f"{PREFIX}waiting-time"
-"""Pod annotation, duration such as 5m: how long the complete gang may wait for a place."""
+"""Pod annotation, duration such as 5m: how long the complete gang may be pending."""
 MODE: Final = f"{PREFIX}mode"
 """Pod or PodGroup annotation: Strict or NonStrict."""
 MATCH_POLICY: Final = f"{PREFIX}match-policy"
@@ -32,11 +32,13 @@ MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GROUPS: Final = f"{PREFIX}groups"
 """Pod or PodGroup annotation, JSON list of "namespace/name": gangs that start together."""
 TIMEOUT: Final = f"{PREFIX}timeout"
-"""Defined upstream and used nowhere."""
+"""Defined upstream, not used."""
 NETWORK_TOPOLOGY_SPEC: Final = f"{PREFIX}network-topology-spec"
-"""Pod or PodGroup annotation, JSON: which layers of the network the gang must or should share."""
+"""Pod or PodGroup annotation, JSON: topology constraints of the gang."""
 NETWORK_TOPOLOGY_INDEX: Final = f"{PREFIX}network-topology-index"
-"""Pod annotation, integer from 0: rank of the pod; neighbours in rank are placed close by."""
+"""Pod annotation, integer from 0: rank of the pod; adjacent ranks are placed close together."""
+NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-selector"
+"""Annotation of a pod without a gang: pods with the same value are placed close together."""
 
 BIND_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 """Pod annotation (result): the gang group that the pod was bound with."""
@@ -47,6 +49,6 @@ BIND_GROUP_ID_DEPRECATED: Final = "scheduling.koordinator.sh/bind-gang-group-id"
 BIND_MEMBER_COUNT_DEPRECATED: Final = "scheduling.koordinator.sh/bind-gang-member-count"
 """Written beside `BIND_MEMBER_COUNT` for older readers."""
 SCHEDULING_HINT: Final = "internal.scheduling.koordinator.sh/scheduling-hint"
-"""Pod annotation, JSON: nodes that something above the scheduler asks for or prefers."""
+"""Pod annotation, JSON: nodes that an external component requires or prefers."""
 SCHEDULING_HINT_DEPRECATED: Final = "scheduling.koordinator.sh/scheduling-hint"
 """Read if `SCHEDULING_HINT` is absent."""

@@ -1,6 +1,6 @@
-"""Gangs as others declare them: Kubernetes' own PodGroups, and Kueue's groups of plain pods.
+"""Gangs of other projects: Kubernetes' own PodGroups, and Kueue's groups of plain pods.
 
-They are read as gangs of ours if the pods are ours to place, and never written.
+They are treated as gangs if we place their pods, and are never written.
 """
 
 from typing import Final

@@ -12,8 +12,7 @@ import msgspec
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
-from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX
-from koord.api.keys.topology import NETWORK_TOPOLOGY_SELECTOR
+from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
 from koord.core.constraints import PodLabels
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.kube.release import PodForm, decode_plan

@@ -22,9 +22,8 @@ from koord.api.annotations import (
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
 )
-from koord.api.jsontext import JsonAnnotation
 from koord.api.keys import quota as keys
-from koord.api.parse import InvalidObject
+from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import Quantity, parse_quantity
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
