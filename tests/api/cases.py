@@ -32,7 +32,7 @@ def make_object(kind: str, name: str = "sample", **spec: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A spec, the field that the models name, and a part of what both sides say."""
+    """A spec, the field that the models name, and a part of both messages."""
 
     kind: str
     spec: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Annotations that hold JSON are read into models, or named with what is wrong inside."""
+"""JSON annotations are parsed to models, or to problems with the nested field."""
 
 from typing import Any
 
@@ -24,20 +24,20 @@ def test_every_definition_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize("annotation", JSON_ANNOTATIONS, ids=lambda annotation: annotation.key)
-def test_nothing_is_read_from_nothing(annotation: JsonAnnotation[Any]) -> None:
+def test_absent_annotation_is_none(annotation: JsonAnnotation[Any]) -> None:
     assert annotation.read({}) is None
     if annotation.key != reservation.AFFINITY:
         assert annotation.read({annotation.key: ""}) is None
 
 
-def test_an_empty_affinity_asks_for_any_reservation() -> None:
+def test_empty_affinity_requires_any_reservation() -> None:
     assert read(reservation.AFFINITY, "") == read(reservation.AFFINITY, "{}")
     assert not isinstance(read(reservation.AFFINITY, ""), InvalidObject | None)
 
 
 @pytest.mark.parametrize("annotation", JSON_ANNOTATIONS, ids=lambda annotation: annotation.key)
 @pytest.mark.parametrize("text", ["x", "{", "3", '"a"', "null", "NaN", "[" * 9000])
-def test_nonsense_is_a_problem_of_the_annotation(
+def test_invalid_json_is_a_problem_of_the_annotation(
     annotation: JsonAnnotation[Any], text: str
 ) -> None:
     found = annotation.read({annotation.key: text})
@@ -79,7 +79,7 @@ def test_nonsense_is_a_problem_of_the_annotation(
         (quota.ADMISSION, "{}"),
     ],
 )
-def test_what_is_documented_is_read(key: str, text: str) -> None:
+def test_documented_examples_are_parsed(key: str, text: str) -> None:
     assert not isinstance(read(key, text, unknown_fields="forbid"), InvalidObject | None)
 
 
@@ -101,7 +101,7 @@ def test_what_is_documented_is_read(key: str, text: str) -> None:
         (quota.NAMESPACES, "[" + "1," * MAX_TEXT + "1]", "", "longer than"),
     ],
 )  # fmt: skip
-def test_problems_name_the_place_inside(key: str, text: str, inside: str, message: str) -> None:
+def test_problems_name_the_nested_field(key: str, text: str, inside: str, message: str) -> None:
     found = read(key, text, unknown_fields="forbid")
 
     assert isinstance(found, InvalidObject)
@@ -109,7 +109,7 @@ def test_problems_name_the_place_inside(key: str, text: str, inside: str, messag
     assert message in found.problems[0].message
 
 
-def test_partitions_are_read_as_they_are_published() -> None:
+def test_published_partition_tables_are_parsed() -> None:
     text = (
         '{"4":[{"minors":[0,1,2,3],"allocationScore":"1"}],"4":[{"minors":[4,5,6,7]}],'
         '"8":[{"minors":[0,1,2,3,4,5,6,7],"allocationScore":2}]}'
@@ -128,7 +128,7 @@ def test_values_are_exact() -> None:
     assert (weight["cpu"].milli, weight["memory"].whole) == (100, 2**30)
 
 
-def test_fields_of_a_newer_version_are_skipped_when_reading() -> None:
+def test_unknown_fields_of_annotations_are_ignored() -> None:
     text = '{"gatherStrategy":[],"future":1}'
 
     assert not isinstance(read(gang.NETWORK_TOPOLOGY_SPEC, text), InvalidObject)

@@ -1,4 +1,4 @@
-"""`koord crds` keeps crds/ in step with the models and checks users' files."""
+"""`koord crds` generates crds/ from the models and validates users' files."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def run(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_written_crds_are_those_of_the_repository(tmp_path: Path) -> None:
+def test_generated_crds_equal_the_committed_ones(tmp_path: Path) -> None:
     code, _ = run("--directory", tmp_path / "new")
 
     assert code == 0
@@ -28,13 +28,13 @@ def test_written_crds_are_those_of_the_repository(tmp_path: Path) -> None:
     }
 
 
-def test_check_is_silent_when_all_is_current(tmp_path: Path) -> None:
+def test_check_passes_silently_when_crds_are_current(tmp_path: Path) -> None:
     run("--directory", tmp_path)
 
     assert run("--directory", tmp_path, "--check") == (0, "")
 
 
-def test_check_shows_what_differs_and_writes_nothing(tmp_path: Path) -> None:
+def test_check_shows_the_difference_and_writes_nothing(tmp_path: Path) -> None:
     run("--directory", tmp_path)
     changed, missing = (tmp_path / file_name(resource) for resource in (PodGroup, Device))
     changed.write_text(changed.read_text().replace("- pg\n", "- pgs\n"))
@@ -48,7 +48,7 @@ def test_check_shows_what_differs_and_writes_nothing(tmp_path: Path) -> None:
     assert not missing.exists()
 
 
-def test_lint_says_nothing_but_the_count_for_good_files() -> None:
+def test_lint_prints_only_the_count_for_valid_files() -> None:
     code, output = run("lint", *sorted(SAMPLES.glob("*.yaml")))
 
     assert code == 0
@@ -56,7 +56,7 @@ def test_lint_says_nothing_but_the_count_for_good_files() -> None:
     assert output.count("\n") == 1
 
 
-def test_lint_names_file_object_field_value_and_way_out() -> None:
+def test_lint_names_file_object_field_value_and_fix() -> None:
     path = SAMPLES / "invalid" / "wrong-api-version.yaml"
 
     code, output = run("lint", path)
@@ -70,7 +70,7 @@ def test_lint_names_file_object_field_value_and_way_out() -> None:
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", None])
-def test_lint_fails_on_what_it_cannot_read(tmp_path: Path, content: bytes | None) -> None:
+def test_lint_fails_on_unreadable_files(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "file.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -91,7 +91,7 @@ def test_lint_fails_on_what_it_cannot_read(tmp_path: Path, content: bytes | None
         ("a: 1\n", "0 problems"),
     ],
 )
-def test_lint_copes_with_any_document(tmp_path: Path, document: str, expected: str) -> None:
+def test_lint_accepts_any_document(tmp_path: Path, document: str, expected: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(document)
 

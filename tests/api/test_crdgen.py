@@ -1,4 +1,4 @@
-"""CRDs follow from the models, and hold all that Koordinator's own CRDs hold."""
+"""CRDs follow from the models and have everything that Koordinator's have."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -94,7 +94,7 @@ def test_quantities_are_int_or_string() -> None:
     assert "type" not in schema
 
 
-def test_rules_of_a_class_stand_at_its_schema() -> None:
+def test_rules_of_a_model_are_in_its_schema() -> None:
     assert make_schema(Sample)["x-kubernetes-validations"] == [
         {"rule": "has(self.count)", "message": "count is missing", "fieldPath": ".count"}
     ]
@@ -115,7 +115,7 @@ def test_committed_crds_are_current(resource: type[Resource]) -> None:
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.names.kind)
-def test_yaml_says_what_the_crd_says(resource: type[Resource]) -> None:
+def test_yaml_equals_the_crd(resource: type[Resource]) -> None:
     assert yaml.safe_load(render_crd(resource)) == make_crd(resource)
 
 
@@ -160,14 +160,14 @@ def describe(schema: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("kind", sorted(UPSTREAM))
-def test_no_field_of_koordinator_is_missing_or_of_another_type(kind: str) -> None:
+def test_all_fields_of_koordinator_exist_with_the_same_type(kind: str) -> None:
     ours = {path: describe(s) for path, s in walk(make_resource_schema(RESOURCE_BY_KIND[kind]))}
 
     assert {path: ours.get(path) for path in UPSTREAM[kind]["fields"]} == UPSTREAM[kind]["fields"]
 
 
 @pytest.mark.parametrize("kind", sorted(UPSTREAM))
-def test_what_koordinator_defaults_is_defaulted_and_nothing_else(kind: str) -> None:
+def test_only_defaults_of_koordinator_are_in_the_crds(kind: str) -> None:
     ours = {
         path: schema["default"]
         for path, schema in walk(make_resource_schema(RESOURCE_BY_KIND[kind]))
@@ -178,7 +178,7 @@ def test_what_koordinator_defaults_is_defaulted_and_nothing_else(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", sorted(UPSTREAM))
-def test_what_is_required_beyond_koordinator_is_known(kind: str) -> None:
+def test_additional_required_fields_are_listed(kind: str) -> None:
     ours = {
         f"{path}.{name}" if path else name
         for path, schema in walk(make_resource_schema(RESOURCE_BY_KIND[kind]))

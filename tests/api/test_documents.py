@@ -58,6 +58,6 @@ def test_merges_and_anchors_are_read() -> None:
         (BOMB, "expand to too many values"),
     ],
 )
-def test_what_kubectl_refuses_is_refused_with_the_line(text: str, message: str) -> None:
+def test_documents_that_kubectl_rejects_are_rejected_with_the_line(text: str, message: str) -> None:
     with pytest.raises(UnreadableError, match=message):
         list(read_documents(text))

@@ -1,4 +1,4 @@
-"""Durations are read as Go reads them, up to the next second."""
+"""Durations are parsed as Go does, rounded up to seconds."""
 
 import pytest
 
@@ -20,6 +20,6 @@ def test_durations(text: str, seconds: int) -> None:
     "text",
     ["", "1", "00", "1d", "1 h", "h", ".", ".s", "1h\n", "1H", "9" * 64 + "s", "2562048h", "--1h"],
 )
-def test_what_go_does_not_read(text: str) -> None:
+def test_durations_that_go_rejects(text: str) -> None:
     assert parse_duration_seconds(text) is None
     assert not is_positive_duration(text)

@@ -1,4 +1,4 @@
-"""The models refuse what the CRDs refuse, and say where and why."""
+"""The models reject what the CRDs reject, with the field and the reason."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ def test_models_name_the_field_and_the_reason(case: Refusal) -> None:
 
 
 @pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
-def test_models_take_what_is_valid(kind: str, spec: dict[str, object]) -> None:
+def test_models_accept_valid_objects(kind: str, spec: dict[str, object]) -> None:
     found = parse(RESOURCE_BY_KIND[kind], make_object(kind, **spec), unknown_fields="forbid")
 
     assert not isinstance(found, InvalidObject), found
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_samples_are_clean(path: Path) -> None:
+def test_valid_samples_have_no_problems(path: Path) -> None:
     checked = list(lint(path.read_text()))
 
     assert checked
@@ -39,7 +39,7 @@ def test_samples_are_clean(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", sorted((SAMPLES / "invalid").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_invalid_samples_are_named(path: Path) -> None:
+def test_invalid_samples_have_the_expected_problems(path: Path) -> None:
     text = path.read_text()
     expected = next(
         line.removeprefix("# lint: ") for line in text.splitlines() if line.startswith("# lint: ")

@@ -1,4 +1,4 @@
-"""What is wrong with an object comes back as values that name field, value and way out."""
+"""Problems of objects are values that name field, value and fix."""
 
 import json
 from types import MappingProxyType
@@ -29,14 +29,14 @@ def test_a_valid_object_becomes_its_model() -> None:
     }
 
 
-def test_fields_of_a_newer_version_are_no_problem_for_an_operator() -> None:
+def test_unknown_fields_are_ignored_by_operators() -> None:
     body = make_object("PodGroup", future={"a": 1})
 
     assert isinstance(parse(PodGroup, body), PodGroup)
     assert isinstance(parse(PodGroup, body, unknown_fields="forbid"), InvalidObject)
 
 
-def test_status_as_koordinator_writes_it_is_read() -> None:
+def test_status_of_koordinator_is_parsed() -> None:
     body = make_object("Reservation") | {
         "status": {
             "phase": "Available",
@@ -76,7 +76,7 @@ def test_a_missing_field_has_no_value() -> None:
     [("minMembers", "did you mean minMember?"),
      ("zzz", "fields are minMember, minResources, scheduleTimeoutSeconds")],
 )  # fmt: skip
-def test_unknown_fields_come_with_the_known_ones(field: str, hint: str) -> None:
+def test_unknown_field_lists_the_known_ones(field: str, hint: str) -> None:
     found = parse(PodGroup, make_object("PodGroup", **{field: 3}), unknown_fields="forbid")
 
     assert isinstance(found, InvalidObject)
@@ -94,7 +94,7 @@ def test_unknown_fields_are_found_below_lists() -> None:
     assert "did you mean busID?" in problem.message
 
 
-def test_a_list_in_an_annotation_comes_with_its_quoted_form() -> None:
+def test_list_in_an_annotation_is_shown_quoted() -> None:
     body = make_object("PodGroup")
     body["metadata"]["annotations"] = {"gang.scheduling.koordinator.sh/groups": ["a/b"]}
 
@@ -116,7 +116,7 @@ def test_long_values_and_long_lists_are_cut() -> None:
 
 
 @pytest.mark.parametrize("spec", [None, 3, "x", [], {"minMember": None}, {"minMember": {"a": 1}}])
-def test_nonsense_is_refused_without_raising(spec: object) -> None:
+def test_malformed_objects_are_problems_not_exceptions(spec: object) -> None:
     body = make_object("PodGroup") | {"spec": spec}
 
     found = parse(PodGroup, body)
@@ -131,5 +131,5 @@ def test_nonsense_is_refused_without_raising(spec: object) -> None:
     [((), ""), (("spec", "devices", 3, "minor"), "spec.devices[3].minor"),
      (("metadata", "labels", "a.b/c"), "metadata.labels[a.b/c]"), (("a", 1, 2), "a[1][2]")],
 )  # fmt: skip
-def test_fields_are_written_as_kubernetes_does(location: tuple[str | int, ...], text: str) -> None:
+def test_field_paths_have_the_kubernetes_form(location: tuple[str | int, ...], text: str) -> None:
     assert format_field(location) == text

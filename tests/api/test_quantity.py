@@ -1,4 +1,4 @@
-"""Quantities are exact, rounded and capped as the API server does it."""
+"""Quantities are exact, rounded and capped as in the API server."""
 
 from contextlib import suppress
 from fractions import Fraction
@@ -66,7 +66,7 @@ def test_amounts(text: str | int, nano: int) -> None:
      "1e1Gi", "0x10", "1,5", "1_000", "--1", "NaN", "inf", "\u0661", "1" * 65,
      True, 0.5, None, [], b"1"],
 )  # fmt: skip
-def test_what_is_no_quantity_is_named(text: object) -> None:
+def test_invalid_quantities_are_named(text: object) -> None:
     with pytest.raises(InvalidQuantityError) as refusal:
         parse_quantity(text)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_units_are_rounded_away_from_zero(text: str, milli: int, whole: int) -> 
     assert (quantity.milli, quantity.whole) == (milli, whole)
 
 
-def test_equal_amounts_are_equal_however_written() -> None:
+def test_equal_amounts_with_different_texts_are_equal() -> None:
     assert parse_quantity("1Gi") == parse_quantity("1024Mi") == parse_quantity(2**30)
     assert hash(parse_quantity("0.5")) == hash(parse_quantity("500m"))
     assert parse_quantity("999m") < parse_quantity("1")
@@ -115,7 +115,7 @@ amounts = st.integers(-MAX_NANO, MAX_NANO)
 
 
 @given(amounts, st.booleans())
-def test_writing_and_reading_changes_nothing(nano: int, binary: Any) -> None:
+def test_formatting_and_parsing_is_the_identity(nano: int, binary: Any) -> None:
     assert parse_quantity(format_quantity(nano, binary=binary)).nano == nano
 
 
@@ -125,7 +125,7 @@ def test_writing_and_reading_changes_nothing(nano: int, binary: Any) -> None:
     st.one_of(st.none(), st.text("0123456789", max_size=12)),
     st.sampled_from(sorted(SUFFIXES)),
 )
-def test_reading_agrees_with_fractions(
+def test_parsing_agrees_with_fractions(
     sign: str, whole: int, decimals: str | None, suffix: str
 ) -> None:
     number = str(whole) if decimals is None else f"{whole}.{decimals}"
@@ -138,13 +138,13 @@ def test_reading_agrees_with_fractions(
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with suppress(InvalidQuantityError):
         assert isinstance(parse_quantity(text), Quantity)
 
 
 @pytest.mark.sandbox
-def test_the_server_reads_the_same(server: Sandbox) -> None:
+def test_server_parses_the_same_amounts(server: Sandbox) -> None:
     texts = ["0", "4", "0.1", "1.5Gi", "1024Mi", "1e3", "1E3", "2E", "123456789", "1000k", "1.1n",
              "0.1n", "0.5Ki", "0.3Ki", "7.000000001", "9223372036854775807", "5.", "+2", "1e-3",
              "1000Ki", "3000000m", "16Ei"]  # fmt: skip

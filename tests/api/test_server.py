@@ -1,4 +1,4 @@
-"""A real API server takes the CRDs, and refuses what the models refuse."""
+"""A real API server accepts the CRDs, and rejects what the models reject."""
 
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ def test_server_names_the_field_and_the_reason(server: Sandbox, case: Refusal) -
 
 
 @pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
-def test_server_takes_what_is_valid(server: Sandbox, kind: str, spec: dict[str, Any]) -> None:
+def test_server_accepts_valid_objects(server: Sandbox, kind: str, spec: dict[str, Any]) -> None:
     assert create(server, make_object(kind, **spec))["kind"] == kind
 
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_server_takes_the_samples(server: Sandbox, path: Path) -> None:
+def test_server_accepts_the_samples(server: Sandbox, path: Path) -> None:
     applied = server.kubectl("apply", "--validate=strict", "-f", str(path))
 
     documents = path.read_text().split("\n---\n")
@@ -54,7 +54,7 @@ def test_server_takes_the_samples(server: Sandbox, path: Path) -> None:
 @pytest.mark.parametrize(
     "path", sorted((SAMPLES / "invalid").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_server_says_what_the_invalid_samples_expect(server: Sandbox, path: Path) -> None:
+def test_server_rejects_the_invalid_samples_as_expected(server: Sandbox, path: Path) -> None:
     lines = path.read_text().splitlines()
     expected = next(
         line.removeprefix("# server: ") for line in lines if line.startswith("# server: ")
@@ -69,7 +69,7 @@ def test_server_says_what_the_invalid_samples_expect(server: Sandbox, path: Path
     assert expected in answer
 
 
-def test_a_podgroup_must_fit_into_a_label(server: Sandbox) -> None:
+def test_name_of_a_pod_group_must_be_a_label_value(server: Sandbox) -> None:
     create(server, make_object("PodGroup", name="x" * 63))
     too_long = make_object("PodGroup", name="x" * 64)
 
@@ -82,7 +82,7 @@ def test_a_podgroup_must_fit_into_a_label(server: Sandbox) -> None:
     assert found.problems[0].message == "must be at most 63 characters"
 
 
-def test_server_fills_in_the_defaults_of_koordinator(server: Sandbox) -> None:
+def test_server_sets_the_defaults_of_koordinator(server: Sandbox) -> None:
     reservation = create(server, make_object("Reservation", preAllocationPolicy={}))
     device = create(server, make_object("Device"))
 
@@ -96,7 +96,7 @@ def test_server_fills_in_the_defaults_of_koordinator(server: Sandbox) -> None:
     assert device["spec"]["devices"] == [{"type": "gpu", "minor": 0, "health": False}]
 
 
-def test_status_is_written_apart_and_keeps_known_fields_only(server: Sandbox) -> None:
+def test_status_subresource_keeps_only_known_fields(server: Sandbox) -> None:
     create(server, make_object("PodGroup", name="counted"), keep=True)
     path = f"{collection('PodGroup')}/counted"
     condition = Condition(
@@ -136,7 +136,7 @@ def test_last_valid_spec_and_template_keep_every_field(server: Sandbox, kind: st
     assert status.get("lastValidSpec") == (spec if keeps else None)
 
 
-def test_columns_of_podgroups_read_well(server: Sandbox) -> None:
+def test_printer_columns_of_pod_groups(server: Sandbox) -> None:
     create(server, make_object("PodGroup", name="seen", minMember=4), keep=True)
     status = PodGroupStatus(
         phase="Scheduling",
@@ -185,7 +185,7 @@ def test_explain_describes_every_field(server: Sandbox) -> None:
             assert "<no description>" not in text
 
 
-def test_devices_of_two_reporters_live_side_by_side(server: Sandbox) -> None:
+def test_devices_of_two_reporters_are_merged(server: Sandbox) -> None:
     def apply(manager: str, device: dict[str, Any]) -> Any:
         body = make_object("Device", name="shared", devices=[device])
         return server.client.request(

@@ -1,4 +1,4 @@
-"""Our CRDs take the place of Koordinator's without making stored objects unusable."""
+"""Our CRDs replace Koordinator's without making stored objects unusable."""
 
 import time
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ STORED = [
 
 
 def without_checks(schema: Any) -> Any:
-    """Take away what only ours checks, as if somebody else had written the CRD."""
+    """Remove the validations that only our CRDs have."""
     if isinstance(schema, list):
         return [without_checks(item) for item in schema]
     if not isinstance(schema, dict):
@@ -67,7 +67,7 @@ def upgraded() -> Iterator[Sandbox]:
 
 
 def wait_until_refused(server: Sandbox, body: dict[str, Any]) -> None:
-    """Give the server the moment that it needs to use the schema of a replaced CRD."""
+    """Wait until the server uses the schema of the replaced CRD."""
     for _ in range(100):
         try:
             server.client.create(f"{path_of(body['kind'])}?dryRun=All", body)
@@ -84,7 +84,7 @@ def path_of(kind: str, name: str = "") -> str:
 
 
 @pytest.mark.parametrize("number", range(len(STORED)), ids=lambda n: f"{n}-{STORED[n][0]}")
-def test_a_stored_object_that_breaks_a_rule_can_be_reported_and_mended(
+def test_stored_object_that_violates_a_rule_can_get_a_status_and_be_fixed(
     upgraded: Sandbox, number: int
 ) -> None:
     kind, _, mended = STORED[number]

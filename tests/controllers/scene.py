@@ -23,10 +23,9 @@ from koord.kube.evictor import Eviction
 
 
 class Writer:
-    """Takes every write, and shows its effect in the state as a watch would.
+    """Accepts every write, and applies it to the state as the watch would.
 
-    ``answers`` holds other outcomes, by the name of the pod. With ``is_late`` the watch is: it
-    shows nothing.
+    ``answers`` has other outcomes by pod name. With ``is_late`` the watch delivers nothing.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -76,7 +75,7 @@ class Observer:
 
 
 class Announcer:
-    """Notes the reasons of events."""
+    """Records the reasons of events."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -87,7 +86,7 @@ class Announcer:
 
 
 class Reporter:
-    """Says nothing; notes the gangs that it is to look at."""
+    """Records the gangs to report on."""
 
     def __init__(self, noted: set[GangKey]) -> None:
         self._noted = noted
@@ -132,7 +131,7 @@ class Scene:
         self.operator.wake()
 
     def reason(self, name: str) -> str:
-        """Return why a pod waits, empty if nothing is known."""
+        """Return the reason of a pending pod, or an empty text."""
         pod = self.state.pod_by_key(f"default/{name}")
         assert pod is not None
         reason = self.operator.reason_for(pod)
@@ -146,13 +145,13 @@ class Scene:
             self.operator.stop()
 
     async def settle(self) -> None:
-        """Let the operator do what it has to do."""
+        """Let the operator finish its current work."""
         for _ in range(10):
             # On a busy machine one long sleep may be over when but one step has been taken.
             await asyncio.sleep(0.005)
 
     async def eventually(self, is_true: Callable[[], bool]) -> bool:
-        """Wait for something that takes its time; tell whether it came."""
+        """Wait for a condition; return whether it became true."""
         for _ in range(200):
             if is_true():
                 return True

@@ -1,4 +1,4 @@
-"""How attempts in vain are counted."""
+"""How failed placement attempts are counted."""
 
 from tests.builders import make_pod, make_pod_group
 
@@ -21,7 +21,7 @@ def make_attempts(told: int | None = None) -> AttemptCounter:
     return AttemptCounter(gangs)
 
 
-def test_attempts_in_vain_are_counted_until_one_is_not() -> None:
+def test_failed_attempts_are_counted_until_one_succeeds() -> None:
     attempts = make_attempts()
     assert attempts.of(G) == Attempts()
     attempts.fail(make_unit(G, A), 5.0)
@@ -32,14 +32,14 @@ def test_attempts_in_vain_are_counted_until_one_is_not() -> None:
     assert attempts.of(G) == Attempts(1, 11.0)
 
 
-def test_the_count_goes_on_from_what_was_told() -> None:
+def test_count_continues_from_the_status() -> None:
     attempts = make_attempts(told=7)
     assert attempts.of(G) == Attempts(7)
     attempts.fail(make_unit(G), 2.0)
     assert attempts.of(G) == Attempts(8, 2.0)
 
 
-def test_gangs_without_an_object_or_that_are_gone_are_not_kept() -> None:
+def test_attempts_of_deleted_gangs_are_dropped() -> None:
     attempts = make_attempts()
     attempts.fail(make_unit(G, A), 5.0)
     assert attempts.of(A) == Attempts()

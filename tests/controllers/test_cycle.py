@@ -1,4 +1,4 @@
-"""The operator that plans: when it plans, and what it says of pods that wait."""
+"""When the placement operator plans, and the reasons of pending pods."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def make_scene(gpus: int = 8) -> Scene:
     return scene
 
 
-async def test_nothing_is_planned_while_a_copy_is_known_to_be_old() -> None:
+async def test_nothing_is_planned_on_a_stale_cache() -> None:
     scene = make_scene()
     scene.is_synced = False
     async with scene.running():
@@ -34,7 +34,7 @@ async def test_nothing_is_planned_while_a_copy_is_known_to_be_old() -> None:
         assert set(scene.writer.bound) == {"p"}
 
 
-async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
+async def test_surplus_pod_with_a_foreign_gate_reports_it() -> None:
     scene = make_scene()
     scene.state.upsert_pod_group(make_pod_group("default/g", 1).build())
     async with scene.running():
@@ -45,7 +45,7 @@ async def test_surplus_behind_the_gate_of_somebody_else_is_told_so() -> None:
         assert scene.reason("g-1") == "WaitingForForeignGate"
 
 
-async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() -> None:
+async def test_deleted_pod_is_not_written_again_before_the_watch_shows_it() -> None:
     scene = make_scene()
     scene.writer.answers["p"] = PodGone()
     async with scene.running():
@@ -54,7 +54,7 @@ async def test_a_pod_that_is_gone_is_not_written_to_until_the_watch_says_so() ->
         assert scene.writer.writes == {"p": 1}
 
 
-async def test_a_place_for_which_a_pod_was_released_is_kept_before_the_watch_shows_it() -> None:
+async def test_released_pod_keeps_its_node_before_the_watch_shows_it() -> None:
     scene = make_scene(gpus=2)
     scene.writer.answers["g-1"] = PodGone()
     scene.writer.is_late = True
@@ -75,7 +75,7 @@ async def test_a_place_for_which_a_pod_was_released_is_kept_before_the_watch_sho
         assert set(scene.writer.bound) == {"small"}
 
 
-async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None:
+async def test_lack_of_resources_replaces_a_refused_write_as_reason() -> None:
     scene = make_scene(gpus=1)
     scene.writer.answers["p"] = Refused(403, "no")
     async with scene.running():
@@ -90,7 +90,7 @@ async def test_a_refused_write_is_not_the_reason_once_there_is_no_room() -> None
         assert scene.reason("p") == "InsufficientNodes"
 
 
-async def test_what_sleeps_is_looked_at_again_although_nothing_happened(
+async def test_blocked_units_are_retried_periodically(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(placement, "RETRY_ALL_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""Writes that the API server keeps failing hold up nobody but those that they are for."""
+"""Writes that the API server keeps failing hold up only their own pods."""
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
@@ -36,7 +36,7 @@ def gang_of(count: int) -> list[str]:
     return [f"g-{at}" for at in range(count)]
 
 
-async def test_others_are_placed_while_as_many_are_held_up_as_may_be_in_flight() -> None:
+async def test_held_up_pods_do_not_count_as_in_flight() -> None:
     scene = make_scene("bad-0", "bad-1", "bad-2")
     scene.add(*(make_pod(f"bad-{at}").gpu(1).created(at).build() for at in range(3)))
     async with scene.running():
@@ -53,8 +53,8 @@ async def test_others_are_placed_while_as_many_are_held_up_as_may_be_in_flight()
         assert scene.reason("bad-0") == ""
 
 
-async def test_a_gang_larger_than_the_limit_is_held_up_by_one_member() -> None:
-    """Those that wait for it are no more in flight than itself, and say the same."""
+async def test_one_member_holds_up_a_gang_larger_than_the_limit() -> None:
+    """The other members are not in flight either, and report the same write."""
     scene = make_scene("g-1")
     scene.state.upsert_pod_group(make_pod_group(G, 5).build())
     scene.add(*(make_pod(name).gang(G).gpu(1).build() for name in gang_of(5)))
@@ -70,7 +70,7 @@ async def test_a_gang_larger_than_the_limit_is_held_up_by_one_member() -> None:
         assert await scene.eventually(lambda: set(gang_of(5)) <= set(scene.writer.bound))
 
 
-async def test_room_of_those_held_up_is_given_to_nobody_until_they_are_gone() -> None:
+async def test_held_up_pods_keep_their_resources_until_deleted() -> None:
     scene = make_scene("bad")
     scene.add(make_pod("bad").gpu(8).build())
     async with scene.running():
@@ -84,8 +84,8 @@ async def test_room_of_those_held_up_is_given_to_nobody_until_they_are_gone() ->
         assert scene.operator.flights.pods == 0
 
 
-async def test_what_is_repeated_waits_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The more there is, the more seldom each; with ten at a time it would be 60 and more."""
+async def test_repeated_writes_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ten repeated at a time there would be more than 60 writes."""
     monkeypatch.setattr(commit, "RETRY_SLOT_SECONDS", 0.5)
     monkeypatch.setattr(commit, "UNKNOWN_PAUSE_SECONDS", 0.0)
     names = [f"bad-{at}" for at in range(8)]
@@ -99,8 +99,8 @@ async def test_what_is_repeated_waits_its_turn(monkeypatch: pytest.MonkeyPatch) 
         assert await scene.eventually(lambda: len(scene.writer.bound) == 8)
 
 
-def test_what_is_held_up_twice_leaves_the_count_once() -> None:
-    """As when its release comes through, and then its binding does not."""
+def test_placement_held_up_twice_is_discounted_once() -> None:
+    """As when the release succeeds and then the binding is held up."""
     told: list[int] = []
     flights = WritesInFlight(lambda _, reason: told.append(reason.status))
     stuck, fine = (begin(flights, make_pod(name).build()) for name in ("stuck", "fine"))

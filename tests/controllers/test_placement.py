@@ -1,4 +1,4 @@
-"""The cycle: what is begun is finished before more is decided."""
+"""Commits are finished before more is planned."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from koord.kube.binder import Done
 
 
 class SlowBinder:
-    """Takes every write, and answers when the test says so."""
+    """Accepts every write, and returns when the test allows it."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -30,13 +30,13 @@ class SlowBinder:
 
 
 class Nobody:
-    """Takes every report, and does nothing with it."""
+    """Ignores all reports."""
 
     def __getattr__(self, _name: str):
         return lambda *_arguments, **_options: None
 
 
-async def test_nothing_more_is_decided_while_enough_is_in_flight(
+async def test_planning_pauses_at_the_limit_of_pods_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(placement, "MOST_PODS_IN_FLIGHT", 2)

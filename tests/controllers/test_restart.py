@@ -1,4 +1,4 @@
-"""Gangs that ask for it are evicted whole when they lose a member."""
+"""Gangs with a restart policy are evicted whole when they lose a member."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_scene(on_bind: OnBindFailure = OnBindFailure.RETRY) -> Scene:
     return scene
 
 
-async def test_survivors_are_evicted_and_the_gang_starts_anew() -> None:
+async def test_survivors_are_evicted_and_the_gang_restarts() -> None:
     scene = make_scene()
     scene.add(member("a-0"), member("a-1"))
     async with scene.running():
@@ -50,7 +50,7 @@ async def test_survivors_are_evicted_and_the_gang_starts_anew() -> None:
         assert await scene.eventually(lambda: scene.writer.bound.keys() == {"a-2", "a-3"})
 
 
-async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_eviction_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "RETRY_SECONDS", 0.1)
     scene = make_scene()
     scene.writer.answers["a-0"] = Refused(403, "no")
@@ -61,7 +61,7 @@ async def test_an_eviction_that_was_refused_is_tried_again(monkeypatch: pytest.M
         assert await scene.eventually(lambda: "a-0" in scene.writer.evicted)
 
 
-async def test_what_a_budget_protects_stays_whole_and_is_told_once(
+async def test_protected_gang_stays_whole_and_is_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(restart, "RETRY_SECONDS", 0.01)
@@ -81,7 +81,7 @@ async def test_what_a_budget_protects_stays_whole_and_is_told_once(
         assert scene.announcer.told == ["RestartProtected", "RestartingGang"]
 
 
-async def test_nobody_is_evicted_before_all_is_known() -> None:
+async def test_nothing_is_evicted_before_the_caches_are_synced() -> None:
     scene = make_scene()
     scene.is_synced = False
     scene.add(member("a-0"))
@@ -93,7 +93,7 @@ async def test_nobody_is_evicted_before_all_is_known() -> None:
         assert await scene.eventually(lambda: "a-0" in scene.writer.evicted)
 
 
-async def test_a_start_that_was_cut_off_is_given_the_wait_time() -> None:
+async def test_interrupted_start_gets_the_wait_time() -> None:
     scene = make_scene(OnBindFailure.RESTART_GANG)
     scene.add(member("a-0"), member("a-1", node=""))
     async with scene.running():
@@ -102,7 +102,7 @@ async def test_a_start_that_was_cut_off_is_given_the_wait_time() -> None:
         assert await scene.eventually(lambda: {"a-0", "a-1"} == set(scene.writer.evicted))
 
 
-async def test_a_gang_that_leaves_its_group_during_a_restart_can_be_restarted_again() -> None:
+async def test_gang_that_left_its_group_during_a_restart_can_restart_again() -> None:
     scene = make_scene()
     restarts = scene.operator.restarts
 

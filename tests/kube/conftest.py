@@ -22,7 +22,7 @@ from koord.sandbox import Sandbox
 
 @pytest.fixture(autouse=True)
 def blockbuster() -> Iterator[BlockBuster]:
-    """Fail on whatever blocks the event loop."""
+    """Fail on calls that block the event loop."""
     with blockbuster_ctx("koord.kube") as blocker:
         for function in blocker.functions.values():
             # It runs in a thread, in an event loop of its own that nobody else waits for.
@@ -49,7 +49,7 @@ class Pods:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def create(self, *, meta: dict[str, Any] | None = None, **spec: Any) -> Pod:
-        """Create a pod with our gate and our scheduler name, unless told otherwise."""
+        """Create a pod with our gate and our scheduler name, unless overridden."""
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -89,7 +89,7 @@ def place(*assignments: tuple[Pod, str], group: str = "", plan_id: str = "plan-1
 
 
 async def until(is_reached: Callable[[], bool]) -> None:
-    """Wait for what another task brings about."""
+    """Wait until a condition of another task holds."""
     async with asyncio.timeout(30):
         while not is_reached():  # noqa: ASYNC110 - counters of the code under test, not events
             await asyncio.sleep(0.02)

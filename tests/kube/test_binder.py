@@ -1,4 +1,4 @@
-"""Every row of the outcome tables of releasing and binding, on a real API server."""
+"""The outcomes of releasing and binding, on a real API server."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def only(placement: Placement) -> tuple[Any, Placement]:
     return placement.assignments[0], placement
 
 
-async def test_release_takes_the_gate_and_records_the_plan(pods: Pods, binder: Binder) -> None:
+async def test_release_removes_the_gate_and_records_the_plan(pods: Pods, binder: Binder) -> None:
     pod = await pods.create(meta={"annotations": {"mine": "stays"}})
     assert await binder.release(*only(place((pod, NODE)))) == Done()
     after = await pods.translate(pod.name)
@@ -41,7 +41,7 @@ async def test_release_takes_the_gate_and_records_the_plan(pods: Pods, binder: B
     assert "affinity" not in stored["spec"]
 
 
-async def test_members_carry_their_group(pods: Pods, binder: Binder) -> None:
+async def test_members_record_their_group(pods: Pods, binder: Binder) -> None:
     first, second = await pods.create(), await pods.create()
     placement = place((first, NODE), (second, NODE), group="ns/a,ns/b")
     assert await binder.release(placement.assignments[0], placement) == Done()
@@ -114,7 +114,7 @@ async def test_release_pins_pods_of_other_schedulers(pods: Pods, binder: Binder,
     assert await binder.bind(*only(place((pod, NODE)))) == Done()
 
 
-async def test_bind_gives_node_and_annotations(pods: Pods, binder: Binder) -> None:
+async def test_bind_sets_node_and_annotations(pods: Pods, binder: Binder) -> None:
     pod = await pods.create(schedulingGates=[], meta={"annotations": {"mine": "stays"}})
     assert pod.handling is Handling.BIND
     assert await binder.bind(*only(place((pod, NODE)))) == Done()
@@ -124,7 +124,9 @@ async def test_bind_gives_node_and_annotations(pods: Pods, binder: Binder) -> No
     assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
 
 
-async def test_a_repeated_bind_is_done_and_another_node_is_not(pods: Pods, binder: Binder) -> None:
+async def test_repeated_bind_is_done_and_another_node_is_bound_elsewhere(
+    pods: Pods, binder: Binder
+) -> None:
     pod = await pods.create(schedulingGates=[])
     assert await binder.bind(*only(place((pod, NODE)))) == Done()
     assert await binder.bind(*only(place((pod, NODE)))) == Done()
@@ -133,7 +135,7 @@ async def test_a_repeated_bind_is_done_and_another_node_is_not(pods: Pods, binde
     assert await binder.release(*only(place((pod, "node-b")))) == BoundElsewhere(NODE)
 
 
-async def test_bind_of_a_gated_pod(pods: Pods, binder: Binder) -> None:
+async def test_binding_a_gated_pod_is_still_gated(pods: Pods, binder: Binder) -> None:
     pod = await pods.create()
     assert await binder.bind(*only(place((pod, NODE)))) == StillGated()
     assert (await pods.translate(pod.name)).node == ""
@@ -187,7 +189,7 @@ async def test_gone(
         )
 
 
-async def test_what_was_added_meanwhile_is_not_overwritten(pods: Pods, binder: Binder) -> None:
+async def test_fields_added_by_others_are_not_overwritten(pods: Pods, binder: Binder) -> None:
     pod = await pods.create(schedulerName="nobody")
     await pods.client.patch(
         f"{pods.path}/{pod.name}",
@@ -204,7 +206,7 @@ async def test_what_was_added_meanwhile_is_not_overwritten(pods: Pods, binder: B
     assert terms == [{"matchExpressions": [ZONE], "matchFields": [PIN]}]
 
 
-async def test_a_pod_that_somebody_else_let_go_is_left_to_its_scheduler(
+async def test_pod_ungated_by_another_client_is_left_to_its_scheduler(
     pods: Pods, binder: Binder
 ) -> None:
     pod = await pods.create(schedulerName="nobody")
@@ -214,13 +216,13 @@ async def test_a_pod_that_somebody_else_let_go_is_left_to_its_scheduler(
     assert "annotations" not in (await pods.read(pod))["metadata"]
 
 
-async def test_a_pod_never_seen_is_read_first(pods: Pods, client: Client) -> None:
+async def test_unknown_pod_is_read_first(pods: Pods, client: Client) -> None:
     pod = await pods.create(meta={"annotations": {"mine": "stays"}})
     assert await Binder(client, lambda _: None).release(*only(place((pod, NODE)))) == Done()
     assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
 
 
-async def test_a_patch_that_the_server_never_takes_is_refused(pods: Pods, binder: Binder) -> None:
+async def test_invalid_patch_is_refused(pods: Pods, binder: Binder) -> None:
     pod = await pods.create(schedulerName="nobody")
     outcome = await binder.release(*only(place((pod, "not a node name"))))
     assert isinstance(outcome, Refused)
@@ -229,7 +231,7 @@ async def test_a_patch_that_the_server_never_takes_is_refused(pods: Pods, binder
 
 
 class Faulty(Client):
-    """A client that fails before or after the request was carried out."""
+    """A client that fails before or after the request takes effect."""
 
     def __init__(self, inner: Client, *failures: Exception, is_carried_out: bool = False) -> None:
         super().__init__(inner.credentials)
@@ -258,7 +260,7 @@ class Faulty(Client):
     ids=str,
 )
 @pytest.mark.parametrize("is_carried_out", [False, True], ids=["lost", "carried out"])
-async def test_transient_failures_are_repeated(
+async def test_transient_errors_are_retried(
     pods: Pods,
     client: Client,
     failure: Exception,
@@ -275,7 +277,7 @@ async def test_transient_failures_are_repeated(
     assert (after.node, after.recorded) == (NODE, RecordedPlan(NODE, "plan-1", "", 1))
 
 
-async def test_unknown_when_patience_ends(pods: Pods, client: Client) -> None:
+async def test_outcome_is_unknown_after_the_patience(pods: Pods, client: Client) -> None:
     pod = await pods.create()
     faulty = Faulty(client, *[ConnectionLost("reset", sent=True)] * 100)
     binder = Binder(faulty, pods.translator.form_of)
@@ -284,10 +286,10 @@ async def test_unknown_when_patience_ends(pods: Pods, client: Client) -> None:
     assert faulty.sent > 1
 
 
-async def test_a_server_that_says_that_it_failed_is_not_asked_for_long(
+async def test_server_failures_are_retried_only_briefly(
     pods: Pods, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when an admission webhook does: nobody else is to wait for it."""
+    """As with a failing admission webhook: other writes must not wait for it."""
     monkeypatch.setattr("koord.kube.binder.PATIENCE_WITH_FAILURES_SECONDS", 0.5)
     pod = await pods.create()
     failed = ServerUnavailable(500, "InternalError", "failed calling webhook")
@@ -316,10 +318,10 @@ class Revoked(Faulty):
 
 
 @pytest.mark.parametrize("reads", [0, 2])
-async def test_rights_that_go_after_a_lost_answer_undo_nothing(
+async def test_write_counts_as_done_if_rights_are_lost_after_a_lost_response(
     pods: Pods, client: Client, reads: int
 ) -> None:
-    """What was carried out is in force, whatever is said of the second attempt."""
+    """The first attempt took effect, whatever the response to the second is."""
     lost = ConnectionLost("reset", sent=True)
     for scheduler in ("koord-scheduler", "nobody"):
         pod = await pods.create(schedulerName=scheduler)
@@ -330,7 +332,7 @@ async def test_rights_that_go_after_a_lost_answer_undo_nothing(
         assert await binder.bind(*place_it) == Done()
 
 
-async def test_refused_at_once(pods: Pods, client: Client) -> None:
+async def test_permanent_errors_are_refused_without_retry(pods: Pods, client: Client) -> None:
     pod = await pods.create()
     faulty = Faulty(client, Forbidden(403, "Forbidden", "no"))
     binder = Binder(faulty, pods.translator.form_of)

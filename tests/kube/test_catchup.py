@@ -1,4 +1,4 @@
-"""After a change of leaders nothing is planned on a copy that lags behind."""
+"""A new leader does not plan on a stale pod cache."""
 
 import asyncio
 from contextlib import suppress
@@ -37,7 +37,7 @@ async def is_pending(task: asyncio.Task[None]) -> bool:
 
 
 @pytest.mark.parametrize("change", [{"node": "n1"}, {"is_terminating": True}])
-async def test_where_nothing_waits_nothing_is_written(
+async def test_nothing_is_written_without_pending_pods(
     client: Client, pods: Pods, change: dict[str, object]
 ) -> None:
     pod = await pods.create()
@@ -45,7 +45,7 @@ async def test_where_nothing_waits_nothing_is_written(
     assert await mark_of(pods, pod) is None
 
 
-async def test_it_lasts_until_the_watch_has_brought_the_mark(client: Client, pods: Pods) -> None:
+async def test_waits_until_the_watch_delivers_the_mark(client: Client, pods: Pods) -> None:
     pod = await pods.create()
     state = state_of(pod)
     task = asyncio.create_task(catch_up(client, state, "me"))
@@ -57,7 +57,7 @@ async def test_it_lasts_until_the_watch_has_brought_the_mark(client: Client, pod
     await task
 
 
-async def test_what_the_watch_brings_later_counts_too(client: Client, pods: Pods) -> None:
+async def test_later_revisions_of_the_marked_pod_count(client: Client, pods: Pods) -> None:
     pod = await pods.create()
     state = state_of(pod)
     task = asyncio.create_task(catch_up(client, state, "me"))
@@ -66,7 +66,7 @@ async def test_what_the_watch_brings_later_counts_too(client: Client, pods: Pods
     await task
 
 
-async def test_a_pod_that_is_gone_stands_in_for_nothing(client: Client, pods: Pods) -> None:
+async def test_deleted_pod_proves_nothing_before_its_mark(client: Client, pods: Pods) -> None:
     gone, other = await pods.create(), await pods.create()
     await pods.delete(gone)
     state = state_of(gone, other)
@@ -77,7 +77,7 @@ async def test_a_pod_that_is_gone_stands_in_for_nothing(client: Client, pods: Po
     await task
 
 
-async def test_a_pod_made_anew_is_another_one(
+async def test_recreated_pod_is_not_marked(
     client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)
@@ -87,7 +87,7 @@ async def test_a_pod_made_anew_is_another_one(
     assert await mark_of(pods, pod) is None
 
 
-async def test_what_fails_for_a_moment_is_tried_again(sandbox: Sandbox, pods: Pods) -> None:
+async def test_transient_errors_of_marks_are_retried(sandbox: Sandbox, pods: Pods) -> None:
     pod = await pods.create()
     async with FaultProxy(find_credentials(str(sandbox.kubeconfig))) as proxy:
         fault = proxy.plan(is_method("PATCH"), Do.ANSWER, times=3, status=503)
@@ -103,10 +103,10 @@ async def test_what_fails_for_a_moment_is_tried_again(sandbox: Sandbox, pods: Po
     assert fault.times == 0
 
 
-async def test_a_mark_that_is_never_seen_is_put_on_another_pod(
+async def test_another_pod_is_marked_if_the_mark_is_not_observed(
     client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the one before has become one that cannot be read: it stays as last known."""
+    """As when updates of the first pod are undecodable: the cache keeps its last value."""
     monkeypatch.setattr("koord.kube.catchup.SEEN_WITHIN_SECONDS", 0.1)
     unreadable, other = await pods.create(), await pods.create()
     state = state_of(unreadable, other)
@@ -120,7 +120,7 @@ async def test_a_mark_that_is_never_seen_is_put_on_another_pod(
 
 
 class Babbler:
-    """Answers every write with what is no object."""
+    """Responds to every write with an invalid object."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -132,7 +132,7 @@ class Babbler:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"metadata":{"resourceVersion":"soon"}}'])
-async def test_an_answer_without_a_revision_is_a_failure_like_others(
+async def test_response_without_a_revision_is_a_failure(
     body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)

@@ -1,4 +1,4 @@
-"""The client and its errors, through a proxy that misbehaves."""
+"""The client and its errors, through a proxy that injects faults."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -75,7 +75,7 @@ def test_retry_after_from_header_and_body() -> None:
     assert error_of_answer(429, b"{}", "Wed, 21 Oct 2015 07:28:00 GMT").retry_after == 0
 
 
-def test_answers_that_are_no_status() -> None:
+def test_responses_that_are_not_a_status() -> None:
     error = error_of_answer(502, b"<html>" + b"x" * 5000, None)
     assert isinstance(error, ServerUnavailable)
     assert error.message.startswith("<html>")
@@ -104,14 +104,14 @@ async def test_refused_credentials_are_renewed_once(proxy: FaultProxy) -> None:
             assert b"ADDED" in await read()
 
 
-async def test_a_request_that_never_left() -> None:
+async def test_request_that_was_not_sent() -> None:
     async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
         with pytest.raises(ConnectionLost) as raised:
             await client.get(DEFAULT, dict)
     assert not raised.value.sent
 
 
-async def test_a_reply_that_was_lost(proxy: FaultProxy, through: Client) -> None:
+async def test_lost_response(proxy: FaultProxy, through: Client) -> None:
     proxy.plan(is_method("POST"), Do.LOSE_REPLY)
     body = {"metadata": {"name": "lost-reply"}}
     with pytest.raises(ConnectionLost) as raised:
@@ -120,9 +120,7 @@ async def test_a_reply_that_was_lost(proxy: FaultProxy, through: Client) -> None
     await through.delete(f"{DEFAULT}/configmaps/lost-reply")
 
 
-async def test_a_server_that_does_not_answer(
-    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_without_response(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "REQUEST_SECONDS", 0.2)
     proxy.plan(is_method("GET"), Do.DELAY, seconds=2)
     async with Client(proxy.credentials) as client:
@@ -131,7 +129,7 @@ async def test_a_server_that_does_not_answer(
     assert raised.value.sent
 
 
-async def test_a_silent_watch(through: Client) -> None:
+async def test_silent_watch_is_lost(through: Client) -> None:
     path = f"{DEFAULT}/configmaps"
     params = {"fieldSelector": "metadata.name=nobody"}
     with pytest.raises(ConnectionLost):
@@ -155,7 +153,7 @@ async def test_writes(client: Client, namespace: str) -> None:
         await client.get(f"{path}/a", dict)
 
 
-async def test_what_is_served(client: Client) -> None:
+async def test_served_resources(client: Client) -> None:
     assert {"pods", "pods/binding", "pods/status"} <= await client.served_resources("v1")
     assert await client.served_resources("nobody.example/v1") == frozenset()
 
@@ -181,12 +179,12 @@ def test_delays_are_jittered_and_bounded() -> None:
         (Garbled(""), False),
     ],
 )
-def test_what_may_pass(error: KubeError, expected: bool) -> None:  # noqa: FBT001
+def test_transient_errors(error: KubeError, expected: bool) -> None:  # noqa: FBT001
     assert is_transient(error) is expected
 
 
 class Flaky:
-    """Fails with the errors given, then succeeds."""
+    """Fails with the given errors, then succeeds."""
 
     def __init__(self, *errors: KubeError) -> None:
         self.errors = list(errors)

@@ -1,4 +1,4 @@
-"""Where the cluster is and who we are, from files as users have them."""
+"""Server address and credentials from kubeconfigs and service accounts."""
 
 import asyncio
 import base64
@@ -64,7 +64,7 @@ def test_another_context(tmp_path: Path) -> None:
     assert access == Access("http://two.example")
 
 
-def test_skipped_verification_is_the_users_word(tmp_path: Path) -> None:
+def test_insecure_skip_tls_verify_is_followed(tmp_path: Path) -> None:
     config = write_config(tmp_path / "config", user={}, **{"insecure-skip-tls-verify": True})
     tls = load_kubeconfig(config).tls
     assert tls is not None
@@ -77,7 +77,7 @@ def test_a_token_file(tmp_path: Path) -> None:
     assert load_kubeconfig(config).authorization == "Bearer from-file"
 
 
-async def test_a_plugin(tmp_path: Path) -> None:
+async def test_exec_plugin(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(
         "#!/bin/sh\n"
@@ -107,7 +107,7 @@ async def test_a_plugin(tmp_path: Path) -> None:
         "contexts: [{name: x}]\ncurrent-context: x\n",
     ],
 )
-def test_a_broken_file_is_one_kind_of_error(tmp_path: Path, text: str) -> None:
+def test_invalid_file_is_a_config_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(ConfigError, match="config"):
         load_kubeconfig(str(tmp_path / "config"))
@@ -144,7 +144,7 @@ def test_a_service_account(account: Path) -> None:
         load_service_account(account)
 
 
-async def test_where_credentials_are_looked_for(
+async def test_credentials_are_searched_like_kubectl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -161,7 +161,7 @@ async def test_where_credentials_are_looked_for(
     assert (await find_credentials(given).current()).authorization == "Bearer given"
 
 
-async def test_credentials_are_renewed_once_for_all_who_were_refused() -> None:
+async def test_concurrent_refusals_renew_credentials_once() -> None:
     loaded = 0
 
     def load() -> Access:
@@ -177,14 +177,14 @@ async def test_credentials_are_renewed_once_for_all_who_were_refused() -> None:
     assert loaded == 2
 
 
-async def test_old_credentials_are_loaded_again() -> None:
+async def test_expired_credentials_are_reloaded() -> None:
     servers = iter(["http://1", "http://2"])
     credentials = Credentials(lambda: Access(next(servers), max_age=0))
     assert (await credentials.current()).server == "http://1"
     assert (await credentials.current()).server == "http://2"
 
 
-async def test_old_credentials_serve_while_new_ones_cannot_be_loaded() -> None:
+async def test_expired_credentials_are_used_while_reloading_fails() -> None:
     loaded = 0
 
     def load() -> Access:

@@ -1,4 +1,4 @@
-"""The rules of the election: as a table, and with many processes whose requests go astray."""
+"""The rules of the election: as tables, and with many processes and lost messages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,12 +62,12 @@ def make_election(found: Lease | None, *, renewed_at: float | None = None) -> El
         (lease(OTHER, None), 115.0, Move.TAKE),
     ],
 )
-def test_what_a_candidate_does(found: Lease | None, at: float, move: Move) -> None:
+def test_moves_of_a_candidate(found: Lease | None, at: float, move: Move) -> None:
     assert make_election(found).next_move(at) is move
 
 
 @pytest.mark.parametrize("found", [None, lease(""), lease(OTHER), lease(ME)])
-def test_who_is_no_candidate_only_looks(found: Lease | None) -> None:
+def test_process_that_is_not_a_candidate_only_waits(found: Lease | None) -> None:
     election = make_election(found)
     election.is_candidate = False
     assert election.next_move(1000.0) is Move.WAIT
@@ -86,18 +86,18 @@ def test_who_is_no_candidate_only_looks(found: Lease | None) -> None:
         (None, 110.0, Move.GIVE_UP),
     ],
 )
-def test_what_a_leader_does(found: Lease | None, at: float, move: Move) -> None:
+def test_moves_of_a_leader(found: Lease | None, at: float, move: Move) -> None:
     assert make_election(found, renewed_at=100.0).next_move(at) is move
 
 
-def test_a_lease_that_changes_begins_anew() -> None:
+def test_changed_lease_starts_its_duration_again() -> None:
     election = make_election(lease(OTHER))
     election.observe(lease(OTHER, renewed="r2"), 114.0)
     assert election.next_move(128.9) is Move.WAIT
     assert election.next_move(129.0) is Move.TAKE
 
 
-def test_a_renewal_that_is_seen_late_is_known_to_be_old() -> None:
+def test_renewal_observed_late_is_recognised_as_old() -> None:
     election = make_election(lease(OTHER, at="5000"))
     # Renewed two seconds later, and then the API server was gone until now.
     election.observe(lease(OTHER, renewed="r2", at="5002"), 116.9)
@@ -105,7 +105,7 @@ def test_a_renewal_that_is_seen_late_is_known_to_be_old() -> None:
     assert election.next_move(117.0) is Move.TAKE
 
 
-def test_the_clock_that_was_seen_soonest_counts() -> None:
+def test_smallest_clock_difference_counts() -> None:
     election = make_election(lease(OTHER, at="5000"))
     election.observe(lease(OTHER, renewed="r2", at="5004"), 103.0)
     election.observe(lease(OTHER, renewed="r3", at="5006"), 130.0)
@@ -115,14 +115,14 @@ def test_the_clock_that_was_seen_soonest_counts() -> None:
 def follow(
     election: Election, began: float, renewals: int, clock: Callable[[float], float]
 ) -> None:
-    """Have a healthy leader renew, and each renewal seen at once; ``clock`` is the leader's."""
+    """Let a healthy leader renew, and observe each renewal; ``clock`` is the leader's."""
     for turn in range(renewals):
         now = began + turn * RETRY_SECONDS
         election.observe(lease(OTHER, renewed=f"r{now}", at=f"{clock(now):.3f}"), now)
         assert election.next_move(now) is Move.WAIT
 
 
-def test_a_clock_that_is_slower_than_ours_makes_no_renewal_old() -> None:
+def test_slower_clock_of_the_holder_makes_no_renewal_old() -> None:
     election = make_election(lease(OTHER, at="0"))
     two_days = int(2 * 24 * 3600 / RETRY_SECONDS)
     follow(election, 102.0, two_days, lambda now: (now - 100.0) * (1 - 1e-4))
@@ -130,7 +130,7 @@ def test_a_clock_that_is_slower_than_ours_makes_no_renewal_old() -> None:
     assert election.free_at == pytest.approx(last + LEASE_SECONDS, abs=0.1)
 
 
-def test_a_machine_that_was_paused_is_trusted_again_after_a_minute() -> None:
+def test_paused_machine_is_trusted_again_after_a_minute() -> None:
     election = make_election(lease(OTHER, at="0"))
     follow(election, 102.0, 100, lambda now: now - 100.0)
     follow(election, 310.0, REMEMBERED_RENEWALS, lambda now: now - 108.0)
@@ -138,7 +138,7 @@ def test_a_machine_that_was_paused_is_trusted_again_after_a_minute() -> None:
     assert election.free_at == pytest.approx(last + LEASE_SECONDS)
 
 
-def test_another_holder_has_another_clock() -> None:
+def test_clock_difference_is_kept_per_holder() -> None:
     election = make_election(lease(OTHER, at="5000"))
     election.observe(lease("third", at="2"), 120.0)
     assert election.next_move(134.9) is Move.WAIT
@@ -146,13 +146,13 @@ def test_another_holder_has_another_clock() -> None:
 
 
 @pytest.mark.parametrize("at", ["", "soon", "nan", "inf", "-inf"])
-def test_a_clock_that_makes_no_sense_is_none(at: str) -> None:
+def test_invalid_clock_reading_is_ignored(at: str) -> None:
     election = make_election(lease(OTHER, at=at))
     election.observe(lease(OTHER, renewed="r2", at=at), 120.0)
     assert election.free_at == 120.0 + LEASE_SECONDS
 
 
-def test_a_renewal_without_answer_counts_when_it_is_found() -> None:
+def test_renewal_without_response_counts_once_it_is_read() -> None:
     election = make_election(lease(ME), renewed_at=100.0)
     claim = election.claim(0.5)
     election.send(claim, 104.0)
@@ -162,7 +162,7 @@ def test_a_renewal_without_answer_counts_when_it_is_found() -> None:
     assert election.deadline == 104.0 + DEADLINE_SECONDS
 
 
-def test_a_change_of_metadata_is_none() -> None:
+def test_change_of_metadata_is_not_a_renewal() -> None:
     election = make_election(lease(OTHER))
     annotated = replace(lease(OTHER), metadata={"name": "koord", "resourceVersion": "8"})
     election.observe(annotated, 114.0)
@@ -171,9 +171,7 @@ def test_a_change_of_metadata_is_none() -> None:
 
 
 @pytest.mark.parametrize(("held_by", "free_at"), [(OTHER, 120.0), ("", 100.0)])
-def test_who_saw_a_lease_vanish_gives_its_holder_time_to_notice(
-    held_by: str, free_at: float
-) -> None:
+def test_deleted_lease_is_free_only_after_its_duration(held_by: str, free_at: float) -> None:
     election = make_election(lease(held_by))
     election.observe(None, 105.0)
     election.observe(None, 110.0)
@@ -181,7 +179,7 @@ def test_who_saw_a_lease_vanish_gives_its_holder_time_to_notice(
     assert election.next_move(free_at) is Move.CREATE
 
 
-def test_times_written_by_others_mean_nothing() -> None:
+def test_times_in_the_spec_are_ignored() -> None:
     election = make_election(lease(OTHER, renewed="2001-01-01T00:00:00.000000Z"))
     assert election.next_move(100.0) is Move.WAIT
 
@@ -192,7 +190,7 @@ def test_the_deadline_counts_from_when_the_renewal_was_sent() -> None:
     assert election.deadline == 104.0 + DEADLINE_SECONDS
 
 
-def test_what_was_sent_in_time_arrives_before_anybody_takes_over() -> None:
+def test_writes_before_the_deadline_arrive_before_a_takeover() -> None:
     assert DEADLINE_SECONDS + UNACKNOWLEDGED_SECONDS < LEASE_SECONDS
 
 
@@ -207,13 +205,11 @@ def test_what_was_sent_in_time_arrives_before_anybody_takes_over() -> None:
         (make_election(lease(ME), renewed_at=100.0), 109.5, 0.5),
     ],
 )
-def test_nobody_sleeps_through_the_moment_that_matters(
-    election: Election, at: float, pause: float
-) -> None:
+def test_pause_ends_at_the_next_deadline(election: Election, at: float, pause: float) -> None:
     assert election.pause(at, RETRY_SECONDS) == pause
 
 
-def test_what_is_written_first() -> None:
+def test_first_claim() -> None:
     assert make_election(None).claim(0.0) == LeaseSpec(
         holder_identity=ME,
         lease_duration_seconds=LEASE_SECONDS,
@@ -223,7 +219,7 @@ def test_what_is_written_first() -> None:
     )
 
 
-def test_what_a_take_over_writes() -> None:
+def test_claim_of_a_takeover() -> None:
     claim = make_election(lease(OTHER, 40)).claim(0.5)
     assert claim == LeaseSpec(
         holder_identity=ME,
@@ -234,20 +230,20 @@ def test_what_a_take_over_writes() -> None:
     )
 
 
-def test_a_renewal_changes_one_time_only() -> None:
+def test_renewal_changes_only_the_renew_time() -> None:
     before = lease(ME)
     claim = make_election(before, renewed_at=100.0).claim(0.5)
     assert claim == replace(before.spec, renew_time="1970-01-01T00:00:00.500000Z")
 
 
-def test_what_is_handed_back_is_free_at_once() -> None:
+def test_released_lease_is_free_immediately() -> None:
     left = make_election(lease(ME), renewed_at=100.0).surrender(0.5)
     assert left.holder_identity == ""
     assert make_election(Lease({}, left)).next_move(100.0) is Move.TAKE
 
 
 class Fate(Enum):
-    """What becomes of a claim."""
+    """The outcome of a claim."""
 
     ANSWERED = auto()
     ANSWER_LOST = auto()
@@ -258,7 +254,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A write on its way, or with the version that it made, its answer."""
+    """A write in transit, or its response with the new version."""
 
     sender: "Process"
     version: int
@@ -283,10 +279,10 @@ PROCESSES = st.integers(0, 2)
 
 
 class ManyProcesses(RuleBasedStateMachine):
-    """Three processes and one lease. They are stopped and cut off; requests and answers are slow.
+    """Three processes and one lease, with pauses, partitions and slow messages.
 
-    Time stands still unless it is moved, so everything else may happen at the same moment. A write
-    arrives within UNACKNOWLEDGED_SECONDS or never; its answer at any time.
+    Time only advances explicitly, so any events may be simultaneous. A write
+    arrives within UNACKNOWLEDGED_SECONDS or never; its response at any time.
     """
 
     def __init__(self) -> None:

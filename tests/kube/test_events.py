@@ -1,4 +1,4 @@
-"""Events as users find them with kubectl."""
+"""Events as kubectl shows them."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def events_of(client: Client, namespace: str) -> list[dict[str, object]]:
     return sorted(items, key=lambda event: str(event["eventTime"]))
 
 
-async def test_transitions_are_told_once(client: Client, pods: Pods) -> None:
+async def test_one_event_per_transition(client: Client, pods: Pods) -> None:
     ref = ref_of_pod(await pods.create())
     recorder = EventRecorder(client, "koord.test/placement", "me-1")
     for reason in ("MissingMembers", "MissingMembers", "InsufficientNodes", "MissingMembers"):
@@ -42,7 +42,7 @@ async def test_transitions_are_told_once(client: Client, pods: Pods) -> None:
     assert str(found[0]["note"]).endswith("é…")
 
 
-async def test_a_flood_is_cut(client: Client, pods: Pods) -> None:
+async def test_excess_events_are_dropped(client: Client, pods: Pods) -> None:
     ref = ref_of_pod(await pods.create())
     recorder = EventRecorder(client, "koord.test/placement", "me-1")
     for n in range(200):
@@ -52,7 +52,7 @@ async def test_a_flood_is_cut(client: Client, pods: Pods) -> None:
     assert BURST <= recorder.stats.emitted < 200
 
 
-async def test_events_make_room_for_what_is_urgent_but_not_for_ever(
+async def test_events_yield_to_urgent_writes_for_a_limited_time(
     client: Client, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.events.YIELD_SECONDS", 0.5)

@@ -1,4 +1,4 @@
-"""What may be evicted together, on a real API server."""
+"""Which pods may be evicted together, on a real API server."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ LABELS = {"job": "a"}
 
 
 async def make_two(client: Client, pods: Pods, phase: str) -> tuple[Pod, ...]:
-    """Make two pods on a node that a budget of both covers; it lets neither go."""
+    """Make two pods on a node, and a budget for both that allows no eviction."""
     budget = {"maxUnavailable": 0, "selector": {"matchLabels": LABELS}}
     path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets"
     await client.post(path, {"metadata": {"name": "budget"}, "spec": budget})
@@ -30,10 +30,10 @@ async def make_two(client: Client, pods: Pods, phase: str) -> tuple[Pod, ...]:
 
 
 @pytest.mark.parametrize(("phase", "may_go"), [("Running", False), ("Pending", True)])
-async def test_budgets_protect_what_runs(
+async def test_budgets_protect_running_pods(
     client: Client, pods: Pods, phase: str, *, may_go: bool
 ) -> None:
-    """The API server asks no budget about pods that have not begun to run."""
+    """The API server ignores budgets for pending pods."""
     evictor = Evictor(client, time.time)
     made = await make_two(client, pods, phase)
     assert await evictor.may_go(made) is may_go

@@ -1,4 +1,4 @@
-"""The election over a real Lease, and the fence in front of every write."""
+"""The election over a real Lease, and the fence before every write."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ POD = "/api/v1/namespaces/default/pods/none"
 
 
 class Clock:
-    """Real time, plus what a test adds; or a time that stands still."""
+    """Real time plus an offset, or a fixed time."""
 
     def __init__(self) -> None:
         self.added = 0.0
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Runner:
-    """One process of many: its elector runs for as long as the context."""
+    """One process; its elector runs while the context is open."""
 
     def __init__(self, client: Client, namespace: str, identity: str) -> None:
         self.clock = Clock()
@@ -68,7 +68,7 @@ async def running(
     stands: bool = True,
     stands_still: bool = False,
 ) -> AsyncIterator[Runner]:
-    """Run one elector; ``stands_still`` lets no time pass for it, so that it waits nothing out."""
+    """Run one elector; ``stands_still`` freezes its clock, so that no lease expires for it."""
     runner = Runner(client, namespace, identity)
     runner.clock.stands_at = 100.0 if stands_still else None
     if stands:
@@ -92,7 +92,7 @@ async def change(client: Client, namespace: str, patch: dict[str, Any]) -> None:
     await client.patch(path, patch, Media.MERGE_PATCH)
 
 
-async def test_a_free_lease_is_taken_at_once(client: Client, namespace: str) -> None:
+async def test_free_lease_is_acquired_immediately(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one", stands_still=True) as one:
         await until(lambda: one.leads)
         lease = await read(client, namespace)
@@ -102,7 +102,9 @@ async def test_a_free_lease_is_taken_at_once(client: Client, namespace: str) -> 
     assert lease["spec"]["leaseTransitions"] == 0
 
 
-async def test_who_does_not_stand_looks_only(client: Client, namespace: str) -> None:
+async def test_process_that_is_not_a_candidate_only_reads_the_lease(
+    client: Client, namespace: str
+) -> None:
     async with running(client, namespace, "one", stands=False) as one:
         await until(lambda: one.elector.has_looked)
         with pytest.raises(NotFound):
@@ -111,7 +113,7 @@ async def test_who_does_not_stand_looks_only(client: Client, namespace: str) -> 
         await until(lambda: one.leads)
 
 
-async def test_the_lease_is_renewed_and_followed(client: Client, namespace: str) -> None:
+async def test_lease_is_renewed_and_observed(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         first = await read(client, namespace)
@@ -128,7 +130,7 @@ def _renewed(lease: dict[str, Any]) -> str:
     return lease["spec"]["renewTime"]
 
 
-async def test_a_lease_that_is_handed_back_is_taken_over(client: Client, namespace: str) -> None:
+async def test_released_lease_is_taken_over(client: Client, namespace: str) -> None:
     async with running(client, namespace, "two", stands=False, stands_still=True) as two:
         async with running(client, namespace, "one") as one:
             await until(lambda: one.leads)
@@ -141,7 +143,7 @@ async def test_a_lease_that_is_handed_back_is_taken_over(client: Client, namespa
         assert (await read(client, namespace))["spec"]["leaseTransitions"] == 1
 
 
-async def test_who_never_led_hands_nothing_back(client: Client, namespace: str) -> None:
+async def test_follower_releases_nothing(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         follower = Runner(client, namespace, "two")
@@ -149,7 +151,7 @@ async def test_who_never_led_hands_nothing_back(client: Client, namespace: str) 
         assert (await read(client, namespace))["spec"]["holderIdentity"] == "one"
 
 
-async def test_a_dead_leader_is_waited_out(client: Client, namespace: str) -> None:
+async def test_lease_of_a_dead_leader_expires(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
     async with running(client, namespace, "two") as two:
@@ -161,7 +163,7 @@ async def test_a_dead_leader_is_waited_out(client: Client, namespace: str) -> No
     assert (await read(client, namespace))["spec"]["leaseTransitions"] == 1
 
 
-async def test_of_many_one_is_elected(client: Client, namespace: str) -> None:
+async def test_only_one_of_many_is_elected(client: Client, namespace: str) -> None:
     async with (
         running(client, namespace, "one") as one,
         running(client, namespace, "two") as two,
@@ -172,7 +174,7 @@ async def test_of_many_one_is_elected(client: Client, namespace: str) -> None:
         assert sum(each.leads for each in all_of_them) == 1
 
 
-async def test_what_others_write_on_the_lease_stays(client: Client, namespace: str) -> None:
+async def test_fields_of_others_on_the_lease_are_kept(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         await change(client, namespace, {"metadata": {"annotations": {"team": "blue"}}})
@@ -183,7 +185,7 @@ async def test_what_others_write_on_the_lease_stays(client: Client, namespace: s
     assert lease["metadata"]["annotations"]["team"] == "blue"
 
 
-async def test_a_lease_that_is_deleted_is_made_anew(client: Client, namespace: str) -> None:
+async def test_deleted_lease_is_recreated(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         uid = (await read(client, namespace))["metadata"]["uid"]
@@ -200,7 +202,7 @@ def _uid_of(runner: Runner) -> str:
 
 
 @pytest.mark.parametrize("holder", ["other", ""])
-async def test_who_is_no_longer_the_holder_has_lost(
+async def test_leader_that_is_not_the_holder_loses_leadership(
     client: Client, namespace: str, holder: str
 ) -> None:
     async with running(client, namespace, "one") as one:
@@ -211,9 +213,7 @@ async def test_who_is_no_longer_the_holder_has_lost(
     assert not one.fence.is_open
 
 
-async def test_a_long_pause_closes_the_fence_until_the_lease_is_renewed(
-    client: Client, namespace: str
-) -> None:
+async def test_long_pause_closes_the_fence_until_a_renewal(client: Client, namespace: str) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         one.clock.added = 6 * LEASE_SECONDS
@@ -226,7 +226,9 @@ async def test_a_long_pause_closes_the_fence_until_the_lease_is_renewed(
     assert lease["spec"]["leaseTransitions"] == 0
 
 
-async def test_who_paused_while_another_one_led_has_lost(client: Client, namespace: str) -> None:
+async def test_leader_paused_while_another_led_loses_leadership(
+    client: Client, namespace: str
+) -> None:
     async with running(client, namespace, "one") as one:
         await until(lambda: one.leads)
         one.clock.added = 6 * LEASE_SECONDS
@@ -243,7 +245,7 @@ async def proxy(sandbox: Sandbox) -> AsyncIterator[FaultProxy]:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_claim_whose_answer_is_lost_is_claimed_again(
+async def test_claim_with_a_lost_response_is_repeated(
     proxy: FaultProxy, client: Client, namespace: str, method: str
 ) -> None:
     if method == "PUT":
@@ -256,7 +258,7 @@ async def test_a_claim_whose_answer_is_lost_is_claimed_again(
     assert fault.times == 0, "the reply was lost"
 
 
-async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, namespace: str) -> None:
+async def test_renewals_may_fail_for_a_while(proxy: FaultProxy, namespace: str) -> None:
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
         await until(lambda: one.leads)
         fault = proxy.plan(is_method("PUT"), Do.ANSWER, times=2, status=503)
@@ -266,7 +268,7 @@ async def test_renewals_that_fail_for_a_while_do_no_harm(proxy: FaultProxy, name
         assert one.leads
 
 
-async def test_renewals_whose_answers_are_lost_keep_the_lead(
+async def test_renewals_with_lost_responses_keep_the_leadership(
     proxy: FaultProxy, namespace: str
 ) -> None:
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
@@ -279,7 +281,7 @@ async def test_renewals_whose_answers_are_lost_keep_the_lead(
         assert one.fence.is_open
 
 
-async def test_renewals_that_fail_too_long_close_the_fence_only(
+async def test_renewals_failing_for_too_long_only_close_the_fence(
     proxy: FaultProxy, namespace: str
 ) -> None:
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
@@ -293,9 +295,7 @@ async def test_renewals_that_fail_too_long_close_the_fence_only(
         assert one.lost is None
 
 
-async def test_an_answer_that_comes_too_late_elects_nobody_yet(
-    proxy: FaultProxy, namespace: str
-) -> None:
+async def test_late_response_does_not_elect(proxy: FaultProxy, namespace: str) -> None:
     proxy.plan(is_method("POST"), Do.DELAY, seconds=1.0)
     async with Client(proxy.credentials) as through, running(through, namespace, "one") as one:
         await until(lambda: any(seen.method == "POST" for seen in proxy.seen))
@@ -320,7 +320,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_nothing_is_written_through_a_closed_fence(proxy: FaultProxy, write: str) -> None:
+async def test_closed_fence_blocks_writes(proxy: FaultProxy, write: str) -> None:
     fence = Fence()
     async with fenced(proxy, fence) as client:
         with pytest.raises(FenceClosed):
@@ -333,7 +333,7 @@ async def test_nothing_is_written_through_a_closed_fence(proxy: FaultProxy, writ
         assert [seen.method for seen in proxy.seen] == ["GET"]
 
 
-async def test_an_open_fence_lets_writes_pass(proxy: FaultProxy) -> None:
+async def test_open_fence_allows_writes(proxy: FaultProxy) -> None:
     fence = Fence()
     fence.open_until(read_clock() + 60.0)
     async with fenced(proxy, fence) as client:
@@ -344,10 +344,10 @@ async def test_an_open_fence_lets_writes_pass(proxy: FaultProxy) -> None:
             await client.delete(POD)
 
 
-async def test_the_fence_is_asked_when_the_connection_is_there(
+async def test_fence_is_checked_once_the_connection_is_open(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting for a connection may take long: a check before is worth nothing."""
+    """Waiting for a connection may take long, so a check before it is not enough."""
     monkeypatch.setattr("koord.kube.pool.MAX_CONNECTIONS", 1)
     proxy.plan(is_method("GET"), Do.DELAY, seconds=0.5)
     fence = Fence()
@@ -365,7 +365,7 @@ async def test_the_fence_is_asked_when_the_connection_is_there(
     assert [seen.method for seen in proxy.seen] == ["GET"]
 
 
-async def test_the_kernel_does_not_deliver_what_is_late(sandbox: Sandbox, monkeypatch) -> None:
+async def test_kernel_drops_late_writes(sandbox: Sandbox, monkeypatch) -> None:
     made = []
     real = socket.socket
 
@@ -381,7 +381,7 @@ async def test_the_kernel_does_not_deliver_what_is_late(sandbox: Sandbox, monkey
     assert all(0 < limit < (LEASE_SECONDS - DEADLINE_SECONDS) * 1000 for limit in limits)
 
 
-async def test_a_namespace_that_is_not_there_is_said_and_not_waited_for(sandbox: Sandbox) -> None:
+async def test_missing_namespace_is_an_error(sandbox: Sandbox) -> None:
     async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
         elector = Elector(client, "nowhere", "koord-test", "one", Fence())
         elector.stand()

@@ -1,4 +1,4 @@
-"""Requests over our own connections, to a server that says what it is told to say."""
+"""Requests over the connection pool, to a scripted server."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ LAST = b"!"
 
 @dataclass
 class Script:
-    """Answers requests in turn; an empty answer hangs up, one with ``LAST`` at its end after it."""
+    """Sends the responses in turn; an empty one closes the connection, as does a final ``LAST``."""
 
     answers: list[bytes]
     heads: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ async def _read_head(reader: asyncio.StreamReader) -> str:
 
 @asynccontextmanager
 async def scripted(*answers: bytes, path: str = "") -> AsyncIterator[tuple[Script, Client]]:
-    """Yield a server that gives these answers, and a client of it."""
+    """Yield a server with these responses, and a client of it."""
     script = Script(list(answers))
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     script.port = server.sockets[0].getsockname()[1]
@@ -92,7 +92,7 @@ async def scripted(*answers: bytes, path: str = "") -> AsyncIterator[tuple[Scrip
 
 @dataclass
 class Rude(asyncio.Protocol):
-    """Speaks, or hangs up, as soon as somebody has connected."""
+    """Sends data, or closes, as soon as a client has connected."""
 
     words: bytes = b""
     then: Callable[[asyncio.Transport], None] = lambda transport: transport.close()
@@ -121,7 +121,7 @@ async def rude(
 
 
 async def all_refused(connections: pool.Pool, count: int) -> list[ConnectionLost]:
-    """Ask in vain, several times at once."""
+    """Send several requests concurrently that all fail."""
     async with asyncio.timeout(5):
         asked = (connections.send(b"", lambda: None, is_safe=True) for _ in range(count))
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -141,7 +141,7 @@ async def all_refused(connections: pool.Pool, count: int) -> list[ConnectionLost
     ],
     ids=["length", "chunked", "none"],
 )
-async def test_answers_over_one_connection(answer: bytes, body: bytes) -> None:
+async def test_requests_share_one_connection(answer: bytes, body: bytes) -> None:
     async with scripted(answer, answer) as (script, client):
         assert [await client.list("/a"), await client.post("/b", {})] == [body, body]
     assert script.connections == 1
@@ -149,13 +149,13 @@ async def test_answers_over_one_connection(answer: bytes, body: bytes) -> None:
     assert all("Authorization: Bearer secret\r\n" in head for head in script.heads)
 
 
-async def test_a_server_behind_a_path() -> None:
+async def test_server_url_with_a_path() -> None:
     async with scripted(OK, path="/clusters/one") as (script, client):
         await client.list("/api/v1/nodes", {"limit": "5"})
     assert script.heads[0].startswith("GET /clusters/one/api/v1/nodes?limit=5 HTTP/1.1\r\n")
 
 
-async def test_a_connection_that_the_server_closes_with_its_answer_is_not_used_again() -> None:
+async def test_connection_closed_with_a_response_is_not_reused() -> None:
     closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     async with scripted(closing, OK) as (script, client):
         await client.list("/a")
@@ -163,7 +163,7 @@ async def test_a_connection_that_the_server_closes_with_its_answer_is_not_used_a
     assert script.connections == 2
 
 
-async def test_an_error_tells_when_to_come_again() -> None:
+async def test_error_has_the_retry_after() -> None:
     answer = b"HTTP/1.1 429 Too Many\r\nretry-after: 7\r\nContent-Length: 0\r\n\r\n"
     async with scripted(answer) as (_, client):
         with pytest.raises(TooManyRequests) as raised:
@@ -171,7 +171,7 @@ async def test_an_error_tells_when_to_come_again() -> None:
     assert raised.value.retry_after == 7.0
 
 
-async def test_a_read_is_repeated_if_an_idle_connection_was_dead() -> None:
+async def test_read_is_retried_if_an_idle_connection_was_closed() -> None:
     async with scripted(OK, HANG_UP, OK) as (script, client):
         await client.list("/a")
         assert await client.list("/b") == b"{}"
@@ -183,7 +183,7 @@ async def test_a_read_is_repeated_if_an_idle_connection_was_dead() -> None:
     [lambda client: client.post("/b", {}), lambda client: client.put("/b", {})],
     ids=["post", "put"],
 )
-async def test_a_write_is_not_repeated(ask: Callable[[Client], object]) -> None:
+async def test_write_is_not_retried(ask: Callable[[Client], object]) -> None:
     async with scripted(OK, HANG_UP, OK) as (script, client):
         await client.list("/a")
         with pytest.raises(ConnectionLost) as raised:
@@ -197,20 +197,20 @@ async def test_a_write_is_not_repeated(ask: Callable[[Client], object]) -> None:
     [b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}" + LAST],
     ids=["garbage", "cut"],
 )
-async def test_what_is_no_answer_costs_one_request(answer: bytes) -> None:
+async def test_invalid_response_fails_only_its_request(answer: bytes) -> None:
     async with scripted(answer, OK) as (_, client):
         with pytest.raises(ConnectionLost):
             await client.list("/a")
         assert await client.list("/c") == b"{}"
 
 
-async def test_a_second_answer_is_nobodys() -> None:
+async def test_unexpected_second_response_is_discarded() -> None:
     async with scripted(OK + OK.replace(b"{}", b"[]"), OK) as (script, client):
         assert [await client.list("/a"), await client.list("/b")] == [b"{}", b"{}"]
     assert script.connections == 2
 
 
-async def test_a_cancelled_request_takes_its_connection_along() -> None:
+async def test_cancelled_request_closes_its_connection() -> None:
     async with scripted(b"HTTP/1.1 200 OK\r\n", OK) as (script, client):
         given_up = asyncio.create_task(client.list("/a"))
         await asyncio.sleep(0.05)
@@ -220,7 +220,7 @@ async def test_a_cancelled_request_takes_its_connection_along() -> None:
     assert script.connections == 2
 
 
-async def test_a_read_that_is_not_answered_in_time_is_not_repeated(
+async def test_read_that_timed_out_is_not_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "REQUEST_SECONDS", 0.1)
@@ -245,7 +245,7 @@ async def test_a_read_that_is_not_answered_in_time_is_not_repeated(
     assert asked.count("/b") == 1
 
 
-async def test_idle_connections_are_given_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
     async with scripted(OK, OK) as (script, client):
@@ -255,7 +255,7 @@ async def test_idle_connections_are_given_up_after_a_while(monkeypatch: pytest.M
     assert script.connections == 2
 
 
-async def test_another_server_gets_none_of_the_connections() -> None:
+async def test_new_server_gets_new_connections() -> None:
     async with scripted(OK) as (one, _), scripted(OK) as (two, _):
         accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
         async with Client(Credentials(lambda: accesses.pop(0))) as client:
@@ -264,7 +264,7 @@ async def test_another_server_gets_none_of_the_connections() -> None:
     assert [len(one.heads), len(two.heads)] == [1, 1]
 
 
-async def test_what_is_under_way_to_a_server_of_before_ends_with_the_client() -> None:
+async def test_connections_to_previous_servers_are_closed_on_shutdown() -> None:
     async with scripted(b"HTTP/1.1 200 OK\r\n") as (one, _), scripted(OK) as (two, _):
         accesses = [Access(f"http://127.0.0.1:{each.port}", max_age=0.0) for each in (one, two)]
         async with Client(Credentials(lambda: accesses.pop(0))) as client:
@@ -277,7 +277,7 @@ async def test_what_is_under_way_to_a_server_of_before_ends_with_the_client() ->
 
 
 @pytest.mark.parametrize("name", ["a b", "a\r\nX: y", "ä", "a\x00"])
-async def test_names_cannot_break_out_of_the_request(name: str) -> None:
+async def test_names_cannot_inject_into_the_request(name: str) -> None:
     async with scripted(OK) as (script, client):
         with pytest.raises(Garbled, match="not the path"):
             await client.list(f"/api/v1/namespaces/{name}")
@@ -293,7 +293,7 @@ async def test_a_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPa
     assert script.heads[0].startswith("POST http://cluster.example:6443/a HTTP/1.1\r\n")
 
 
-async def test_an_error_page_of_somebody_else() -> None:
+async def test_error_page_of_a_proxy() -> None:
     page = b"<html>bad gateway"
     answer = b"HTTP/1.1 404 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     async with scripted(answer) as (_, client):
@@ -301,13 +301,13 @@ async def test_an_error_page_of_somebody_else() -> None:
             await client.list("/a")
 
 
-async def test_few_connections_are_opened_where_few_are_needed() -> None:
+async def test_only_needed_connections_are_opened() -> None:
     async with scripted(*[OK] * 200) as (script, client):
         await asyncio.gather(*(client.list("/a") for _ in range(200)))
     assert script.connections < 50
 
 
-async def test_all_who_wait_hear_that_there_is_no_server() -> None:
+async def test_all_pending_requests_fail_if_the_server_is_unreachable() -> None:
     async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
         answers = await asyncio.gather(
             *(client.list("/a") for _ in range(20)), return_exceptions=True
@@ -315,8 +315,8 @@ async def test_all_who_wait_hear_that_there_is_no_server() -> None:
     assert all(isinstance(answer, ConnectionLost) and not answer.sent for answer in answers)
 
 
-async def test_who_asks_again_at_once_is_answered_again() -> None:
-    """What was being opened is over when its failure is heard of: nobody may wait for it."""
+async def test_immediate_retry_gets_a_new_error() -> None:
+    """A caller that retries immediately must not wait on the finished connect task."""
     connections = pool.Pool(pool.Origin("http://127.0.0.1:9", None, ""))
     for _ in range(3):
         async with asyncio.timeout(10):
@@ -334,15 +334,15 @@ async def test_who_asks_again_at_once_is_answered_again() -> None:
     ],
     ids=["closes", "aborts", "speaks and closes", "speaks"],
 )
-async def test_a_server_that_does_not_wait_to_be_asked(how: Callable[[], Rude]) -> None:
-    """Its connections end between being handed out and being used."""
+async def test_data_without_a_request_closes_the_connection(how: Callable[[], Rude]) -> None:
+    """Connections are closed between being handed out and being used."""
     async with rude(how) as connections:
         for count in (1, 3, 40):
             assert len(await all_refused(connections, count)) == count
 
 
-async def test_a_server_that_speaks_with_the_end_of_its_handshake(tmp_path: Path) -> None:
-    """Such a connection has ended before it is open."""
+async def test_data_right_after_the_handshake_closes_the_connection(tmp_path: Path) -> None:
+    """Such a connection is closed before it is open."""
     authority = Authority("ca")
     address = x509.IPAddress(ip_address("127.0.0.1"))
     issued = authority.issue(User("server"), [address])
@@ -358,13 +358,13 @@ async def test_a_server_that_speaks_with_the_end_of_its_handshake(tmp_path: Path
             assert not error.sent
 
 
-async def test_whatever_keeps_a_connection_from_being_opened_is_told() -> None:
+async def test_any_connect_error_is_reported() -> None:
     connections = pool.Pool(pool.Origin(443, None, ""))  # type: ignore[arg-type]
     for error in await all_refused(connections, 3):
         assert not error.sent
 
 
-async def test_a_connection_that_ends_as_it_is_handed_on_is_passed_over(
+async def test_connection_closed_while_handed_over_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
@@ -384,7 +384,7 @@ async def test_a_connection_that_ends_as_it_is_handed_on_is_passed_over(
     server.close()
 
 
-async def test_who_gives_up_waiting_leaves_the_connection_to_others(
+async def test_cancelled_waiter_leaves_the_connection_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
@@ -397,8 +397,8 @@ async def test_who_gives_up_waiting_leaves_the_connection_to_others(
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13])
-async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> None:
-    """Connections may be wanted, being opened, in use or idle when it is closed."""
+async def test_closed_client_leaves_no_connection_open(turns: int) -> None:
+    """Connections may be requested, being opened, in use or idle at that time."""
     async with scripted(*[OK] * 8) as (script, client):
         asked = [asyncio.create_task(client.get("/", dict)) for _ in range(8)]
         for _ in range(turns):
@@ -422,7 +422,7 @@ async def test_nothing_is_left_open_whenever_a_client_is_closed(turns: int) -> N
 async def stand(
     monkeypatch: pytest.MonkeyPatch, *answers: bytes, count: int = 20
 ) -> AsyncIterator[tuple[Script, Client]]:
-    """Yield a client that has connections open, of which it has used none."""
+    """Yield a client with open, unused connections."""
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
     async with scripted(*answers) as (script, client):
         await client.keep_open(count)
@@ -436,7 +436,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_connections_are_kept_open_before_anybody_asks(
+async def test_connections_are_opened_before_the_first_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with stand(monkeypatch, *[OK] * 20) as (script, client):
@@ -445,7 +445,7 @@ async def test_connections_are_kept_open_before_anybody_asks(
         assert script.connections == 20
 
 
-async def test_what_the_server_ends_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closed_warm_connections_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stand(monkeypatch) as (script, _):
         for writer in script.writers[:7]:
             writer.close()
@@ -454,7 +454,7 @@ async def test_what_the_server_ends_is_replaced(monkeypatch: pytest.MonkeyPatch)
         assert script.connections == 27
 
 
-async def test_what_lies_idle_is_used_before_the_server_gives_it_up(
+async def test_idle_warm_connections_are_probed_before_the_server_closes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
@@ -464,7 +464,7 @@ async def test_what_lies_idle_is_used_before_the_server_gives_it_up(
         assert script.connections == 5
 
 
-async def test_what_is_more_than_is_to_stand_is_given_up_unused(
+async def test_surplus_connections_expire(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.3)
@@ -477,7 +477,7 @@ async def test_what_is_more_than_is_to_stand_is_given_up_unused(
         assert (script.connections, script.ended) == (most, most - 2)
 
 
-async def test_a_server_that_hangs_up_on_requests_is_not_connected_to_again_and_again(
+async def test_server_that_closes_probed_connections_is_retried_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with stand(monkeypatch, *[HANG_UP] * 100) as (script, client):
@@ -487,14 +487,14 @@ async def test_a_server_that_hangs_up_on_requests_is_not_connected_to_again_and_
         assert script.connections <= 20 + pool.MAX_OPENING + 1
 
 
-async def test_a_read_is_repeated_if_a_connection_that_was_kept_was_dead(
+async def test_read_is_retried_if_a_warm_connection_was_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with stand(monkeypatch, HANG_UP, OK) as (_, client):
         assert await client.list("/a") == b"{}"
 
 
-async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
+async def test_unreachable_server_is_tried_one_connection_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with stand(monkeypatch) as (script, _):
@@ -515,7 +515,7 @@ async def test_a_server_that_is_away_is_looked_for_one_connection_at_a_time(
         await until(lambda: script.connections == 40)
 
 
-async def test_another_server_has_as_many_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_server_gets_as_many_warm_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
     async with scripted() as (one, _), scripted(OK) as (two, _):
         ports = [one.port]
@@ -530,7 +530,7 @@ async def test_another_server_has_as_many_kept_open(monkeypatch: pytest.MonkeyPa
         assert (one.connections, two.connections) in {(3, 3), (3, 4)}
 
 
-async def test_a_client_that_was_closed_keeps_nothing_open() -> None:
+async def test_closed_client_keeps_nothing_open() -> None:
     async with scripted() as (script, client):
         pass
     await client.keep_open(3)
@@ -538,7 +538,7 @@ async def test_a_client_that_was_closed_keeps_nothing_open() -> None:
     assert script.connections == 0
 
 
-async def test_where_a_proxy_stands_between_nothing_is_kept_open(
+async def test_no_warm_connections_with_a_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -553,7 +553,7 @@ async def test_where_a_proxy_stands_between_nothing_is_kept_open(
     [OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK + LAST],
     ids=["says so", "does not"],
 )
-async def test_a_server_that_serves_one_request_per_connection_is_not_flooded(
+async def test_server_with_one_request_per_connection_is_not_flooded(
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)
@@ -575,7 +575,7 @@ async def test_a_server_that_serves_one_request_per_connection_is_not_flooded(
     assert connections <= 2 * pool.MAX_OPENING + 0.5 / 0.02
 
 
-async def test_a_probe_without_an_answer_costs_its_connection_only(
+async def test_probe_without_a_response_closes_only_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
@@ -590,7 +590,7 @@ async def test_a_probe_without_an_answer_costs_its_connection_only(
         assert await client.list("/version") == b"{}"
 
 
-async def test_no_more_connections_stand_than_there_may_be(
+async def test_warm_connections_respect_the_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "MAX_CONNECTIONS", 16)
@@ -602,7 +602,7 @@ async def test_no_more_connections_stand_than_there_may_be(
     assert script.connections <= 16
 
 
-async def test_a_client_that_is_closed_while_it_looks_for_its_server_opens_nothing(
+async def test_client_closed_while_connecting_opens_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "_SWEEP_SECONDS", 0.02)

@@ -1,4 +1,4 @@
-"""Reflectors on a real API server, through a proxy that misbehaves."""
+"""Reflectors on a real API server, through a proxy that injects faults."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ class Kind:
 
 
 class Delays(Backoff):
-    """Notes how often it is asked, and lets nobody wait."""
+    """Records its calls, and returns no delay."""
 
     asked: ClassVar[list[int]]
 
@@ -108,7 +108,7 @@ class Copy:
 
     @property
     def world(self) -> dict[str, str]:
-        """What somebody who applied every change knows."""
+        """The state after applying every change."""
         known: dict[str, str] = {}
         for change in self.changes:
             match change:
@@ -239,7 +239,7 @@ async def test_not_synced_between_a_410_and_the_list(
         await until(copy.reflector.synced.is_set)
 
 
-async def test_a_broken_connection_goes_on_where_it_was(
+async def test_broken_connection_resumes_from_its_revision(
     copy: Copy, kind: Kind, proxy: FaultProxy
 ) -> None:
     async with copy.running():
@@ -252,7 +252,7 @@ async def test_a_broken_connection_goes_on_where_it_was(
     assert copy.reflector.stats.lists == 1
 
 
-async def test_silence_is_a_broken_connection(
+async def test_silent_watch_is_a_broken_connection(
     copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
@@ -264,7 +264,7 @@ async def test_silence_is_a_broken_connection(
     assert copy.reflector.stats.lists == 1
 
 
-async def test_an_orderly_end_goes_on_where_it_was(
+async def test_closed_watch_resumes_from_its_revision(
     through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
@@ -277,7 +277,7 @@ async def test_an_orderly_end_goes_on_where_it_was(
     assert copy.reflector.stats.errors == 0
 
 
-async def test_a_watch_that_told_of_something_is_gone_on_with_at_once(
+async def test_watch_with_events_resumes_immediately(
     through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
@@ -293,7 +293,7 @@ async def test_a_watch_that_told_of_something_is_gone_on_with_at_once(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_busy_server_is_asked_again(
+async def test_busy_server_is_retried(
     copy: Copy, kind: Kind, proxy: FaultProxy, status: int
 ) -> None:
     proxy.plan(is_watch, Do.ANSWER, times=2, status=status, reason="Busy")
@@ -311,7 +311,7 @@ async def test_retry_after_is_honoured(copy: Copy, proxy: FaultProxy) -> None:
         assert time.monotonic() - began >= 1
 
 
-async def test_a_revision_from_the_future_is_listed_again(
+async def test_revision_from_the_future_is_listed_again(
     copy: Copy, kind: Kind, proxy: FaultProxy
 ) -> None:
     message = "Too large resource version: 99, current: 5"
@@ -324,7 +324,7 @@ async def test_a_revision_from_the_future_is_listed_again(
     assert copy.reflector.stats.lists == 2
 
 
-async def test_a_watch_from_the_future_is_noticed_by_its_silence(
+async def test_watch_from_the_future_is_detected_by_its_silence(
     copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENCE_SECONDS", 0.3)
@@ -341,7 +341,7 @@ async def test_a_watch_from_the_future_is_noticed_by_its_silence(
     assert "99999999999" in [seen.query.get("resourceVersion") for seen in proxy.seen]
 
 
-async def test_long_without_contact_is_listed_again(
+async def test_cache_without_contact_is_listed_again(
     copy: Copy, kind: Kind, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
@@ -357,10 +357,10 @@ async def test_long_without_contact_is_listed_again(
     assert copy.reflector.stats.lists >= 2
 
 
-async def test_a_copy_that_will_be_stale_before_it_is_tried_again_is_not_synced(
+async def test_cache_that_will_be_stale_before_the_retry_is_not_synced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The server asks for a pause; for as long as that is no news are expected."""
+    """The server requests a pause, during which no events arrive."""
     monkeypatch.setattr(module, "STALE_SECONDS", 20.0)
     page = b'{"metadata": {"resourceVersion": "1"}, "items": []}'
     listed = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
@@ -373,7 +373,9 @@ async def test_a_copy_that_will_be_stale_before_it_is_tried_again_is_not_synced(
                 assert copy.reflector.synced.is_set() is is_synced
 
 
-async def test_a_recreated_object_is_another_one(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+async def test_recreated_object_replaces_the_deleted_one(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
     await kind.create("a")
     async with copy.running():
         await until(lambda: proxy.open_streams == 1)
@@ -386,7 +388,9 @@ async def test_a_recreated_object_is_another_one(copy: Copy, kind: Kind, proxy: 
     assert copy.changes[-2:] == [Deleted(("a", "")), Added(("a", ""))]
 
 
-async def test_poison_costs_nobody_else_anything(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
+async def test_malformed_object_does_not_affect_others(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
     await kind.create("good", "bad", "worse")
     await kind.touch("worse", "poison")
     async with copy.running():
@@ -419,9 +423,7 @@ async def test_garbage_in_the_stream_is_listed_again(
     assert "cannot decode" in copy.reflector.stats.last_error
 
 
-async def test_listing_now_and_then(
-    through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_periodic_lists(through: Client, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WATCH_SECONDS", (1, 1))
     await kind.create("a")
     monkeypatch.setattr(module, "RELIST_SECONDS", 0.5)
@@ -432,7 +434,7 @@ async def test_listing_now_and_then(
     assert copy.world == {"a": ""}
 
 
-async def test_events_that_come_together_are_delivered_together(
+async def test_events_that_arrive_together_are_one_batch(
     copy: Copy, kind: Kind, proxy: FaultProxy
 ) -> None:
     def event(number: int) -> bytes:
@@ -453,9 +455,7 @@ async def test_events_that_come_together_are_delivered_together(
     assert copy.batches[-2:] == [49, 1]
 
 
-async def test_what_is_said_again_later_is_not_news(
-    copy: Copy, kind: Kind, proxy: FaultProxy
-) -> None:
+async def test_repeated_events_are_ignored(copy: Copy, kind: Kind, proxy: FaultProxy) -> None:
     await kind.create("stays", "goes")
     async with copy.running():
         proxy.echo_seconds = 0.3
@@ -475,7 +475,7 @@ async def test_what_is_said_again_later_is_not_news(
         ]
 
 
-async def test_a_kind_that_may_be_absent_is_complete_without_objects(through: Client) -> None:
+async def test_optional_kind_that_is_absent_is_synced(through: Client) -> None:
     copy = Copy(through, "/apis/nobody.example/v1/things", absent_on=(NotFound,))
     async with copy.running():
         await until(lambda: copy.reflector.stats.lists >= 2)
@@ -483,7 +483,7 @@ async def test_a_kind_that_may_be_absent_is_complete_without_objects(through: Cl
         assert copy.reflector.stats.errors == 0, "nobody is to be alerted"
 
 
-async def test_a_kind_that_is_not_installed_is_waited_for(through: Client) -> None:
+async def test_missing_kind_is_retried(through: Client) -> None:
     copy = Copy(through, "/apis/nobody.example/v1/things")
     task = asyncio.ensure_future(copy.reflector.run())
     await until(lambda: copy.reflector.stats.errors >= 2)

@@ -1,4 +1,4 @@
-"""Statuses on a real API server: what is written, what is not, and who keeps what."""
+"""Status patches on a real API server: what is written, and who owns which field."""
 
 import asyncio
 import secrets
@@ -93,7 +93,9 @@ async def test_latest_of_a_burst_is_written_once(client: Client, group: ObjectRe
     }
 
 
-async def test_endless_changes_are_written_now_and_then(client: Client, group: ObjectRef) -> None:
+async def test_continuous_changes_are_written_periodically(
+    client: Client, group: ObjectRef
+) -> None:
     async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
         async with asyncio.timeout(20):
             n = 0
@@ -103,7 +105,7 @@ async def test_endless_changes_are_written_now_and_then(client: Client, group: O
     assert 0 < (await status_of(client, group))["attempts"] <= n
 
 
-async def test_what_was_written_is_not_written_again(client: Client, group: ObjectRef) -> None:
+async def test_unchanged_status_is_not_written_again(client: Client, group: ObjectRef) -> None:
     async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
         writer.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: writer.stats.written == 1)
@@ -112,7 +114,7 @@ async def test_what_was_written_is_not_written_again(client: Client, group: Obje
         assert writer.stats.written == 1
 
 
-async def test_what_others_changed_is_written_again(client: Client, group: ObjectRef) -> None:
+async def test_status_changed_by_others_is_written_again(client: Client, group: ObjectRef) -> None:
     seen: dict[str, Any] = {}
     mine = StatusWriter(client, applied_by("me"), lambda _: seen)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
@@ -128,7 +130,9 @@ async def test_what_others_changed_is_written_again(client: Client, group: Objec
     assert condition["message"] == "no room"
 
 
-async def test_nothing_is_written_anew_after_a_restart(client: Client, group: ObjectRef) -> None:
+async def test_unchanged_status_is_not_written_after_a_restart(
+    client: Client, group: ObjectRef
+) -> None:
     first = StatusWriter(client, applied_by("me"), lambda _: NOBODY, wall_clock=lambda: 1e9)
     async with running(first):
         first.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
@@ -150,7 +154,7 @@ async def test_nothing_is_written_anew_after_a_restart(client: Client, group: Ob
     assert condition["lastTransitionTime"] == "2033-05-18T03:33:20Z"
 
 
-async def test_managers_own_their_own_conditions(client: Client, group: ObjectRef) -> None:
+async def test_each_manager_owns_its_conditions(client: Client, group: ObjectRef) -> None:
     mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
@@ -167,7 +171,7 @@ async def test_managers_own_their_own_conditions(client: Client, group: ObjectRe
     assert status["phase"] == "Scheduling"
 
 
-async def test_an_object_that_is_gone_is_left_alone(client: Client, group: ObjectRef) -> None:
+async def test_deleted_object_is_not_written(client: Client, group: ObjectRef) -> None:
     never = ObjectRef(GROUPS, "PodGroup", "podgroups", "never", "some-uid", group.namespace)
     async with running(StatusWriter(client, applied_by("me"), lambda _: NOBODY)) as writer:
         writer.submit(never, StatusPatch((placed(),)))
@@ -178,7 +182,7 @@ async def test_an_object_that_is_gone_is_left_alone(client: Client, group: Objec
     assert await status_of(client, group) == {}
 
 
-async def test_a_recreated_pod_is_left_alone(pods: Pods) -> None:
+async def test_recreated_pod_is_not_written(pods: Pods) -> None:
     pod = await pods.create()
     await pods.delete(pod)
     after = await pods.create(meta={"name": pod.name})
@@ -210,7 +214,7 @@ class Failing(Client):
         return await self._inner.request(method, path, **options)
 
 
-async def test_transient_failures_are_tried_again(client: Client, group: ObjectRef) -> None:
+async def test_transient_errors_of_a_status_are_retried(client: Client, group: ObjectRef) -> None:
     failing = Failing(client, 2)
     async with running(StatusWriter(failing, applied_by("me"), lambda _: NOBODY)) as writer:
         writer.submit(group, StatusPatch((placed(),)))
@@ -219,7 +223,7 @@ async def test_transient_failures_are_tried_again(client: Client, group: ObjectR
     assert (await status_of(client, group))["conditions"]
 
 
-async def test_lost_rights_are_waited_for(client: Client, group: ObjectRef) -> None:
+async def test_forbidden_status_is_retried(client: Client, group: ObjectRef) -> None:
     forbidden = Failing(client, 3, Forbidden(403, "Forbidden", "no more"))
     async with running(StatusWriter(forbidden, applied_by("me"), lambda _: NOBODY)) as writer:
         writer.submit(group, StatusPatch((placed(),)))
@@ -227,10 +231,8 @@ async def test_lost_rights_are_waited_for(client: Client, group: ObjectRef) -> N
     assert (await status_of(client, group))["conditions"]
 
 
-async def test_managers_may_leave_a_condition_to_each_other(
-    client: Client, group: ObjectRef
-) -> None:
-    """What one no longer says stays with the other in part, which alone would be invalid."""
+async def test_managers_can_hand_over_a_condition(client: Client, group: ObjectRef) -> None:
+    """A condition that one manager drops stays partly with the other, which alone is invalid."""
     mine = StatusWriter(client, applied_by("me"), lambda _: NOBODY)
     other = StatusWriter(client, applied_by("other"), lambda _: NOBODY)
     async with running(mine), running(other):
@@ -245,7 +247,7 @@ async def test_managers_may_leave_a_condition_to_each_other(
     assert (await status_of(client, group))["phase"] == "Running"
 
 
-async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> None:
+async def test_pod_conditions_of_others_are_kept(pods: Pods) -> None:
     pod = await pods.create()
     client, ref = pods.client, ref_of_pod(pod)
     before = await status_of(client, ref)
@@ -274,7 +276,7 @@ async def test_conditions_of_pods_stand_beside_those_of_others(pods: Pods) -> No
         await until(lambda: restarted.stats.unchanged == 1)
 
 
-async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
+async def test_status_patches_yield_to_urgent_writes_for_a_limited_time(
     client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", 0.5)
@@ -286,7 +288,7 @@ async def test_statements_make_room_for_what_is_urgent_but_not_for_ever(
         await until(lambda: writer.stats.written == 1)
 
 
-async def test_a_statement_waits_for_the_end_of_a_burst_not_for_a_gap_in_it(
+async def test_status_patch_waits_for_the_end_of_a_burst(
     client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
@@ -302,7 +304,7 @@ async def test_a_statement_waits_for_the_end_of_a_burst_not_for_a_gap_in_it(
         await until(lambda: writer.stats.written == 1)
 
 
-async def test_what_somebody_has_to_act_on_makes_room_for_nothing(
+async def test_urgent_status_patch_does_not_yield(
     client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
@@ -313,7 +315,7 @@ async def test_what_somebody_has_to_act_on_makes_room_for_nothing(
     assert writer.stats.written == 1
 
 
-async def test_annotations_are_written_beside_those_of_others_and_taken_back(
+async def test_annotations_are_applied_and_removed_without_touching_others(
     client: Client, group: ObjectRef
 ) -> None:
     async def annotations() -> dict[str, str]:
@@ -334,7 +336,7 @@ async def test_annotations_are_written_beside_those_of_others_and_taken_back(
         assert (await client.get(group.path, dict))["metadata"]["generation"] == 1
 
 
-async def test_annotations_of_an_object_that_is_another_by_now_are_not_written(
+async def test_annotations_of_a_recreated_object_are_not_written(
     client: Client, group: ObjectRef
 ) -> None:
     other = replace(group, uid="another")

@@ -1,4 +1,4 @@
-"""What is known of a kind when objects come that cannot be understood."""
+"""The cache of a kind with malformed objects."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def store() -> Store[WireNode, str]:
 
 
 @pytest.mark.parametrize("other", [unreadable("new", "3"), node("new", "3", "poison")])
-def test_what_was_before_an_object_that_makes_no_sense_is_gone(
+def test_malformed_recreated_object_deletes_its_predecessor(
     store: Store[WireNode, str], other: WireNode | Poison
 ) -> None:
     assert store.upsert(other) == [Deleted("old")]
@@ -41,7 +41,7 @@ def test_what_was_before_an_object_that_makes_no_sense_is_gone(
 @pytest.mark.parametrize(
     "same", [unreadable("old", "3"), node("old", "3", "poison"), unreadable("", "")]
 )
-def test_an_object_that_makes_no_sense_any_more_keeps_its_value(
+def test_malformed_update_keeps_the_last_value(
     store: Store[WireNode, str], same: WireNode | Poison
 ) -> None:
     assert store.upsert(same) == []

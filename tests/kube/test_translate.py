@@ -1,4 +1,4 @@
-"""From JSON to the values of the core, as table tests."""
+"""Translation from JSON to the values of the core, as table tests."""
 
 from dataclasses import replace
 from typing import Any
@@ -84,7 +84,7 @@ def test_plain_fields(translator: PodTranslator) -> None:
         ("Running", "OutOfcpu", ""),
     ],
 )
-def test_who_was_not_admitted_by_a_kubelet(
+def test_pods_rejected_by_the_kubelet(
     translator: PodTranslator, phase: str, reason: str, expected: str
 ) -> None:
     pod = translator.translate(wire(status={"phase": phase, "reason": reason}))
@@ -203,7 +203,7 @@ WITH_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
         ({"volumes": []}, "Unschedulable", False),
     ],
 )
-def test_a_released_pod_that_kube_scheduler_cannot_bind(
+def test_released_pod_that_kube_scheduler_cannot_bind(
     translator: PodTranslator, spec: dict[str, Any], reason: str, *, expected: bool
 ) -> None:
     left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
@@ -229,7 +229,7 @@ DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
         ({}, [{**DAEMON_SET[0], "kind": "ReplicaSet"}], ""),
     ],
 )
-def test_room_is_kept_for_daemons_that_others_will_bind(
+def test_room_is_kept_for_daemon_pods_of_other_schedulers(
     translator: PodTranslator, spec: dict[str, Any], owners: list[Any], kept_on: str
 ) -> None:
     pod = translator.translate(wire({"affinity": ON_N1} | spec, ownerReferences=owners))
@@ -280,7 +280,7 @@ def test_amounts(resource: str, text: str | int, amount: int) -> None:
     assert parse_amount(resource, text) == amount
 
 
-def test_where_a_pod_may_go(translator: PodTranslator) -> None:
+def test_node_affinity_and_tolerations(translator: PodTranslator) -> None:
     terms = [
         {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]},
         {
@@ -340,7 +340,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_what_needs_kube_scheduler(translator: PodTranslator, name: str) -> None:
+def test_fields_that_need_kube_scheduler(translator: PodTranslator, name: str) -> None:
     spec, expected = BEYOND[name]
     assert translator.translate(wire(spec)).shape.needs_kube_scheduler == expected
 
@@ -411,7 +411,7 @@ def test_bound_pods_pinned_to_their_nodes_share_a_shape(translator: PodTranslato
     assert waiting.shape.terms is not None
 
 
-def test_forms_are_kept_while_a_pod_waits_for_us(translator: PodTranslator) -> None:
+def test_forms_are_kept_while_a_pod_is_pending(translator: PodTranslator) -> None:
     ours = OURS | {"schedulingGates": [GATE]}
     translator.translate(wire(ours))
     form = translator.form_of("u")
@@ -522,13 +522,13 @@ def test_pod_groups() -> None:
 
 
 @pytest.mark.parametrize("minimum", [0, -1, 2**31])
-def test_a_minimum_out_of_bounds_is_kept(minimum: int) -> None:
+def test_minimum_out_of_bounds_is_kept(minimum: int) -> None:
     assert PodGroupTranslator().translate(wire_group({"minMember": minimum})).spec.min_member == (
         minimum
     )
 
 
-def test_what_was_told_of_a_gang_outlives_a_restart() -> None:
+def test_reported_state_of_a_gang_survives_a_restart() -> None:
     told = {
         "attempts": 3,
         "conditions": [
@@ -544,7 +544,7 @@ def test_what_was_told_of_a_gang_outlives_a_restart() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"phase": "Novel"}, {"phase": 7}, "nonsense", None])
-def test_a_status_that_makes_no_sense_is_none(status: Any) -> None:
+def test_invalid_status_is_ignored(status: Any) -> None:
     group = PodGroupTranslator().translate(wire_group({"minMember": 1}, status))
     assert group.phase in {Phase.UNSET, Phase.UNKNOWN}
     assert group.schedule_start is None
@@ -568,9 +568,7 @@ def test_a_status_that_makes_no_sense_is_none(status: Any) -> None:
         },
     ],
 )
-def test_what_makes_no_sense_is_an_error_of_that_object(
-    translator: PodTranslator, spec: dict[str, Any]
-) -> None:
+def test_invalid_object_is_a_value_error(translator: PodTranslator, spec: dict[str, Any]) -> None:
     with pytest.raises((ValueError, msgspec.MsgspecError)):
         translator.translate(wire(spec))
 
@@ -591,14 +589,14 @@ KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
         ({"schedulingGroup": {}}, {}, None),
     ],
 )
-def test_gangs_that_others_declare(
+def test_gangs_of_other_projects(
     translator: PodTranslator, spec: dict[str, Any], meta: dict[str, Any], key: str | None
 ) -> None:
     pod = translator.translate(wire(spec, **meta))
     assert (pod.gang.key if pod.gang is not None else None) == key
 
 
-def test_a_pod_group_of_kubernetes_own(translator: PodTranslator) -> None:
+def test_native_pod_group(translator: PodTranslator) -> None:
     body = {
         "metadata": {"name": "train", "namespace": "ns", "uid": "u"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
@@ -615,13 +613,13 @@ def test_a_pod_group_of_kubernetes_own(translator: PodTranslator) -> None:
     assert book.pod_group(group.key) is None, "whoever writes a status does not see it"
 
 
-def test_pods_of_a_native_group_without_gang_policy_start_one_by_one() -> None:
+def test_native_group_without_gang_policy_is_not_a_gang() -> None:
     native = WireNativePodGroup()
     assert translate_native(native, UPSTREAM_DEFAULTS).spec.min_member == 0
 
 
 @pytest.mark.parametrize(("count", "minimum"), [("3", 3), ("x", None), (None, None)])
-def test_groups_of_kueue_need_all_of_their_pods(
+def test_kueue_groups_need_all_their_pods(
     translator: PodTranslator, count: str | None, minimum: int | None
 ) -> None:
     annotations = {} if count is None else {KUEUE_TOTAL: count}

@@ -1,4 +1,4 @@
-"""Which Lease a process stands for, and when the name of its scheduler is taken."""
+"""The Lease of a process, and the check that its scheduler name is free."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
         (["placement", "podgroup"], "koord-placement-podgroup"),
     ],
 )
-def test_the_name_follows_from_what_runs(operators: Any, name: str) -> None:
+def test_lease_name_follows_from_the_operators(operators: Any, name: str) -> None:
     assert lease_name(operators) == name
 
 
@@ -44,7 +44,7 @@ def test_the_name_follows_from_what_runs(operators: Any, name: str) -> None:
         (Access("https://x", namespace="mine"), "koord-system/koord-device"),
     ],
 )
-async def test_the_lease_is_where_the_process_is(access: Access, key: str) -> None:
+async def test_lease_is_in_the_namespace_of_the_process(access: Access, key: str) -> None:
     client = Client(find_credentials())
     first = make_elector(client, access, ["device"], Fence())
     second = make_elector(client, access, ["device"], Fence())
@@ -60,7 +60,7 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The Lease of Koordinator's scheduler, held, and watched for a short time."""
+    """The Lease of Koordinator's scheduler, held, with a short watch time."""
     monkeypatch.setattr(election, "RETRY_SECONDS", 0.1)
     with suppress(SandboxApiError):
         sandbox.create_namespace(NAMESPACE)
@@ -77,12 +77,12 @@ async def assert_name_is_free(client: Client) -> None:
     await refuse_taken_name(client, operators.SCHEDULER_NAME)
 
 
-async def test_without_koordinator_the_name_is_free(client: Client, twin: dict[str, Any]) -> None:
+async def test_name_is_free_without_koordinator(client: Client, twin: dict[str, Any]) -> None:
     await assert_name_is_free(client)
 
 
 @pytest.mark.parametrize("holder", ["host_1", ""])
-async def test_a_lease_that_nobody_renews_is_dead(
+async def test_name_is_free_if_nobody_renews_the_lease(
     client: Client, twin: dict[str, Any], holder: str
 ) -> None:
     twin["spec"]["holderIdentity"] = holder
@@ -97,7 +97,7 @@ async def renew(client: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_a_scheduler_that_is_alive_has_the_name(client: Client, twin: dict[str, Any]) -> None:
+async def test_name_is_taken_by_a_running_scheduler(client: Client, twin: dict[str, Any]) -> None:
     await client.post(LEASES, twin)
     alive = asyncio.create_task(renew(client))
     with pytest.raises(NameTaken, match=r"host_1.*configure another schedulerName"):
@@ -106,7 +106,7 @@ async def test_a_scheduler_that_is_alive_has_the_name(client: Client, twin: dict
     alive.cancel()
 
 
-async def test_who_may_not_look_is_told_and_goes_on(
+async def test_missing_rights_are_logged_and_not_fatal(
     sandbox: Sandbox, twin: dict[str, Any], namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sandbox.client.create(LEASES, twin)

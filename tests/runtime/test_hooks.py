@@ -1,4 +1,4 @@
-"""Hooks are found as installed packages tell them, and the example is one."""
+"""Hooks are loaded from entry points, and the example is one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/quota-hook"
 
 
 def install(folder: Path, points: Mapping[str, str]) -> None:
-    """Write what an installer writes of a package."""
+    """Write the metadata of an installed package."""
     info = folder / "hooks-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hooks\nVersion: 1.0\n")
@@ -30,11 +30,11 @@ def install(folder: Path, points: Mapping[str, str]) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines))
 
 
-def test_there_are_none_by_default() -> None:
+def test_no_hooks_by_default() -> None:
     assert not load_hooks()
 
 
-def test_the_example_is_loaded_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_hook_is_loaded_and_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
     install(tmp_path, project["entry-points"][GROUP])
     monkeypatch.syspath_prepend(EXAMPLE)
@@ -51,7 +51,7 @@ def test_the_example_is_loaded_and_checks(tmp_path: Path, monkeypatch: pytest.Mo
     assert condition.message == "no unit starts that asks for more than 4 nvidia.com/gpu"
 
 
-def test_what_cannot_be_loaded_is_counted_and_keeps_nothing_from_starting(
+def test_broken_hook_is_counted_and_does_not_prevent_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = {"gone": "no_such_module:Hook", "odd": "builtins:dict", "raises": "builtins:open"}

@@ -1,4 +1,4 @@
-"""The HTTP side of the process, over a real socket where one is needed."""
+"""The HTTP server of the process, over a real socket where needed."""
 
 import json
 from contextlib import asynccontextmanager
@@ -55,7 +55,7 @@ async def test_metrics_are_in_the_text_format_of_prometheus():
     assert 'koord_binds_total{outcome="bound"} 1.0' in text
 
 
-async def test_an_address_that_is_taken_is_named():
+async def test_address_in_use_is_reported():
     process = Process()
     async with serve_http(Address("127.0.0.1", 0), process.sources) as taken:
         with pytest.raises(
@@ -65,7 +65,7 @@ async def test_an_address_that_is_taken_is_named():
                 pass
 
 
-async def test_a_host_that_is_none_of_this_machine_is_named():
+async def test_foreign_address_is_reported():
     with pytest.raises(CannotListen, match=r"^192\.0\.2\.1:0: "):
         async with serve_http(Address("192.0.2.1", 0), Process().sources):
             pass
@@ -76,7 +76,7 @@ async def test_health_is_independent_of_readiness():
         assert await client.request("/healthz") == (200, "text/plain", "ok\n")
 
 
-async def test_readiness_names_what_is_not_synced():
+async def test_readiness_names_unsynced_parts():
     process = Process(unsynced=["pods", "nodes"])
     async with process.serve() as client:
         answer = await client.request("/readyz")
@@ -85,7 +85,7 @@ async def test_readiness_names_what_is_not_synced():
         assert await client.request("/readyz") == (200, "text/plain", "ok\n")
 
 
-async def test_state_is_json_for_this_machine():
+async def test_debug_state_is_json():
     async with Process(state={"units": [{"key": "default/a"}]}).serve() as client:
         status, content_type, text = await client.request("/debug/state")
     assert (status, content_type) == (200, "application/json")
@@ -104,7 +104,7 @@ async def test_state_is_json_for_this_machine():
         ("fe80::1", 403),
     ],
 )
-async def test_state_is_for_this_machine_only(remote, status):
+async def test_debug_state_is_forbidden_for_remote_clients(remote, status):
     transport = Mock(get_extra_info={"peername": (remote, 40000)}.get)
     request = make_mocked_request("GET", "/debug/state", transport=transport)
     match = await make_app(Process(state={"a": "pod"}).sources).router.resolve(request)
@@ -123,12 +123,12 @@ async def test_state_is_for_this_machine_only(remote, status):
         ("DELETE", "/metrics", 405),
     ],
 )
-async def test_there_is_nothing_else(method, path, status):
+async def test_other_paths_are_not_found(method, path, status):
     async with Process().serve() as client:
         assert (await client.request(path, method))[0] == status
 
 
-async def test_the_port_is_free_again_afterwards():
+async def test_port_is_released_on_shutdown():
     async with serve_http(Address("127.0.0.1", 0), Process().sources) as first:
         assert first.port > 0
     async with serve_http(first, Process().sources) as second:

@@ -1,4 +1,4 @@
-"""Kopf is started again whatever has ended it, until it is stopped."""
+"""Kopf is restarted after any end, until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from koord.runtime.kopf_host import KopfHost
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("gone")])
-async def test_kopf_is_started_again_whatever_has_ended_it(
+async def test_kopf_is_restarted_after_any_error(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[bool] = []

@@ -1,4 +1,4 @@
-"""Lines of the log, for machines and for people."""
+"""Log lines in both formats."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def info_of(message):
     return RuntimeError, RuntimeError(message), None
 
 
-def test_json_has_a_head_and_the_fields():
+def test_json_has_the_standard_keys_and_the_fields():
     line = json.loads(JsonFormatter().format(make_record(pod="default/a", status=409)))
     assert line.pop("time").endswith("Z")
     assert line == {
@@ -50,17 +50,17 @@ def test_json_stays_on_one_line():
         (None, "pod=None"),
     ],
 )
-def test_text_quotes_what_could_be_misread(value, written):
+def test_text_quotes_ambiguous_values(value, written):
     line = TextFormatter().format(make_record(pod=value))
     assert line.endswith(f"bound {written}")
     assert "\n" not in line
 
 
-def test_a_message_cannot_forge_a_line():
+def test_message_cannot_forge_a_line():
     assert "\n" not in TextFormatter().format(make_record("%s", "a\nb"))
 
 
-def test_text_shows_a_traceback_below():
+def test_text_ends_with_the_traceback():
     text = TextFormatter().format(make_record(exc_info=info_of("lost")))
     assert text.splitlines()[-1] == "RuntimeError: lost"
 

@@ -1,4 +1,4 @@
-"""The configuration file: what is accepted, what is refused and how that reads."""
+"""The configuration file: what is accepted, what is rejected, and the messages."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from koord.runtime.settings import (
 HEAD = "apiVersion: operators.koordinator.sh/v1alpha1\nkind: OperatorConfiguration\n"
 
 
-def test_an_empty_configuration_is_the_defaults():
+def test_minimal_configuration_has_the_defaults():
     assert parse_settings(HEAD, "file") == Settings()
 
 
@@ -87,7 +87,7 @@ logFormat: json
         ("logFormat: yaml", "logFormat: 'yaml' should be 'json' or 'text'"),
     ],
 )
-def test_a_bad_field_is_named_with_its_value(text, problem):
+def test_invalid_field_is_named_with_its_value(text, problem):
     with pytest.raises(InvalidConfiguration) as refused:
         parse_settings(HEAD + text, "file")
     assert len(refused.value.problems) == 1
@@ -108,13 +108,13 @@ def test_a_bad_field_is_named_with_its_value(text, problem):
         (HEAD.replace("OperatorC", "C"), "kind: 'Configuration' should be"),
     ],
 )
-def test_what_is_no_configuration_is_refused(text, problem):
+def test_other_documents_are_rejected(text, problem):
     with pytest.raises(InvalidConfiguration) as refused:
         parse_settings(text, "file")
     assert refused.value.problems[0].startswith(problem)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_together():
     with pytest.raises(InvalidConfiguration) as refused:
         parse_settings(HEAD + "logFormat: yaml\nbindConcurrency: 0\nnope: 1", "/etc/koord.yaml")
     fields = sorted(problem.partition(":")[0] for problem in refused.value.problems)
@@ -122,7 +122,7 @@ def test_all_problems_are_told_at_once():
     assert str(refused.value).startswith("/etc/koord.yaml cannot be used:\n  ")
 
 
-def test_a_file_is_read(tmp_path):
+def test_configuration_file_is_loaded(tmp_path):
     path = tmp_path / "koord.yaml"
     path.write_text(HEAD + "bindConcurrency: 5", encoding="utf-8")
     assert load_settings(path).bind_concurrency == 5
@@ -133,7 +133,7 @@ def test_a_missing_file_is_a_clear_error(tmp_path):
         load_settings(tmp_path / "none.yaml")
 
 
-def test_a_file_without_end_is_refused(tmp_path):
+def test_endless_file_is_rejected(tmp_path):
     path = tmp_path / "koord.yaml"
     path.write_text("#" * (1 << 17), encoding="utf-8")
     with pytest.raises(InvalidConfiguration, match="larger than 65536 bytes"):
@@ -153,6 +153,6 @@ def test_addresses(text, address):
 
 
 @pytest.mark.parametrize("text", ["", ":80", "1.2.3.4", "1.2.3.4:", "1.2.3.4:²", "[::1:80", None])
-def test_what_is_no_address(text):
+def test_invalid_addresses(text):
     with pytest.raises(ValueError, match=r"ADDRESS:PORT|IPv4 or IPv6"):
         parse_address(text)

@@ -1,4 +1,4 @@
-"""Device: the accelerators and NICs of one node, and who holds them.
+"""Device: the accelerators and NICs of one node, and their allocations.
 
 Compatible with Koordinator's Device, which its own agents write. The object is named after its
 node. How devices are chosen is decided elsewhere.
@@ -24,11 +24,11 @@ from koord.api.resource import (
 )
 
 UNKNOWN_ID: Final = -1
-"""The value of a topology id that nobody reported."""
+"""The value of an unknown topology id."""
 
 
 class DeviceTopology(Model):
-    """Where the device sits in the machine."""
+    """Location of the device in the machine."""
 
     socket_id: Int32 = Field(default=UNKNOWN_ID, alias="socketID")
     """CPU socket; -1 or absent means unknown."""
@@ -44,7 +44,7 @@ class VirtualFunction(Model):
     """One SR-IOV virtual function."""
 
     minor: Int32
-    """Number as reported; the bus id is what identifies it."""
+    """Number as reported; the bus id identifies the function."""
     bus_id: str | None = Field(default=None, alias="busID")
     """PCI address as domain:bus:device.function."""
 
@@ -53,7 +53,7 @@ class VirtualFunctionGroup(Model):
     """Virtual functions that share labels."""
 
     labels: dict[str, str] | None = None
-    """What a pod's vfSelector is matched with."""
+    """Matched by the vfSelector of pods."""
     vfs: list[VirtualFunction] | None = None
     """The virtual functions."""
 
@@ -66,21 +66,21 @@ class DeviceInfo(Model):
     minor: Annotated[Int32, Field(ge=0, le=1023), DEFAULTED] = 0
     """Number of the device among those of its type on this node, from 0."""
     health: Annotated[bool, DEFAULTED] = False
-    """Whether the device works; others are not handed out."""
+    """Whether the device is healthy; others are not allocated."""
     id: str | None = None
     """UUID of the device; for an RDMA NIC the PCI address of its physical function."""
     module_id: Int32 | None = Field(default=None, alias="moduleID")
     """Physical slot."""
     labels: dict[str, str] | None = None
-    """What a pod's device selector is matched with."""
+    """Matched by the device selector of pods."""
     resources: ResourceList | None = None
-    """What the device offers in total."""
+    """Total resources of the device."""
     topology: DeviceTopology | None = None
-    """Where the device sits in the machine."""
+    """Location of the device in the machine."""
     vf_groups: list[VirtualFunctionGroup] | None = None
     """SR-IOV virtual functions of the device."""
     conditions: Conditions | None = None
-    """What is the matter with the device, Healthy among them."""
+    """Conditions of the device, such as Healthy."""
 
 
 class DeviceSpec(Model):
@@ -93,7 +93,7 @@ class DeviceSpec(Model):
 
 
 class DeviceHolder(Model):
-    """A pod that holds devices."""
+    """A pod with allocated devices."""
 
     name: str | None = None
     """Name of the pod."""
@@ -102,70 +102,70 @@ class DeviceHolder(Model):
     uuid: str | None = None
     """UID of the pod."""
     minors: list[Int32] | None = None
-    """Devices that the pod holds, whole or in part."""
+    """Devices allocated to the pod, whole or in part."""
 
 
 class DeviceAllocation(Model):
-    """Who holds devices of one type."""
+    """Allocations of devices of one type."""
 
     type: str | None = None
     """Type of the devices."""
     entries: list[DeviceHolder] | None = None
-    """The pods that hold them."""
+    """The pods that use them."""
 
 
 class DeviceSummary(Model):
-    """How many devices of one type are in which state."""
+    """Number of devices of one type by state."""
 
     total: Int32 = 0
     """All devices."""
     healthy: Int32 = 0
-    """Devices that work."""
+    """Healthy devices."""
     free: Int32 = 0
-    """Healthy devices that nobody uses."""
+    """Healthy devices without pods."""
     shared: Int32 = 0
-    """Devices that are in use in part."""
+    """Partly used devices."""
 
 
 class DeviceUse(Model):
-    """What is left of one device, and who uses it."""
+    """Free resources and pods of one device."""
 
     type: str
     """Type of the device."""
     minor: Int32
     """Number of the device."""
     health: bool = False
-    """Whether the device works."""
+    """Whether the device is healthy."""
     free: ObservedResources | None = None
-    """What is left."""
+    """Free resources."""
     pods: list[str] | None = None
     """The pods that use it, as namespace/name."""
 
 
 class DeviceFragmentation(Model):
-    """How well the free devices can still be used together."""
+    """Fragmentation of the free devices."""
 
     largest_free_partition: Int32 | None = None
-    """The largest number of free GPUs that one pod could get."""
+    """Largest number of free GPUs that one pod can get."""
     index: str | None = None
-    """0 (all free GPUs usable together) to 1 (none)."""
+    """0 (all free GPUs can be used together) to 1 (none)."""
 
 
 class DeviceStatus(Model):
-    """Who holds which device."""
+    """Allocations of devices."""
 
     allocations: list[DeviceAllocation] | None = None
-    """Who holds devices, by type."""
+    """Allocations by device type."""
     observed_generation: Int64 | None = None
-    """The metadata.generation that this status was made from."""
+    """The metadata.generation of the spec that this status describes."""
     conditions: Conditions | None = None
-    """Whether the inventory is understood and agrees with the pods, Ready among them."""
+    """Whether the inventory is valid and consistent with the pods, such as Ready."""
     summary: dict[str, DeviceSummary] | None = None
-    """Device type to how many are in which state."""
+    """Device type to the number of devices by state."""
     devices: list[DeviceUse] | None = None
-    """What is left of each device, and who uses it."""
+    """Free resources and pods of each device."""
     fragmentation: DeviceFragmentation | None = None
-    """How well the free GPUs can still be used together."""
+    """Fragmentation of the free GPUs."""
 
 
 class Device(Resource):
@@ -180,11 +180,9 @@ class Device(Resource):
         columns=(
             PrinterColumn("Vendor", r".metadata.labels.node\.koordinator\.sh/gpu-vendor"),
             PrinterColumn("Model", r".metadata.labels.node\.koordinator\.sh/gpu-model"),
-            PrinterColumn("GPUs", ".status.summary.gpu.healthy", "integer", "GPUs that work."),
-            PrinterColumn("Free", ".status.summary.gpu.free", "integer", "GPUs that nobody uses."),
-            PrinterColumn(
-                "Shared", ".status.summary.gpu.shared", "integer", "GPUs in use in part."
-            ),
+            PrinterColumn("GPUs", ".status.summary.gpu.healthy", "integer", "Healthy GPUs."),
+            PrinterColumn("Free", ".status.summary.gpu.free", "integer", "Unused GPUs."),
+            PrinterColumn("Shared", ".status.summary.gpu.shared", "integer", "Partly used GPUs."),
             PrinterColumn("RDMA", ".status.summary.rdma.healthy", "integer", priority=1),
             PrinterColumn("Frag", ".status.fragmentation.index", priority=1),
             reason_column("Accepted"),
@@ -196,4 +194,4 @@ class Device(Resource):
     spec: DeviceSpec = DeviceSpec()
     """The devices of the node."""
     status: DeviceStatus = DeviceStatus()
-    """Who holds which device."""
+    """Allocations of devices."""

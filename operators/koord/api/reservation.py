@@ -1,7 +1,6 @@
-"""Reservation: room on a node, held for pods that come later.
+"""Reservation: resources of a node that are reserved for future pods.
 
-Compatible with Koordinator's Reservation. The template is a pod template that this package does not
-look into; when a pod may use a reservation is decided elsewhere.
+Compatible with Koordinator's Reservation. The pod template is not validated here.
 """
 
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -46,7 +45,7 @@ class ControllerReference(Model):
     controller: bool | None = None
     """Whether the owner must be the managing controller."""
     block_owner_deletion: bool | None = None
-    """Not looked at; accepted because owner references carry it."""
+    """Ignored; accepted because owner references have it."""
 
 
 class ReservationOwner(Model):
@@ -69,12 +68,12 @@ class ReservationOwner(Model):
 
 
 class PreAllocationPolicy(Model):
-    """How pods that already run are found for a reservation laid over them."""
+    """How running pods are selected for pre-allocation."""
 
     mode: Annotated[Literal["Default", "Cluster"], DEFAULTED] = "Default"
-    """Default: owners of the reservation. Cluster: pods marked as pre-allocatable anywhere."""
+    """Default: owners of the reservation. Cluster: all pods marked as pre-allocatable."""
     enable_multiple: Annotated[bool, DEFAULTED] = False
-    """Whether several pods may be taken over by one reservation."""
+    """Whether one reservation may pre-allocate several pods."""
 
 
 class ReservationSpec(Model):
@@ -89,43 +88,43 @@ class ReservationSpec(Model):
     )
 
     template: dict[str, Any]
-    """The pod template that says what to reserve and on which nodes.
+    """Pod template with the resources to reserve and the node constraints.
 
     template.spec.nodeName pins the reservation to a node.
     """
     owners: Annotated[list[ReservationOwner], Field(min_length=1, max_length=256)]
     """Who may use the reservation; one match is enough."""
     ttl: Annotated[Duration, DEFAULTED] = DEFAULT_TTL
-    """How long the reservation lives, such as 90m or 48h; 0 switches every expiration off."""
+    """Lifetime of the reservation, such as 90m or 48h; 0 disables expiration."""
     expires: Time | None = None
-    """When the reservation ends."""
+    """When the reservation expires."""
     pre_allocation: bool | None = None
-    """Whether the reservation may be laid over pods that already run."""
+    """Whether the reservation may use the resources of running pods."""
     pre_allocation_policy: PreAllocationPolicy | None = None
-    """How those pods are found."""
+    """How those pods are selected."""
     allocate_once: Annotated[bool, DEFAULTED] = True
-    """Whether the first pod takes everything and ends the reservation."""
+    """Whether the first pod gets all resources and ends the reservation."""
     allocate_policy: Literal["Aligned", "Restricted"] | None = None
-    """Whether a pod may also use room outside: Aligned may, Restricted may not."""
+    """Whether a pod may also use unreserved resources: Aligned may, Restricted may not."""
     unschedulable: bool | None = None
-    """Whether new pods are kept away."""
+    """Whether new pods cannot use it."""
     taints: Annotated[list[Taint], Field(max_length=64)] | None = None
-    """What a pod's reservation affinity must tolerate."""
+    """Taints that the reservation affinity of a pod must tolerate."""
 
 
 class ReservationCondition(Model):
     """One observed aspect of the reservation."""
 
     type: str
-    """Scheduled, Ready, or one of ours."""
+    """Scheduled, Ready, or another type."""
     status: str | None = None
     """True, False or Unknown."""
     reason: str | None = None
-    """Why, as one CamelCase word for programs."""
+    """Why, as one CamelCase word."""
     message: str | None = None
     """Why, as a sentence."""
     last_probe_time: Time | None = None
-    """When this was last looked at."""
+    """When the condition was last checked."""
     last_transition_time: Time | None = None
     """When the status last changed."""
     observed_generation: Int64 | None = None
@@ -133,7 +132,7 @@ class ReservationCondition(Model):
 
 
 class ReservationStatus(Model):
-    """Where the reservation is and who uses it."""
+    """Node and users of the reservation."""
 
     phase: Annotated[str, DEFAULTED] = "Pending"
     """Pending, Available, Succeeded, Waiting or Failed."""
@@ -144,15 +143,15 @@ class ReservationStatus(Model):
     node_name: str | None = None
     """The node it is on."""
     allocatable: ObservedResources | None = None
-    """What it offers in total."""
+    """Total resources."""
     allocated: ObservedResources | None = None
-    """What its current owners use of it."""
+    """Resources used by its current owners."""
     observed_generation: Int64 | None = None
-    """The metadata.generation that this status was made from."""
+    """The metadata.generation of the spec that this status describes."""
 
 
 class Reservation(Resource):
-    """Room on a node, held for pods that come later."""
+    """Resources of a node that are reserved for future pods."""
 
     names: ClassVar = Names(
         group=KOORDINATOR_GROUP,
@@ -174,4 +173,4 @@ class Reservation(Resource):
     spec: ReservationSpec
     """What is reserved, for whom, and for how long."""
     status: ReservationStatus = ReservationStatus()
-    """Where the reservation is and who uses it."""
+    """Node and users of the reservation."""

@@ -1,4 +1,4 @@
-"""What every custom resource has: its names, its metadata, its columns in ``kubectl get``.
+"""The common parts of custom resources: names, metadata, and columns of ``kubectl get``.
 
 The parts that Kubernetes itself defines and that our resources embed (conditions, references,
 selectors, taints, resource lists) stand here, too. No rule of scheduling does.
@@ -31,7 +31,7 @@ from koord.api.quantity import (
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 MAX_RESOURCES: Final = 64
-"""Resource names in one list; what a quota or a device can name stays far below."""
+"""Resource names in one list; quotas and devices have far fewer."""
 
 QUANTITY_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
@@ -40,7 +40,7 @@ QUANTITY_PATTERN: Final = (
 
 
 class _QuantitySchema:
-    """How a `Quantity` stands in JSON: a text or a whole number."""
+    """The JSON schema of a `Quantity`: a string or an integer."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -84,9 +84,9 @@ ResourceList = Annotated[
     dict[str, Annotated[ResourceQuantity, AfterValidator(_refuse_negative), _NOT_NEGATIVE]],
     Field(max_length=MAX_RESOURCES),
 ]
-"""What a user writes: resource name to quantity, none negative."""
+"""Written by users: resource name to quantity, not negative."""
 ObservedResources = dict[str, ResourceQuantity]
-"""What an operator reports in a status."""
+"""Reported by an operator in a status."""
 Duration = Annotated[
     str,
     Field(max_length=MAX_TEXT),
@@ -96,13 +96,13 @@ Duration = Annotated[
         is_positive_duration,
     ),
 ]
-"""What Go's time.ParseDuration takes, without a sign."""
+"""A duration of Go's time.ParseDuration without sign."""
 KeptSpec = dict[str, Any]
-"""The spec that was last found valid, as written; it outlives a restart of the operator."""
+"""The last valid spec, as written; it survives a restart of the operator."""
 
 
 class ObjectMeta(Model):
-    """The standard metadata of an object, as far as the operators read it."""
+    """The standard metadata fields that the operators read."""
 
     name: str = ""
     generate_name: str = ""
@@ -132,14 +132,14 @@ class Condition(Model):
             r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
         ),
     ]
-    """What the condition is about, in CamelCase."""
+    """Type of the condition in CamelCase."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     reason: Annotated[
         str,
         Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
     ]
-    """Why, as one CamelCase word for programs."""
+    """Why, as one CamelCase word."""
     message: Annotated[str, Field(max_length=32768)]
     """Why, as a sentence with the numbers in it."""
     last_transition_time: Time
@@ -152,7 +152,7 @@ Conditions = Annotated[list[Condition], ListMap(("type",))]
 
 
 class ObjectReference(Model):
-    """Points at an object; only the fields that are set count."""
+    """A reference to an object; only the fields that are set are compared."""
 
     markers = (ATOMIC,)
 
@@ -167,7 +167,7 @@ class ObjectReference(Model):
     uid: str | None = None
     """UID of the object."""
     resource_version: str | None = None
-    """Resource version that the reference was made at."""
+    """Resource version of the object when the reference was made."""
     field_path: str | None = None
     """A part of the object, such as spec.containers{main}."""
 
@@ -178,7 +178,7 @@ class LabelSelectorRequirement(Model):
     key: str
     """The label key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label relates to the values."""
+    """Relation of the label to the values."""
     values: Annotated[list[str], Marker({"x-kubernetes-list-type": "atomic"})] | None = None
     """For In and NotIn: at least one value; otherwise none."""
 
@@ -189,7 +189,7 @@ class LabelSelector(Model):
     markers = (ATOMIC,)
 
     match_labels: dict[str, str] | None = None
-    """Labels and the values that they must have."""
+    """Labels and their required values."""
     match_expressions: (
         Annotated[list[LabelSelectorRequirement], Marker({"x-kubernetes-list-type": "atomic"})]
         | None
@@ -198,14 +198,14 @@ class LabelSelector(Model):
 
 
 class Taint(Model):
-    """Keeps away whoever does not tolerate it."""
+    """A taint; pods need a toleration for it."""
 
     key: str
     """The taint key."""
     value: str | None = None
     """The taint value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    """What happens to those who do not tolerate it."""
+    """Effect on pods that do not tolerate the taint."""
     time_added: Time | None = None
     """When the taint was added."""
 
@@ -225,7 +225,6 @@ AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
 def reason_column(condition: str, *, name: str = "", priority: int = 0) -> PrinterColumn:
-    """Make the column that shows the reason of a condition."""
     path = f'.status.conditions[?(@.type=="{condition}")].reason'
     return PrinterColumn(
         name or condition, path, description=f"Why {condition} is so.", priority=priority
@@ -234,7 +233,7 @@ def reason_column(condition: str, *, name: str = "", priority: int = 0) -> Print
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a custom resource is called and where it lives."""
+    """The names and the scope of a custom resource."""
 
     group: str
     kind: str
@@ -244,13 +243,13 @@ class Names:
     columns: tuple[PrinterColumn, ...]
     version: str = "v1alpha1"
     max_name: int = 253
-    """Longest name of an object; less where others have to name it in a label."""
+    """Longest name of an object; shorter if it is used as a label value."""
     approval: str = ""
-    """Where a group below k8s.io was approved; the API server asks for it."""
+    """Approval of a group below k8s.io, which the API server requires."""
 
     @property
     def api_version(self) -> str:
-        """``group/version``, as objects carry it."""
+        """``group/version``."""
         return f"{self.group}/{self.version}"
 
     @property
@@ -260,7 +259,7 @@ class Names:
 
 
 class Resource(Model):
-    """A custom resource: `names` says which, the fields ``spec`` and ``status`` what is in it."""
+    """Base of custom resources, with `names` and the fields ``spec`` and ``status``."""
 
     names: ClassVar[Names]
 

@@ -1,4 +1,4 @@
-"""What is said about gangs that wait, to whom, and how often."""
+"""What is reported about pending gangs and pods, and how often."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ def no_room(fit: int) -> InsufficientNodes:
 
 @dataclass
 class Announcements:
-    """Everything that was announced."""
+    """All reports."""
 
     gangs: list[tuple[str, int]] = field(default_factory=list)
     retracted: list[GangKey] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Announcements:
 
 
 class Waiting:
-    """A gang of two, of which ``reason`` is all that the planner knows."""
+    """A gang of two; ``reason`` is the planner's reason for it."""
 
     def __init__(self, *pods: Pod, **told: object) -> None:
         self.now = 0.0
@@ -84,7 +84,7 @@ class Waiting:
         return Attempts(self.attempts, self.now)
 
     def hear(self, reason: Reason | None, after: float = 5.0) -> None:
-        """Let the planner come to another answer, and time pass until it is spoken of."""
+        """Change the planner's reason, and let time pass until it is reported."""
         self.reason = reason
         self.attempts += 1
         self.reports.note({G}, set())
@@ -92,7 +92,7 @@ class Waiting:
         self.reports.report(self, self.now)
 
 
-def test_a_reason_is_said_with_the_attempts_and_as_one_event() -> None:
+def test_reason_is_reported_with_the_attempts_and_one_event() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.hear(no_room(0))
@@ -100,7 +100,7 @@ def test_a_reason_is_said_with_the_attempts_and_as_one_event() -> None:
     assert waiting.said.events == ["InsufficientNodes"]
 
 
-def test_other_numbers_alone_are_said_after_a_pause() -> None:
+def test_new_numbers_are_reported_after_a_pause() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     for fit in (1, 0, 1):
@@ -112,7 +112,7 @@ def test_other_numbers_alone_are_said_after_a_pause() -> None:
     assert waiting.said.events == ["InsufficientNodes"]
 
 
-def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
+def test_numbers_changed_meanwhile_are_reported_when_due() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.reason = no_room(1)
@@ -127,7 +127,7 @@ def test_numbers_that_changed_unseen_are_said_once_it_is_time() -> None:
     assert len(waiting.said.pods) == 4
 
 
-def test_what_is_to_be_said_much_later_holds_up_nobody() -> None:
+def test_report_due_much_later_does_not_delay_others() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.reports.note_numbers(set(), {"anybody"})
@@ -143,7 +143,7 @@ def test_what_is_to_be_said_much_later_holds_up_nobody() -> None:
     assert waiting.said.gangs[-1] == ("BindFailed", 1)
 
 
-def test_numbers_that_keep_changing_are_said_ever_more_seldom() -> None:
+def test_pause_doubles_while_numbers_keep_changing() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     said_at = []
@@ -158,7 +158,7 @@ def test_numbers_that_keep_changing_are_said_ever_more_seldom() -> None:
     assert len(said_at) <= 5
 
 
-def test_another_reason_is_said_at_once() -> None:
+def test_new_reason_is_reported_without_pause() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.hear(BindFailed("default/g-0", 403, "no"), after=1.0)
@@ -166,7 +166,7 @@ def test_another_reason_is_said_at_once() -> None:
     assert waiting.said.events == ["InsufficientNodes", "BindFailed"]
 
 
-def test_what_surplus_waits_for_is_not_said_of_the_gang() -> None:
+def test_reason_of_surplus_pods_is_not_reported_for_the_gang() -> None:
     bound = [make_pod(f"g-{i}").gang(G).released("n0", "p", G, 2).running("n0") for i in (0, 1)]
     surplus = make_pod("g-2").gang(G).build()
     waiting = Waiting(*(pod.build() for pod in bound), surplus)
@@ -176,7 +176,7 @@ def test_what_surplus_waits_for_is_not_said_of_the_gang() -> None:
     assert not waiting.said.events
 
 
-def test_what_was_said_is_taken_back_once() -> None:
+def test_report_is_retracted_once() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.hear(None)
@@ -184,27 +184,27 @@ def test_what_was_said_is_taken_back_once() -> None:
     assert waiting.said.retracted == [G]
 
 
-def test_what_a_process_before_this_one_said_is_taken_back() -> None:
+def test_report_of_a_previous_process_is_retracted() -> None:
     waiting = Waiting(attempts=3, wait_reason="InsufficientNodes")
     waiting.hear(None)
     assert waiting.said.retracted == [G]
 
 
-def test_a_restart_is_no_event() -> None:
+def test_restart_emits_no_event() -> None:
     waiting = Waiting(attempts=3, wait_reason="InsufficientNodes")
     waiting.hear(no_room(0))
     assert not waiting.said.events
     assert waiting.said.gangs == [("InsufficientNodes", 1)]
 
 
-def test_what_the_other_operator_finds_out_is_left_to_it() -> None:
+def test_reasons_of_the_podgroup_operator_are_not_reported() -> None:
     waiting = Waiting()
     waiting.hear(MissingMembers(()))
     assert not waiting.said.gangs
     assert waiting.said.pods == [("g-0", "MissingMembers"), ("g-1", "MissingMembers")]
 
 
-def test_a_reason_that_is_not_known_yet_is_asked_for_again() -> None:
+def test_unknown_reason_is_checked_again() -> None:
     waiting = Waiting()
     waiting.hear(None)
     waiting.reason = no_room(0)
@@ -213,7 +213,7 @@ def test_a_reason_that_is_not_known_yet_is_asked_for_again() -> None:
     assert waiting.said.pods == [("g-0", "InsufficientNodes"), ("g-1", "InsufficientNodes")]
 
 
-def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
+def test_report_made_during_binding_is_retracted() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.state.assume("uid-default-g-0", "n0")
@@ -224,7 +224,7 @@ def test_what_was_said_while_a_pod_was_being_bound_is_taken_back() -> None:
     assert waiting.said.pods[2:] == [("g-0", "True")]
 
 
-def test_what_was_said_of_a_pod_that_somebody_else_took_over_is_taken_back() -> None:
+def test_report_of_a_pod_taken_over_by_others_is_retracted() -> None:
     waiting = Waiting()
     waiting.hear(no_room(0))
     waiting.state.upsert_pod(make_pod("g-0").gang(G).not_ours().running("n0").build())
@@ -232,8 +232,8 @@ def test_what_was_said_of_a_pod_that_somebody_else_took_over_is_taken_back() -> 
     assert waiting.said.pods[2:] == [("g-0", "True")]
 
 
-def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
-    """What was said may not be written yet, and would come after the binding."""
+def test_report_is_retracted_when_the_pod_is_bound() -> None:
+    """A pending report may not be written yet, and must not follow the binding."""
     waiting = Waiting()
     waiting.hear(no_room(0))
     unit = Unit(G, (Demand(G, tuple(waiting.state.pods.values()), 2),), G)
@@ -241,7 +241,7 @@ def test_what_was_said_is_taken_back_as_soon_as_a_pod_is_bound() -> None:
     assert waiting.said.pods[2:] == [("g-0", "True")]
 
 
-def test_one_member_speaks_for_a_gang_without_pod_group() -> None:
+def test_one_member_gets_the_events_of_a_gang_without_pod_group() -> None:
     pods = [make_pod(f"x-{i}").annotation_gang("default/x", 3).created(float(i)) for i in range(2)]
     waiting = Waiting(*(pod.build() for pod in reversed(pods)))
     waiting.reports.note({"default/x"}, set())
@@ -251,7 +251,7 @@ def test_one_member_speaks_for_a_gang_without_pod_group() -> None:
     assert waiting.said.events == ["x-0: MissingMembers"]
 
 
-def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> None:
+def test_single_pod_gets_one_event_per_reason_and_one_when_placed() -> None:
     waiting = Waiting()
     pod = make_pod("p").build()
     waiting.state.upsert_pod(pod)
@@ -268,7 +268,7 @@ def test_a_single_pod_has_one_event_for_each_reason_and_one_for_its_place() -> N
     assert waiting.said.events == ["p: InsufficientNodes", "p: Planned"]
 
 
-def test_what_changes_while_other_numbers_are_to_be_said_later_has_its_quiet_moment() -> None:
+def test_change_before_due_numbers_still_waits_for_quiet() -> None:
     waiting = Waiting()
     pod = make_pod("p").build()
     waiting.state.upsert_pod(pod)
@@ -283,7 +283,7 @@ def test_what_changes_while_other_numbers_are_to_be_said_later_has_its_quiet_mom
     assert [name for name, _ in waiting.said.pods] == ["g-0", "g-1", "p"]
 
 
-def test_those_with_a_place_in_doubt_say_what_holds_them_up() -> None:
+def test_held_up_pods_report_the_failing_write() -> None:
     waiting = Waiting()
     waiting.in_doubt = set(waiting.state.pods)
     for uid in waiting.in_doubt:
@@ -294,7 +294,7 @@ def test_those_with_a_place_in_doubt_say_what_holds_them_up() -> None:
     assert waiting.said.events == ["BindFailed"]
 
 
-def test_a_gang_that_has_its_minimum_is_not_held_up_by_one_more() -> None:
+def test_gang_with_its_minimum_is_not_held_up_by_surplus() -> None:
     more = make_pod("g-2").gang(G).build()
     bound = [make_pod(name).gang(G).bound("n0").build() for name in ("g-0", "g-1")]
     waiting = Waiting(*bound, more)

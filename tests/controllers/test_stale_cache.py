@@ -1,4 +1,4 @@
-"""What the API server says of a pod can be newer than what the watch has shown of it so far."""
+"""The API server's response about a pod can be newer than the watch."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from koord.kube.binder import BoundElsewhere, Done, Outcome, PodGone
 
 @dataclass
 class LateBinder:
-    """Finds every pod gone, or bound by somebody else."""
+    """Finds every pod deleted, or bound elsewhere."""
 
     answer: Outcome
     asked: int = 0
@@ -32,14 +32,14 @@ class LateBinder:
 
 
 class Nobody:
-    """Takes every report, and does nothing with it."""
+    """Ignores all reports."""
 
     def __getattr__(self, _name: str):
         return lambda *_arguments, **_options: None
 
 
 @pytest.mark.parametrize("answer", [PodGone(), BoundElsewhere("other")], ids=["gone", "elsewhere"])
-async def test_a_pod_that_is_lost_is_left_alone_until_there_is_news(answer: Outcome) -> None:
+async def test_outdated_pod_is_left_alone_until_the_watch_catches_up(answer: Outcome) -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").build())
     pod = make_pod("p").build()

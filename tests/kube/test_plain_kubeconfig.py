@@ -1,4 +1,4 @@
-"""Plain kubeconfigs: the same access as through the library, without importing it."""
+"""Plain kubeconfigs give the same access as the library, without importing it."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def write_config(directory: Path, config: dict[str, Any]) -> str:
         make_config(**{"proxy-url": "http://proxy.example:3128"}),
     ],
 )
-def test_the_access_is_that_of_the_library(
+def test_access_equals_the_one_of_the_library(
     config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_config(tmp_path, config)
@@ -80,7 +80,7 @@ def test_the_access_is_that_of_the_library(
         ({"clusters": []}, ""),
     ],
 )
-def test_what_is_not_plain_is_left_to_the_library(
+def test_other_kubeconfigs_are_left_to_the_library(
     config: dict[str, Any], context: str, tmp_path: Path
 ) -> None:
     assert read_plain(write_config(tmp_path, config), context) is None
@@ -91,14 +91,14 @@ def test_no_file_or_several_are_left_to_the_library(path: str, tmp_path: Path) -
     assert read_plain(str(tmp_path / path)) is None
 
 
-def test_secrets_do_not_show(tmp_path: Path) -> None:
+def test_secrets_are_not_in_the_repr(tmp_path: Path) -> None:
     config = make_config(**{"proxy-url": "http://me:pass@proxy.example"})
     text = repr(read_plain(write_config(tmp_path, config)))
     assert "s3cret" not in text
     assert "pass" not in text
 
 
-def test_inline_certificates_are_written_once_for_us_alone(
+def test_inline_certificates_are_written_once_to_private_files(
     tmp_path: Path, sandbox: Sandbox
 ) -> None:
     plain = [read_plain(str(sandbox.kubeconfig)) for _ in range(2)]
@@ -117,7 +117,7 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path: Path, sandbox: Sandbox) 
     assert plain.ssl_ca_cert == str(tmp_path / "ca.crt")
 
 
-def test_files_go_with_the_process_and_the_library_stays_out(sandbox: Sandbox) -> None:
+def test_files_are_removed_at_exit_without_importing_the_library(sandbox: Sandbox) -> None:
     code = (
         "import sys; from koord.kube.config import load_kubeconfig;"
         f"access = load_kubeconfig({str(sandbox.kubeconfig)!r});"

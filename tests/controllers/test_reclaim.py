@@ -1,4 +1,4 @@
-"""Taking back over-use: with a stand-in for what evicts, so that any answer can be had."""
+"""Reclaiming over-use, with a fake evictor that gives any outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FakeEvictor:
-    """Shows the effect of every write in the state, as a watch would; ``answers`` by pod."""
+    """Applies every write to the state, as the watch would; ``answers`` by pod."""
 
     def __init__(self, scene: Scene) -> None:
         self.answers: dict[str, Eviction] = {}
@@ -53,7 +53,7 @@ class FakeEvictor:
 
 
 class Reporter:
-    """Keeps what it is told."""
+    """Records the reports."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -69,7 +69,7 @@ class Reporter:
 
 
 class Stage:
-    """A scene, and the controller looking at it; time passes by hand."""
+    """A scene, its controller, and a manual clock."""
 
     def __init__(self, *, is_on: bool = True, **more: Any) -> None:
         self.scene = Scene(**more)
@@ -99,7 +99,7 @@ class Stage:
         return sorted(self.evictor.evicted)
 
 
-def test_nothing_is_taken_back_before_its_time_and_then_only_once() -> None:
+def test_over_use_is_reclaimed_once_after_the_grace_period() -> None:
     stage = Stage()
     for at in range(4):
         stage.scene.single(f"p{at}", priority=at)
@@ -117,7 +117,7 @@ def test_nothing_is_taken_back_before_its_time_and_then_only_once() -> None:
     assert stage.reporter.told[-1] == "a is well"
 
 
-def test_what_is_off_takes_nothing_back() -> None:
+def test_nothing_is_reclaimed_if_disabled() -> None:
     stage = Stage(is_on=False)
     stage.scene.gang("g", 4, minimum=4)
     stage.scene.want(8)
@@ -125,7 +125,7 @@ def test_what_is_off_takes_nothing_back() -> None:
     assert stage.evicted == []
 
 
-def test_another_goes_in_place_of_what_is_protected() -> None:
+def test_another_unit_is_evicted_instead_of_a_protected_one() -> None:
     stage = Stage()
     for at in range(4):
         stage.scene.single(f"p{at}", priority=at)
@@ -136,7 +136,7 @@ def test_another_goes_in_place_of_what_is_protected() -> None:
     assert not stage.scene.state.doomed
 
 
-def test_what_the_server_refuses_after_all_is_not_marked_any_more() -> None:
+def test_refused_pods_are_unmarked() -> None:
     stage = Stage()
     stage.scene.gang("g", 4, minimum=4)
     stage.evictor.answers = {"g-0": Eviction.PROTECTED}
@@ -151,7 +151,7 @@ def test_what_the_server_refuses_after_all_is_not_marked_any_more() -> None:
 
 
 @pytest.mark.parametrize("answer", [Eviction.PROTECTED, Eviction.UNKNOWN])
-def test_what_is_left_of_a_gang_is_tried_until_it_goes(answer: Eviction) -> None:
+def test_rest_of_a_gang_is_retried_until_evicted(answer: Eviction) -> None:
     stage = Stage()
     stage.scene.gang("g", 4, minimum=4)
     stage.evictor.answers = {"g-2": answer}
@@ -166,7 +166,7 @@ def test_what_is_left_of_a_gang_is_tried_until_it_goes(answer: Eviction) -> None
     assert stage.evicted == ["g-0", "g-1", "g-2", "g-3"]
 
 
-def test_without_an_answer_the_rest_of_the_gang_goes_all_the_same() -> None:
+def test_rest_of_a_gang_is_evicted_after_an_unknown_outcome() -> None:
     stage = Stage()
     stage.scene.gang("g", 4, minimum=4)
     stage.evictor.answers = {"g-0": Eviction.UNKNOWN}
@@ -175,7 +175,7 @@ def test_without_an_answer_the_rest_of_the_gang_goes_all_the_same() -> None:
     assert stage.evicted == ["g-1", "g-2", "g-3"]
 
 
-def test_marks_of_somebody_before_are_acted_on_even_if_nothing_is_taken_back_now() -> None:
+def test_marks_of_a_previous_process_are_completed_even_if_disabled() -> None:
     stage = Stage(is_on=False)
     stage.scene.gang("g", 3, minimum=3)
     for at in range(3):
@@ -186,7 +186,7 @@ def test_marks_of_somebody_before_are_acted_on_even_if_nothing_is_taken_back_now
     assert stage.evicted == ["g-0", "g-2"]
 
 
-def test_marks_on_a_whole_gang_are_taken_back_if_it_may_not_go() -> None:
+def test_whole_gang_is_unmarked_if_it_cannot_be_evicted() -> None:
     stage = Stage(is_on=False)
     stage.scene.gang("g", 3, minimum=3)
     for at in range(3):
@@ -198,7 +198,7 @@ def test_marks_on_a_whole_gang_are_taken_back_if_it_may_not_go() -> None:
     assert not stage.scene.state.doomed
 
 
-def test_a_defect_of_one_quota_keeps_nothing_from_being_taken_back_of_others(
+def test_failure_in_one_quota_does_not_stop_reclaiming_from_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage(a=4, b=4)

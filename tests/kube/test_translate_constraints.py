@@ -1,4 +1,4 @@
-"""What pods ask of others, and volumes: from JSON as the API server writes it."""
+"""Translation of pod constraints and volumes, from JSON as the API server writes it."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_terms_name_pods_and_namespaces(term: dict[str, Any], expected: PodSelec
     assert near(term) == AffinityTerm(expected, "zone")
 
 
-def test_all_sorts_of_affinity() -> None:
+def test_all_kinds_of_affinity() -> None:
     term = {"topologyKey": "zone", "labelSelector": BY_APP}
     weighted = [{"weight": 7, "podAffinityTerm": term}]
     parsed = AffinityTerm(PodSelector(WEB, ("ns",)), "zone")
@@ -107,7 +107,7 @@ def test_spread() -> None:
     )
 
 
-def test_shapes_differ_by_what_constraints_depend_on_and_nothing_else() -> None:
+def test_shapes_differ_only_by_fields_that_constraints_depend_on() -> None:
     spread = {
         "maxSkew": 1,
         "topologyKey": "zone",
@@ -136,7 +136,7 @@ def test_profiles_are_shared() -> None:
     assert (first.profile.namespace, first.profile.labels) == ("ns", {"app": "web"})
 
 
-def test_claims_are_named_and_a_pinned_pod_with_one_is_left_to_kube_scheduler() -> None:
+def test_pinned_pod_with_a_claim_is_left_to_kube_scheduler() -> None:
     volumes = [
         {"name": "a", "emptyDir": {}},
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},

@@ -1,4 +1,4 @@
-"""A unit that the planner cannot digest is refused alone."""
+"""A unit that makes the planner fail is refused alone."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InternalError
 
 
-def test_others_are_placed_and_nothing_of_the_failed_one_stays(
+def test_unit_that_fails_to_plan_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state = make_cluster().state
@@ -44,14 +44,14 @@ def test_others_are_placed_and_nothing_of_the_failed_one_stays(
 
 
 class BrokenHolds(Holds):
-    """Fails at whatever is to be planned, half-way."""
+    """Fails in the middle of planning."""
 
     def plan(self, snapshot: Cycle, *_: object) -> Plan:
         snapshot.place(make_pod("x").gpu(8).build().shape, 0)
         raise ZeroDivisionError
 
 
-def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
+def test_failure_to_reserve_room_does_not_stop_planning() -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
     units = [unit_of(make_pod("p").gpu(8).build())]
@@ -61,7 +61,7 @@ def test_room_that_cannot_be_kept_keeps_nobody_from_being_placed() -> None:
     assert len(outcome.placements) == 1
 
 
-def test_a_defect_of_quotas_is_logged_once_for_as_long_as_it_lasts(
+def test_quota_failure_is_logged_once_while_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures = error_isolation.FailureLog()
