@@ -36,7 +36,7 @@ class NetworkTopologySpec(Model):
 _Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class SubGroup(Model):
+class SubGroupSpec(Model):
     """Members of a gang that are useful only together."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
@@ -50,7 +50,7 @@ class SubGroups(Model):
     """The sub-groups of a gang, and how many at the top level must be complete."""
 
     min_sub_groups: _Count | None = None
-    groups: Annotated[list[SubGroup], Field(min_length=1, max_length=1024)]
+    groups: Annotated[list[SubGroupSpec], Field(min_length=1, max_length=1024)]
 
 
 class DeviceHint(Model):
@@ -126,7 +126,7 @@ class SelectorRequirement(Model):
     values: list[str] = Field(default_factory=list)
 
 
-class SelectorTerm(Model):
+class SelectorTermSpec(Model):
     """Requirements that are ANDed."""
 
     match_expressions: list[SelectorRequirement] = Field(default_factory=list)
@@ -136,10 +136,10 @@ class SelectorTerm(Model):
 class ReservationSelector(Model):
     """Terms that are ORed."""
 
-    reservation_selector_terms: list[SelectorTerm] = Field(default_factory=list)
+    reservation_selector_terms: list[SelectorTermSpec] = Field(default_factory=list)
 
 
-class Toleration(Model):
+class TolerationSpec(Model):
     """A toleration of a reservation's taints."""
 
     key: str = ""
@@ -155,7 +155,7 @@ class ReservationAffinity(Model):
     name: str = ""
     reservation_selector: dict[str, str] = Field(default_factory=dict)
     required_during_scheduling_ignored_during_execution: ReservationSelector | None = None
-    tolerations: list[Toleration] = Field(default_factory=list)
+    tolerations: list[TolerationSpec] = Field(default_factory=list)
 
 
 class ResourceNames(Model):

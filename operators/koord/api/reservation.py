@@ -18,7 +18,7 @@ from koord.api.resource import (
     ObservedResources,
     PrinterColumn,
     Resource,
-    Taint,
+    TaintSpec,
     Time,
     reason_column,
 )
@@ -108,7 +108,7 @@ class ReservationSpec(Model):
     """Whether a pod may also use unreserved resources: Aligned may, Restricted may not."""
     unschedulable: bool | None = None
     """Whether new pods cannot use it."""
-    taints: Annotated[list[Taint], Field(max_length=64)] | None = None
+    taints: Annotated[list[TaintSpec], Field(max_length=64)] | None = None
     """Taints that the reservation affinity of a pod must tolerate."""
 
 

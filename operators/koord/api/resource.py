@@ -197,7 +197,7 @@ class LabelSelector(Model):
     """Further requirements on labels."""
 
 
-class Taint(Model):
+class TaintSpec(Model):
     """A taint; pods need a toleration for it."""
 
     key: str

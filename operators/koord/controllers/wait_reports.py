@@ -39,7 +39,7 @@ _NONE = Attempts()
 _OURS = frozenset(Handling) - {Handling.NOT_OURS}
 
 
-class WaitReporter(Protocol):
+class StatusReporter(Protocol):
     """Writes conditions and events that are new."""
 
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
@@ -96,7 +96,7 @@ class WaitReports:
     """Collects gangs and pods to report on, and reports each when it is due."""
 
     state: ClusterState
-    announcer: WaitReporter
+    announcer: StatusReporter
     clock: Callable[[], float]
     _gangs_due: Agenda[GangKey] = field(default_factory=Agenda)
     _singles_due: Agenda[str] = field(default_factory=Agenda)

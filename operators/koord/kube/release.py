@@ -18,7 +18,12 @@ from koord.api.keys import operators
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
-from koord.kube.translate.node_affinity import NODE_NAME_FIELD, AffinityForm, Depth, TermForm
+from koord.kube.translate.node_affinity import (
+    NODE_NAME_FIELD,
+    AffinityDepth,
+    AffinityForm,
+    TermForm,
+)
 from koord.kube.wire import Condition
 
 Operation: TypeAlias = dict[str, Any]
@@ -69,13 +74,13 @@ def _pin(form: AffinityForm, node: str) -> list[Operation]:
     field = {"key": NODE_NAME_FIELD, "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     match form.depth:
-        case Depth.NONE:
+        case AffinityDepth.NONE:
             return _add_absent(_AFFINITY, {"nodeAffinity": {_REQUIRED: required}})
-        case Depth.AFFINITY:
+        case AffinityDepth.AFFINITY:
             return _add_absent(_NODE_AFFINITY, {_REQUIRED: required})
-        case Depth.NODE_AFFINITY:
+        case AffinityDepth.NODE_AFFINITY:
             return _add_absent(f"{_NODE_AFFINITY}/{_REQUIRED}", required)
-        case Depth.REQUIRED:
+        case AffinityDepth.REQUIRED:
             return [op for i, term in enumerate(form.terms) for op in _narrow(i, term, field)]
 
 

@@ -17,7 +17,7 @@ from koord.core.selectors import Operator, Requirement, SelectorTerm
 NODE_NAME_FIELD: Final = "metadata.name"
 
 
-class Depth(StrEnum):
+class AffinityDepth(StrEnum):
     """The deepest existing field of ``spec.affinity.nodeAffinity.required…``."""
 
     NONE = "None"
@@ -38,7 +38,7 @@ class TermForm(StrEnum):
 class AffinityForm:
     """The structure of a pod's required node affinity."""
 
-    depth: Depth = Depth.NONE
+    depth: AffinityDepth = AffinityDepth.NONE
     terms: tuple[TermForm, ...] = ()
 
 
@@ -108,12 +108,12 @@ def parse_affinity(raw: bytes) -> ParsedAffinity:
     node_affinity = affinity.node_affinity
     preferences = _parse_preferences(node_affinity)
     if node_affinity is None or node_affinity.required is None:
-        depth = Depth.AFFINITY if node_affinity is None else Depth.NODE_AFFINITY
+        depth = AffinityDepth.AFFINITY if node_affinity is None else AffinityDepth.NODE_AFFINITY
         return ParsedAffinity(form=AffinityForm(depth), preferences=preferences)
     terms = tuple(_parse_term(t) for t in node_affinity.required.node_selector_terms or ())
     return ParsedAffinity(
         terms=terms,
-        form=AffinityForm(Depth.REQUIRED, tuple(map(_form_of, terms))),
+        form=AffinityForm(AffinityDepth.REQUIRED, tuple(map(_form_of, terms))),
         pinned_to=_pinned_to(terms),
         preferences=preferences,
     )
