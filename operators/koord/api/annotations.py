@@ -176,8 +176,13 @@ class HeldResources(Model):
     resources: ResourceList | None = None
 
 
+_DEFINED: Final[list[JsonAnnotation[Any]]] = []
+
+
 def _define(key: str, kind: type[T], when_empty: T | None = None) -> JsonAnnotation[T]:
-    return JsonAnnotation(key, TypeAdapter(kind), when_empty)
+    made = JsonAnnotation(key, TypeAdapter(kind), when_empty)
+    _DEFINED.append(made)
+    return made
 
 
 NETWORK_TOPOLOGY_SPEC: Final = _define(gang.NETWORK_TOPOLOGY_SPEC, NetworkTopologySpec)
@@ -210,36 +215,12 @@ ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
 RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = _define(quota.MAX_STRICT_CHECK_RESOURCE_KEYS, list[str])
 
-JSON_ANNOTATIONS: Final[tuple[JsonAnnotation[Any], ...]] = (
-    NETWORK_TOPOLOGY_SPEC,
-    SUB_GROUPS,
-    DEVICE_ALLOCATE_HINT,
-    DEVICE_JOINT_ALLOCATE,
-    GPU_PARTITION_SPEC,
-    GPU_PARTITIONS,
-    NUMA_TOPOLOGY_SPEC,
-    RESOURCE_SPEC,
-    RESERVATION_AFFINITY,
-    EXACT_MATCH,
-    RESTRICTED_OPTIONS,
-    RESIZE_ALLOCATABLE,
-    INNER_RESERVED,
-    RESERVATION_OWNERS,
-    SHARED_WEIGHT,
-    QUOTA_NAMESPACES,
-    TOTAL_RESOURCE,
-    UNSCHEDULABLE_RESOURCE,
-    NODE_SELECTOR,
-    ADMISSION,
-    RESOURCE_KEYS,
-    MAX_STRICT_CHECK_RESOURCE_KEYS,
-)
+JSON_ANNOTATIONS: Final = tuple(_DEFINED)
 
 
 def find_problems(
     annotations: Mapping[str, str], *, unknown_fields: UnknownFields = "ignore"
 ) -> tuple[Problem, ...]:
-    """Return the problems of an object's JSON annotations."""
     found = (one.read(annotations, unknown_fields=unknown_fields) for one in JSON_ANNOTATIONS)
     return tuple(
         problem for one in found if isinstance(one, InvalidObject) for problem in one.problems

@@ -68,7 +68,6 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
 
 
 def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
-    """Validate the metadata of an object and of its pod template."""
     found = parse(_Metadata, document)
     if isinstance(found, InvalidObject):
         problems: tuple[Problem, ...] = found.problems

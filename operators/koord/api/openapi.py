@@ -16,7 +16,6 @@ _KEEP_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def make_schema(kind: Any) -> JsonSchema:
-    """Make the structural schema of a model or of a type composed of models."""
     adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     raw = adapter.json_schema(by_alias=True)
     return _convert(raw, raw.get("$defs", {}))

@@ -74,7 +74,6 @@ class Quantity:
 
 
 def parse_quantity(value: str | int) -> Quantity:
-    """Parse a quantity of JSON: a string or an integer."""
     if isinstance(value, str):
         return _parse_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -147,5 +146,4 @@ def parse_duration_seconds(text: str) -> int | None:
 
 
 def is_positive_duration(text: str) -> bool:
-    """Whether the text is a duration without a sign."""
     return parse_duration_seconds(text) is not None and text[0] not in "+-"

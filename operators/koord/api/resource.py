@@ -249,7 +249,6 @@ class Names:
 
     @property
     def api_version(self) -> str:
-        """``group/version``."""
         return f"{self.group}/{self.version}"
 
     @property

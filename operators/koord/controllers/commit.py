@@ -120,7 +120,6 @@ async def _run(
     placement: Placement,
     result: Commit,
 ) -> None:
-    """Do one step for all members concurrently and record their outcomes."""
     if len(members) == 1:
         _record(members[0], await _write_until_known(step, members[0], placement), result)
         return

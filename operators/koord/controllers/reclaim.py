@@ -129,7 +129,6 @@ class RevokeController:
             return ()
 
     async def _evict_unit(self, unit: Reclaim) -> bool:
-        """Evict all pods of a unit or none; return whether they were evicted."""
         pods, text = unit.pods, write_overuse(unit.over)
         if not await self.evictor.may_go(pods):
             self.counts[Eviction.PROTECTED] += 1

@@ -74,7 +74,6 @@ class _Report:
         return self.at + self.pause
 
     def is_enough(self, reason: Reason, now: float) -> bool:
-        """Whether ``reason`` need not be reported yet."""
         if self.reason.code != reason.code:
             return False
         return self.reason == reason or now < self.numbers_due
@@ -149,7 +148,6 @@ class WaitReports:
             self.report(planner, self.clock())
 
     async def _rest(self) -> None:
-        """Sleep until the first report is due, or an earlier one is noted."""
         self._noted.clear()
         moments = (self._gangs_due.first(), self._singles_due.first())
         first = min((at for at in moments if at is not None), default=None)

@@ -51,7 +51,6 @@ class WritesInFlight:
         return slots
 
     def hold_up(self, flight: "Flight", reason: BindFailed) -> None:
-        """Stop counting a placement, and report that it is held up."""
         self._discount(flight)
         self._held_up |= dict.fromkeys(flight.placement.uids, flight)
         self._on_held_up(flight.unit, reason)

@@ -112,7 +112,6 @@ class Binder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether writes wait for a slot."""
         return self._slots.locked()
 
     async def release(
@@ -260,7 +259,6 @@ def _patience_with(error: KubeError) -> float:
 
 
 def _describe(error: KubeError) -> tuple[int, str]:
-    """Return status and message of an error; status 0 if it is not a response of the API."""
     if isinstance(error, ApiError):
         return error.status, error.message
     return 0, str(error)

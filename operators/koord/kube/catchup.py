@@ -66,7 +66,6 @@ async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
 
 
 async def _mark(client: Client, pod: Pod, identity: str) -> int:
-    """Annotate a pod, unless it was recreated; return its new revision."""
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     annotations = {operators.TAKEN_OVER_BY: identity}
     patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}

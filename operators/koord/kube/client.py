@@ -150,7 +150,6 @@ class Client:
         of: type[T],
         params: Mapping[str, str] | None = None,
     ) -> T:
-        """Read one object, decoded as ``of``."""
         body = await self.request("GET", path, params=params)
         try:
             return msgspec.json.decode(body, type=of)
@@ -158,7 +157,6 @@ class Client:
             raise Garbled(f"cannot decode {path}: {error}") from error
 
     async def list(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """Return one page of a list, not decoded."""
         return await self.request("GET", path, params=params)
 
     async def patch(

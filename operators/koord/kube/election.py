@@ -70,7 +70,6 @@ class Fence:
     _until: float = float("-inf")
 
     def open_until(self, until: float) -> None:
-        """Let writes pass until a time of ``clock``."""
         self._until = until
 
     def close(self) -> None:
@@ -81,7 +80,6 @@ class Fence:
         return self.clock() < self._until
 
     def check(self) -> None:
-        """Raise ``FenceClosed`` unless open."""
         if not self.is_open:
             raise FenceClosed
 
@@ -235,12 +233,10 @@ class Election:
 
     @staticmethod
     def mark(metadata: dict[str, Any], now: float) -> dict[str, Any]:
-        """Return metadata annotated with the current time of our clock."""
         annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
         return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:
-        """Return the spec that lets another process lead immediately."""
         before = self.lease.spec if self.lease else LeaseSpec()
         return replace(
             before, holder_identity="", lease_duration_seconds=1, renew_time=_format_time(wall)

@@ -115,7 +115,6 @@ def error_of_answer(status: int, body: bytes, retry_after: str | None) -> ApiErr
 
 
 def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
-    """Return the error for a ``Status`` object of a response or a watch stream."""
     fallback = ServerUnavailable if answer.code >= 500 else ApiError
     kind = _BY_STATUS.get(answer.code, fallback)
     hinted = float(answer.details.retry_after_seconds) if answer.details else 0.0
@@ -124,5 +123,4 @@ def error_of(answer: Status, retry_after: float = 0.0) -> ApiError:
 
 
 def _parse_seconds(text: str | None) -> float:
-    """Parse ``Retry-After``, which API servers send as whole seconds."""
     return float(text) if text is not None and text.isdecimal() else 0.0

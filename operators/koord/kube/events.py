@@ -112,7 +112,6 @@ class EventRecorder:
             await self._send(body)
 
     async def _make_room(self, latest: float) -> None:
-        """Wait while there is more urgent work, at most until ``latest``."""
         while self._is_busy() and time.monotonic() < latest:  # noqa: ASYNC110 - it is polled
             await asyncio.sleep(_TICK)
 
@@ -153,7 +152,6 @@ class EventRecorder:
 
 
 def _cut(note: str) -> str:
-    """Truncate a note to the server's limit, which counts bytes."""
     raw = note.encode()
     if len(raw) <= MAX_NOTE:
         return note

@@ -39,7 +39,6 @@ class Eviction(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        """Whether the pod is terminating or gone."""
         return self in {Eviction.EVICTED, Eviction.GONE}
 
     @property
@@ -100,13 +99,11 @@ class Evictor:
         return True
 
     async def mark(self, pod: Pod, text: str) -> bool:
-        """Set the condition that a pod will be evicted; return whether it was written."""
         return await self._set_condition(
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, True, _REASON, text)
         )
 
     async def unmark(self, pod: Pod) -> bool:
-        """Reset the condition; return whether it was written."""
         text = "not evicted: a PodDisruptionBudget or the API server does not allow it"
         return await self._set_condition(
             pod, ConditionPatch(operators.OVER_ENTITLEMENT, False, _KEPT, text)

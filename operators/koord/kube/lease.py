@@ -107,7 +107,6 @@ class Elector:
             )
 
     async def _step(self) -> float:
-        """Read the Lease if needed, make one move, and return the seconds to sleep."""
         retry = RETRY_SECONDS
         try:
             async with asyncio.timeout(REQUEST_SECONDS):

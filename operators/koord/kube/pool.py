@@ -265,5 +265,4 @@ class Pool:
             self._keep_sweeping()
 
 
-def permit_always() -> None:
-    """Let every request pass."""
+def permit_always() -> None: ...

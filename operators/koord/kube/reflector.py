@@ -74,7 +74,6 @@ class ReflectorStats:
 
     @property
     def silence(self) -> float:
-        """Seconds since anything arrived from the API server."""
         return time.monotonic() - self.last_contact
 
 
@@ -176,7 +175,6 @@ class Reflector(Generic[W, T]):
         self._complete(self._store.retain(seen), meta.resource_version)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:
-        """Deliver deletions and mark the cache as complete at a revision."""
         self._count(gone, time.monotonic())
         self._revision = revision
         self.synced.set()

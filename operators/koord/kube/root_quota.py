@@ -36,7 +36,6 @@ class RootQuotaWriter:
         present: QuotaSpec | None,
         meta: ObjectMeta | None,
     ) -> bool:
-        """Create or update the quota; return whether a write was needed."""
         body = make_body(profile, quota)
         if (
             present is not None

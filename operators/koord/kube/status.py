@@ -170,7 +170,6 @@ class StatusWriter:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
         slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         async with asyncio.TaskGroup() as group:
             while True:
@@ -274,7 +273,6 @@ def render(patch: StatusPatch, present: Mapping[str, Any], now: float) -> dict[s
 
 
 def is_current(status: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
-    """Whether ``present`` already has everything of a rendered status."""
     known = conditions_of(present)
     return all(
         _holds(known.get(condition["type"]), condition)
@@ -309,5 +307,4 @@ def _render_condition(
 
 
 def format_time(seconds: float) -> str:
-    """Format a time as the API does, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -105,7 +105,6 @@ class Store(Generic[W, T]):
         return [Deleted(entry.value)]
 
     def retain(self, seen: Collection[Key]) -> list[Change[T]]:
-        """Remove everything that a complete list did not contain."""
         gone = [key for key in self._entries if key not in seen]
         return [Deleted(self._entries.pop(key).value, is_inferred=True) for key in gone]
 

@@ -39,12 +39,10 @@ class WarmConnections:
         """Whether the connections opened last answered their probe and stayed open."""
 
     def keep_open(self, count: int, make_probe: Callable[[], Awaitable[bytes]]) -> None:
-        """See ``Pool.keep_open``."""
         self.count, self._make_probe = count, make_probe
         self.maintain()
 
     def note_lost(self) -> None:
-        """Note that idle connections were closed by the server."""
         self._is_lasting = False
 
     def maintain(self) -> None:

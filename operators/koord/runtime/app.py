@@ -185,7 +185,6 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
 
 
 async def _run_for_election_when_synced(parts: Parts, elector: Elector) -> None:
-    """Become a candidate once every kind has been listed completely."""
     await parts.reader.wait_synced()
     freeze_garbage_collection()
     log.info("Caches are synced", extra=parts.count())

@@ -42,7 +42,6 @@ def lease_name(operators: Collection[str]) -> str:
 def make_elector(
     client: Client, access: Access, operators: Collection[str], fence: Fence
 ) -> Elector:
-    """Return the elector of this process, with a unique identity."""
     namespace = access.namespace if access.in_pod else DEFAULT_NAMESPACE
     identity = f"{socket.gethostname()}_{uuid4()}"
     return Elector(client, namespace, lease_name(operators), identity, fence)

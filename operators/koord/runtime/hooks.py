@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 
 
 def load_hooks() -> Hooks:
-    """Load and instantiate every installed hook."""
     made: dict[str, QuotaHook] = {}
     failed: list[tuple[str, Exception]] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):

@@ -168,7 +168,6 @@ class KopfHost:
                 self._cancel_operator()
 
     def _report_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report unhandled exceptions, except those caused by cancellation."""
         if not self._stop.is_set():
             loop.default_exception_handler(context)
 

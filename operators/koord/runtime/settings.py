@@ -141,7 +141,6 @@ def load_settings(path: Path) -> Settings:
 
 
 def parse_settings(text: bytes | str, source: str) -> Settings:
-    """Validate one YAML document; ``source`` names it in errors."""
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

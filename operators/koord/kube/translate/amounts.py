@@ -37,13 +37,11 @@ def parse_amounts(raw: bytes) -> Amounts:
 
 @lru_cache(maxsize=8192)
 def parse_requests(raw: bytes) -> Amounts:
-    """Parse the ``requests`` of a ``resources`` object."""
     requirements = _requirements_decoder.decode(raw) if raw else None
     return _amounts(requirements.requests if requirements else None)
 
 
 def write_amounts(amounts: Amounts) -> dict[str, str]:
-    """Return amounts as canonical quantities."""
     return {key: format_amount(key, amount) for key, amount in sorted(amounts.items())}
 
 

@@ -143,7 +143,6 @@ def _spreads(wire: list[_Spread], namespace: str, labels: Labels) -> tuple[Sprea
 
 
 def _merged(wire: _Spread, labels: Labels) -> LabelSelector:
-    """Return the selector with the pod's values of ``matchLabelKeys``."""
     selector = parse_selector(wire.label_selector)
     if selector is None:
         return None

@@ -64,7 +64,6 @@ class PodTranslator:
         self._profiles: dict[PodLabels, PodLabels] = {}
 
     def form_of(self, uid: str) -> PodForm | None:
-        """Return the last observed form of a pending pod of ours."""
         return self._forms.get(uid)
 
     def status_of(self, uid: str) -> dict[str, Any]:
@@ -172,7 +171,6 @@ class PodTranslator:
         return known
 
     def _intern(self, text: str) -> str:
-        """Intern a text that many pods share."""
         if len(self._texts) > MAX_TEXTS:
             self._texts.clear()
         return self._texts.setdefault(text, text)

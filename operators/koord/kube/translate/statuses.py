@@ -32,6 +32,5 @@ class SeenStatuses:
         self._statuses.pop(value.uid, None)
 
     def _see(self, uid: str, status: msgspec.Raw) -> bytes:
-        """Store a status and return its bytes."""
         raw = self._statuses[uid] = bytes(status)
         return raw
