@@ -14,9 +14,9 @@ BOMB = "a0: &a0 [x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("0000:09:00.0", "0000:09:00.0"),  # a PCI address, no number of base 60
+        ("0000:09:00.0", "0000:09:00.0"),  # a PCI address, not a base-60 number
         ("12:30", "12:30"),
-        ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00Z"),  # JSON has no times
+        ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00Z"),  # a string in JSON
         ("2030-01-01", "2030-01-01"),
         ("100", 100),
         ("-7", -7),

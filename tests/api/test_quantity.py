@@ -50,7 +50,7 @@ SUFFIXES = {
         ("1e-99999999999999999999", 1),
         ("0e99999999999999999999", 0),
         ("9223372036854775807", MAX_NANO),
-        ("9223372036854775808", MAX_NANO),  # larger than the server keeps
+        ("9223372036854775808", MAX_NANO),  # larger than the server's maximum
         ("-16Ei", -MAX_NANO),
         ("1e99999999999999999999", MAX_NANO),
         (2**80, MAX_NANO),
@@ -156,7 +156,7 @@ def test_server_parses_the_same_amounts(server: Sandbox) -> None:
 
     made = server.client.create("/api/v1/namespaces/default/pods?dryRun=All", pod)
 
-    # The server rounds what pods ask for to thousandths.
+    # The server rounds pod requests to thousandths.
     shown = [c["resources"]["requests"]["memory"] for c in made["spec"]["containers"]]
     assert {text: parse_quantity(s).milli for text, s in zip(texts, shown, strict=True)} == {
         text: parse_quantity(text).milli for text in texts

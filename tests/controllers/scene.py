@@ -147,7 +147,7 @@ class Scene:
     async def settle(self) -> None:
         """Let the operator finish its current work."""
         for _ in range(10):
-            # On a busy machine one long sleep may be over when but one step has been taken.
+            # On a busy machine only one step may be done during one long sleep.
             await asyncio.sleep(0.005)
 
     async def eventually(self, is_true: Callable[[], bool]) -> bool:

@@ -25,7 +25,7 @@ def blockbuster() -> Iterator[BlockBuster]:
     """Fail on calls that block the event loop."""
     with blockbuster_ctx("koord.kube") as blocker:
         for function in blocker.functions.values():
-            # It runs in a thread, in an event loop of its own that nobody else waits for.
+            # It runs in a thread with a separate event loop.
             function.can_block_in("koord/kube/config.py", {"load_kubeconfig"})
         yield blocker
 

@@ -108,7 +108,7 @@ async def test_release_pins_pods_of_other_schedulers(pods: Pods, binder: Binder,
     assert stored[REQUIRED]["nodeSelectorTerms"] == expected
     after = await pods.translate(pod.name)
     assert after.pinned
-    # Done again, as after a lost answer, it is found to be in force.
+    # Repeated, as after a lost response.
     assert await binder.release(*only(place((pod, NODE)))) == Done()
     assert await binder.release(*only(place((pod, "node-b")))) == BoundElsewhere(NODE)
     assert await binder.bind(*only(place((pod, NODE)))) == Done()

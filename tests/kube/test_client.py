@@ -208,7 +208,7 @@ async def test_retry() -> None:
     with pytest.raises(Conflict):
         await retry(final, **QUICK)
     assert final.calls == 1
-    # What would take longer than there is time for is not waited for.
+    # A delay longer than the remaining time is an immediate failure.
     late = Flaky(TooManyRequests(429, "", "", 60))
     with pytest.raises(TooManyRequests):
         await retry(late, **QUICK)

@@ -91,7 +91,7 @@ async def test_exec_plugin(tmp_path: Path) -> None:
         "env": [{"name": "GIVEN", "value": "from-plugin"}],
     }
     config = write_config(tmp_path / "config", user={"exec": call})
-    # In a thread, as it happens beside a running event loop.
+    # In a thread, because an event loop is running.
     access = await find_credentials(config).current()
     assert access.authorization == "Bearer from-plugin"
 

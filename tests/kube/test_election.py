@@ -99,7 +99,7 @@ def test_changed_lease_starts_its_duration_again() -> None:
 
 def test_renewal_observed_late_is_recognised_as_old() -> None:
     election = make_election(lease(OTHER, at="5000"))
-    # Renewed two seconds later, and then the API server was gone until now.
+    # Renewed two seconds later; then the API server was unavailable until now.
     election.observe(lease(OTHER, renewed="r2", at="5002"), 116.9)
     assert election.next_move(116.9) is Move.WAIT
     assert election.next_move(117.0) is Move.TAKE
@@ -336,7 +336,7 @@ class ManyProcesses(RuleBasedStateMachine):
 
     @rule(at=PROCESSES)
     def ends_and_another_one_starts(self, at: int) -> None:
-        # Who has never seen a lease that was deleted cannot give its holder time.
+        # A process that has never seen a deleted lease cannot give its holder time.
         if self.now >= self.deleted_at + LEASE_SECONDS:
             self.processes[at].is_over = True
             self.processes[at] = self._start()

@@ -231,7 +231,7 @@ async def test_read_that_timed_out_is_not_retried(
         while head := await _read_head(reader):
             asked.append(head.split()[1])
             if asked[-1] == "/a":
-                await asyncio.sleep(0.02)  # or one connection would do for all
+                await asyncio.sleep(0.02)  # otherwise one connection is enough
                 writer.write(OK)
         writer.close()
 
@@ -349,7 +349,7 @@ async def test_data_right_after_the_handshake_closes_the_connection(tmp_path: Pa
     pair = tmp_path / "server.pem"
     pair.write_bytes(issued.certificate + issued.key)
     serves = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serves.maximum_version = ssl.TLSVersion.TLSv1_2  # the end of which is the server's
+    serves.maximum_version = ssl.TLSVersion.TLSv1_2  # the server ends its handshake
     serves.load_cert_chain(pair)
     trusts = ssl.create_default_context(cadata=authority.certificate.decode())
     async with rude(lambda: Rude(OK), serves, trusts) as connections:
@@ -372,7 +372,7 @@ async def test_connection_closed_while_handed_over_is_skipped(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _read_head(reader)
         writer.write(OK)
-        # In time to be read in the turn in which the connection is handed on.
+        # In time to be read in the iteration in which the connection is handed over.
         asyncio.get_running_loop().call_later(0, writer.write, b"too much")
         await reader.read()
         writer.close()
@@ -459,7 +459,7 @@ async def test_idle_warm_connections_are_probed_before_the_server_closes_them(
 ) -> None:
     monkeypatch.setattr(pool, "KEEP_ALIVE_SECONDS", 0.1)
     async with stand(monkeypatch, count=5) as (script, _):
-        await until(lambda: script.probes == 5)  # at once: a server is less patient with new ones
+        await until(lambda: script.probes == 5)  # immediately: servers close unused new ones sooner
         await until(lambda: script.probes >= 15)
         assert script.connections == 5
 

@@ -86,7 +86,7 @@ class Copy:
         self.forgotten: list[tuple[str, str]] = []
         source = Source(
             path,
-            # Any object has the metadata that this test looks at.
+            # Any object has the metadata that this test reads.
             WireNode,
             self._translate,
             self.forgotten.append,
@@ -212,7 +212,7 @@ async def test_deletes_missed_over_a_410_are_inferred(
         assert copy.world == {"stays": "", "changes": "1", "comes": ""}
     assert Deleted(("goes", ""), is_inferred=True) in copy.changes
     assert copy.reflector.stats.inferred_deletes == 1
-    # What did not change is not told again.
+    # Unchanged objects are not delivered again.
     assert sum(change == Added(("stays", "")) for change in copy.changes) == 1
 
 
@@ -288,7 +288,7 @@ async def test_watch_with_events_resumes_immediately(
             await kind.create(f"a-{number}")
             await asyncio.sleep(0.05)
     assert copy.reflector.stats.watches >= 3
-    # The first stream follows a list, which is no progress of a watch.
+    # The first stream follows a list, which is not progress of a watch.
     assert len(delays.asked) <= 1
 
 
@@ -352,7 +352,7 @@ async def test_cache_without_contact_is_listed_again(
         await until(lambda: not copy.reflector.synced.is_set())
         fault.times = 0
         await until(copy.reflector.synced.is_set)
-        # Nothing had changed meanwhile: somebody who waits for the copy is told all the same.
+        # Also without changes, an empty batch signals that the cache is synced.
         assert copy.batches[-1] == 0
     assert copy.reflector.stats.lists >= 2
 
@@ -400,7 +400,7 @@ async def test_malformed_object_does_not_affect_others(
         await until(lambda: copy.world == {"good": "1", "bad": ""})
         namespace = kind.path.split("/")[4]
         assert copy.rejected == [(f"{namespace}/{name}", "poisoned") for name in ("worse", "bad")]
-        # An object that is no object of its kind at all.
+        # Not an object of its kind.
         odd = {"metadata": {"name": "odd", "namespace": namespace, "labels": 7}}
         await proxy.inject({"type": "ADDED", "object": odd})
         await kind.touch("good", "2")
@@ -441,10 +441,10 @@ async def test_events_that_arrive_together_are_one_batch(
         meta = b'{"metadata":{"name":"x%d","uid":"%d","resourceVersion":"%d"}}'
         return b'{"type":"ADDED","object":' + meta % (number, number, number) + b"}\n"
 
-    lines = b"".join(map(event, range(10**9, 10**9 + 50)))  # later than anything real
+    lines = b"".join(map(event, range(10**9, 10**9 + 50)))  # newer than any real revision
     namespace = kind.path.split("/")[4]
     async with copy.running():
-        # The controller manager adds this by itself, and may not do so between the two halves.
+        # The controller manager creates this object; it must not do so between the two halves.
         await until(lambda: copy.reflector.get(namespace, "kube-root-ca.crt") is not None)
         await until(lambda: proxy.open_streams == 1)
         cut = len(lines) - 30  # in the middle of the last event

@@ -143,7 +143,7 @@ async def test_unchanged_status_is_not_written_after_a_restart(
         second.submit(group, StatusPatch((placed(),), {"phase": "Pending"}))
         await until(lambda: second.stats.unchanged == 1)
         assert second.stats.written == 0
-        # Another message is a change, but no transition.
+        # A new message is a change, but not a transition.
         second.submit(group, StatusPatch((placed(message="less room"),), {"phase": "Pending"}))
         await until(lambda: second.stats.written == 1)
         (condition,) = (await status_of(client, group))["conditions"]

@@ -75,8 +75,8 @@ def _refuse_negative(quantity: Quantity) -> Quantity:
     return quantity
 
 
-# Bounds and not a rule: servers before 1.34 take any quantity for three megabytes long, and a CEL
-# rule on each of them for too costly.
+# Bounds instead of a rule: servers before 1.34 assume that a quantity has up to three megabytes,
+# and reject a CEL rule on each as too costly.
 _NOT_NEGATIVE: Final = Marker(
     {"minimum": 0, "pattern": QUANTITY_PATTERN.replace(r"(\+|-)?", r"\+?", 1)}
 )

@@ -81,8 +81,8 @@ class Pool:
             connection = self._take_idle() or await self._wait()
             was_used = connection.is_used
             if not connection.is_idle:
-                # It was closed since it was handed over. Skipping used ones comes to an end; a
-                # server that closes new ones may never stop.
+                # It was closed since it was handed over. Skip used ones, which are limited in
+                # number, but not new ones: a server may close them forever.
                 self._open_more()
                 if was_used:
                     continue

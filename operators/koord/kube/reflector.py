@@ -115,7 +115,7 @@ class Reflector(Generic[W, T]):
             began, revision = time.monotonic(), self._revision
             error = await self._follow()
             # The server closes a watch that falls behind, most of all in a burst. If it delivered
-            # anything continue at once: waiting would make us fall behind further.
+            # anything, continue immediately: waiting would make us fall behind further.
             has_progressed = error is None and revision not in {"", self._revision}
             is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
