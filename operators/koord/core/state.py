@@ -15,6 +15,8 @@ from koord.core.framework.node_table import NodeTable
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang.quorum import find_quorum
+from koord.core.gang.reasons import Reached
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.plugins.inter_pod import InterPod
@@ -151,6 +153,10 @@ class ClusterState:
         return {
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
         }
+
+    def is_complete(self, gang: GangKey) -> bool:
+        """Whether a gang and all gangs of its group have their quorum."""
+        return isinstance(find_quorum(self.book, gang), Reached)
 
     def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods that others see on a node, each with the node's row, by their keys."""

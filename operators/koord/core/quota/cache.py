@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
-from koord.core.gang.cache import GangCache
-from koord.core.gang.quorum import find_quorum
-from koord.core.gang.reasons import Reached
 from koord.core.nodes import Node
 from koord.core.pods import Handling, Pod
 from koord.core.quota.assign import find_quota
@@ -35,6 +32,7 @@ from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
+    from koord.core.gang.cache import GangCache
     from koord.core.plan import Unit, UnitKey
     from koord.core.quota.leftovers import PendingUnit
     from koord.core.quota.reasons import SubmissionExceeded
@@ -162,8 +160,10 @@ class QuotaCache:
         self.solutions = {}
         self._open = None
 
-    def count_gangs(self, gangs: Iterable[str], book: GangCache) -> None:
-        """Count the pods of gangs anew: no demand before the gang and its group are whole."""
+    def count_gangs(
+        self, gangs: Iterable[str], book: "GangCache", is_complete: Callable[[str], bool]
+    ) -> None:
+        """Recount the pods of gangs; only complete gangs have demand."""
         touched = sorted({one for gang in gangs for one in book.group(gang).gangs})
         for gang in touched:
             members = book.members(gang)
@@ -172,7 +172,7 @@ class QuotaCache:
             if members:
                 self._members[gang] = set(members)
         for gang in touched:
-            is_whole = isinstance(find_quorum(book, gang), Reached)
+            is_whole = is_complete(gang)
             for pod in book.members(gang).values():
                 self.count_pod(pod, is_whole=is_whole)
 
