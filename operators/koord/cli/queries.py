@@ -23,6 +23,10 @@ _KINDS: Final = {
     "podgroups.scheduling.sigs.k8s.io": "PodGroup",
     "pg": "PodGroup",
 }
+Namespace: TypeAlias = Annotated[
+    str,
+    typer.Option("--namespace", "-n", help="Its namespace.", show_default="that of the context"),
+]
 
 
 def _complete_kind(incomplete: str) -> list[str]:
@@ -64,12 +68,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
             show_default=False,
         ),
     ] = "",
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", help="Its namespace.", show_default="that of the context"
-        ),
-    ] = "",
+    namespace: Namespace = "",
     output: Form = Output.TEXT,
     all_nodes: Annotated[
         bool, typer.Option("--all-nodes", help="List every node, not only the most likely ones.")
