@@ -193,16 +193,16 @@ class Walk:
 
 def digest(cycle: Cycle) -> dict[str, Any]:
     """Return everything that a cycle and its sessions may change, as plain values."""
-    around = cycle.session(InterPodSession).state
+    state = cycle.session(InterPodSession).state
     ledger = cycle.session(QuotaSession)._ledger
     return {
         "used": cycle.used.tobytes(),
         "ports": sorted((row, sorted(map(repr, ports.items()))) for row, ports in
                         cycle.session(HostPortsSession).in_use.taken.items()),
         "volumes": dict(cycle.session(VolumesSession).uses),
-        "near": {key: counts.tobytes() for key, counts in around._counts.items()},
-        "weights": {key: counts.tobytes() for key, counts in around._weights.items()},
-        "placed": dict(around._placed),
+        "near": {key: counts.tobytes() for key, counts in state._counts.items()},
+        "weights": {key: counts.tobytes() for key, counts in state._weights.items()},
+        "placed": dict(state._placed),
         "quotas": {name: (ledger.account(name).used | {}, ledger.account(name).fixed_used | {})
                    for name in ledger.names()},
         "lanes": dict(cycle.session(LanesSession).taken),

@@ -65,11 +65,11 @@ class QueueingHints:
                 return True
         if not self._lifted:
             return False
-        return next(self._pods.meaning(self._lifted, pod.profile), None) is not None
+        return next(self._pods.selecting(self._lifted, pod.profile), None) is not None
 
     def _is_touched(self, pods: PodSelector) -> bool:
         """Whether a selector means a pod that came or went."""
         known = self._touched.get(pods)
         if known is None:
-            known = self._touched[pods] = any(self._pods.means(pods, one) for one in self._moved)
+            known = self._touched[pods] = any(self._pods.selects(pods, one) for one in self._moved)
         return known

@@ -1,7 +1,7 @@
-"""Terms that pods on nodes carry: affinity works both ways, so those who came first are asked, too.
+"""Affinity terms of pods on nodes: anti-affinity and preferences also work against new pods.
 
-To find the terms that mean a given pod without trying all of them, each is filed under a label that
-the pods it means must have. Which rows count as near is not known here.
+To find the terms that select a given pod without trying all of them, each is indexed by a label
+that selected pods must have. Which rows belong to a domain is not known here.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from koord.core.plugins.pod_index import Namespaces
 from koord.core.selectors import Operator, is_selected
 
 HARD_WEIGHT: Final = 1
-"""How much a pod counts whose required affinity means the one that is placed (kube-scheduler)."""
+"""The weight of a required affinity term that selects the pod being placed (kube-scheduler)."""
 
 
 class SelectorIndex:
-    """Finds the selectors that mean a pod, among many."""
+    """Finds the selectors that select a pod, among many."""
 
     def __init__(self) -> None:
         self._uses: dict[PodSelector, int] = {}
@@ -31,7 +31,7 @@ class SelectorIndex:
         return pods in self._uses
 
     def add(self, pods: PodSelector) -> None:
-        """File a selector; as often as it is added it must be removed to be gone."""
+        """Add a selector; each :meth:`add` needs its own :meth:`remove`."""
         uses = self._uses[pods] = self._uses.get(pods, 0) + 1
         if uses == 1:
             for label in _labels_needed(pods):
@@ -40,20 +40,18 @@ class SelectorIndex:
                 self._others[pods] = None
 
     def remove(self, pods: PodSelector) -> None:
-        """Take back one :meth:`add`."""
         self._uses[pods] -= 1
         if self._uses[pods]:
             return
         del self._uses[pods]
         self._others.pop(pods, None)
         for label in _labels_needed(pods):
-            filed = self._by_label[label]
-            filed.pop(pods, None)
-            if not filed:
+            indexed = self._by_label[label]
+            indexed.pop(pods, None)
+            if not indexed:
                 del self._by_label[label]
 
-    def meaning(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
-        """Yield the selectors that mean a pod, each once."""
+    def selecting(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
         labels = namespaces.get(profile.namespace, {})
         for pods in self._candidates(profile):
             if pods.names(profile.namespace, labels) and is_selected(profile.labels, pods.selector):
@@ -67,7 +65,7 @@ class SelectorIndex:
 
 
 def _labels_needed(pods: PodSelector) -> tuple[tuple[str, str], ...]:
-    """Return labels of which a pod must have one (so it has just one) to be meant."""
+    """Return labels of which a pod must have exactly one to be selected."""
     for one in pods.selector or ():
         if one.operator is Operator.IN:
             return tuple((one.key, value) for value in set(one.values))
@@ -75,7 +73,7 @@ def _labels_needed(pods: PodSelector) -> tuple[tuple[str, str], ...]:
 
 
 class TermCounts:
-    """Terms of one sort: how much they weigh on which row, summed over their carriers."""
+    """Terms of one kind: their weight per row, summed over the pods that have them."""
 
     def __init__(self) -> None:
         self.index = SelectorIndex()
@@ -83,7 +81,7 @@ class TermCounts:
         self._terms: dict[PodSelector, dict[AffinityTerm, None]] = {}
 
     def add(self, term: AffinityTerm, row: int, weight: int) -> None:
-        """Add to what a term weighs on a row; what comes to nothing is forgotten."""
+        """Add to the weight of a term on a row; weights of zero are dropped."""
         weights = self._weights.get(term)
         if weights is None:
             weights = self._weights[term] = Counter()
@@ -96,7 +94,6 @@ class TermCounts:
                 self._forget(term)
 
     def terms_of(self, pods: PodSelector) -> Iterator[AffinityTerm]:
-        """Yield the terms that mean these pods."""
         yield from self._terms.get(pods, ())
 
     def weights(self, term: AffinityTerm) -> Counter[int]:
@@ -113,27 +110,27 @@ class TermCounts:
 
 
 class AffinityTerms:
-    """What pods on nodes ask of those that come after them."""
+    """The terms of pods on nodes that matter to pods placed after them."""
 
     def __init__(self) -> None:
-        self.repelling = TermCounts()
-        """Required anti-affinity: how many carry it."""
-        self.preferring = TermCounts()
+        self.anti_affinity = TermCounts()
+        """Required anti-affinity, weighted by the number of pods."""
+        self.preferred = TermCounts()
         """Preferred terms by their weight, and required affinity with ``HARD_WEIGHT``."""
 
     def __bool__(self) -> bool:
-        return bool(self.repelling.index) or bool(self.preferring.index)
+        return bool(self.anti_affinity.index) or bool(self.preferred.index)
 
     def charge(self, row: int, constraints: PodConstraints, count: int) -> None:
-        """Count ``count`` more pods on a row that carry these terms (negative: fewer)."""
+        """Count ``count`` more pods with these terms on a row (negative: fewer)."""
         for term in constraints.anti_affinity:
-            self.repelling.add(term, row, count)
+            self.anti_affinity.add(term, row, count)
         for term in constraints.affinity:
-            self.preferring.add(term, row, count * HARD_WEIGHT)
+            self.preferred.add(term, row, count * HARD_WEIGHT)
         for one in constraints.preferred:
-            self.preferring.add(one.term, row, count * one.weight)
+            self.preferred.add(one.term, row, count * one.weight)
 
-    def meaning(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
-        """Yield the selectors of all terms that mean a pod; one may come twice."""
-        yield from self.repelling.index.meaning(profile, namespaces)
-        yield from self.preferring.index.meaning(profile, namespaces)
+    def selecting(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
+        """Yield the selectors of all terms that select a pod; some may come twice."""
+        yield from self.anti_affinity.index.selecting(profile, namespaces)
+        yield from self.preferred.index.selecting(profile, namespaces)

@@ -72,19 +72,19 @@ class InterPodSession(Session):
     def expect(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
             if pod.shape.constraints is not None:
-                self.state.note(pod.shape.constraints)
+                self.state.register(pod.shape.constraints)
 
     @override
     def ask(self, pod: Pod, shape: PodShape) -> tuple[PodSelector, ...] | None:
         if shape.constraints is not None:
-            self.state.note(shape.constraints)
-        elif self.state.is_quiet:
+            self.state.register(shape.constraints)
+        elif self.state.has_no_terms:
             return None
-        return self.state.sought_by(pod.profile) or None
+        return self.state.selectors_of(pod.profile) or None
 
     @override
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
-        return None if self.state.is_quiet else super().ask_all(pods)
+        return None if self.state.has_no_terms else super().ask_all(pods)
 
     @override
     def concerns(self, shape: PodShape) -> bool:

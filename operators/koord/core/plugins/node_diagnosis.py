@@ -147,7 +147,7 @@ class NodeDiagnosis:
             constraints = pod.shape.constraints
             for term in () if constraints is None else constraints.anti_affinity:
                 value = self._value_at(term.topology_key, at)
-                if value and self._state.means(term.pods, self.subject.profile):
+                if value and self._state.selects(term.pods, self.subject.profile):
                     found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
         return found
 
@@ -155,7 +155,7 @@ class NodeDiagnosis:
         """Return value of the label -> the first pod there that all of the terms mean."""
         known = self._found.get((terms, key))
         if known is None:
-            means = self._state.means
+            means = self._state.selects
             known = self._found[terms, key] = {}
             for pod, at in self.company:
                 if all(means(term.pods, pod.profile) for term in terms):

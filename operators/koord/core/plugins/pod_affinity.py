@@ -1,8 +1,7 @@
-"""Who stands where, for the rules about other pods, together with what a plan adds and takes back.
+"""Pods on nodes as inter-pod rules see them in a cycle: counted per selector, weighed per term.
 
-Answers are arrays over node rows. They are made when first asked for and from then on kept in step
-with every pod that the plan places, so that members of one gang see each other: what the second
-member may do follows from where the first one went.
+Answers are arrays over node rows. Each is computed on first use and then updated with every pod
+that the cycle places, so that members of one gang see each other.
 """
 
 from collections import Counter
@@ -24,100 +23,96 @@ from koord.core.selectors import is_selected
 
 @dataclass(frozen=True, slots=True)
 class AffinityBase:
-    """What a snapshot starts from: all pods on nodes, what they carry, and their namespaces."""
+    """The cluster before the cycle: all pods on nodes, their terms, the labels of namespaces."""
 
     namespaces: Namespaces
-    residents: PodIndex
-    carriers: AffinityTerms
+    pods: PodIndex
+    terms: AffinityTerms
 
 
 @dataclass(frozen=True, slots=True)
 class LabelDomains:
-    """The nodes by the value of one label. ``of_row`` is 0 for rows without it."""
+    """Nodes by the value of one label; ``of_row`` is 0 for rows without the label."""
 
     of_row: Ints
     size: int
 
     @property
     def is_known(self) -> Mask:
-        """Rows that belong to a domain."""
         return np.greater(self.of_row, 0)
 
     def total(self, per_row: Ints) -> Ints:
-        """Sum over each domain; what rows without a domain have counts nowhere."""
+        """Sum over each domain; rows without a domain count nowhere."""
         sums = np.bincount(self.of_row, weights=per_row, minlength=self.size + 1)
         sums[0] = 0
         return sums.astype(np.int64)
 
-    def spread_out(self, per_domain: Ints) -> Ints:
-        """Return each row's domain's number; 0 for rows without a domain."""
+    def of_rows(self, per_domain: Ints) -> Ints:
+        """Return the number of each row's domain; 0 for rows without a domain."""
         return per_domain[self.of_row]
 
 
-class Sort(StrEnum):
-    """Sorts of terms that pods carry."""
+class TermKind(StrEnum):
+    """The kinds of terms with which pods on nodes affect new pods."""
 
-    REPELLING = "Repelling"
-    PREFERRING = "Preferring"
+    ANTI_AFFINITY = "AntiAffinity"
+    PREFERRED = "Preferred"
 
 
 INTER_POD: Final = "inter-pod"
 """The name of the plugin, under which shapes carry the selectors that select them."""
 
-_Question: TypeAlias = tuple[tuple[PodSelector, ...], bool]
+_CountKey: TypeAlias = tuple[tuple[PodSelector, ...], bool]
 
 
 class PodAffinityState:
-    """The neighbourhood as it is in the middle of a plan."""
+    """Pods and terms on nodes, as they are in the middle of a cycle."""
 
     def __init__(self, base: AffinityBase, table: NodeTable) -> None:
         self.table = table
         self._base = base
-        self._noted = SelectorIndex()
+        self._registered = SelectorIndex()
         self._added = AffinityTerms()
         self._placed: Counter[tuple[PodShape, int]] = Counter()
-        self._counts: dict[_Question, Ints] = {}
-        self._weights: dict[tuple[Sort, AffinityTerm], Ints] = {}
-        self._sought: dict[PodLabels, tuple[PodSelector, ...]] = {}
+        self._counts: dict[_CountKey, Ints] = {}
+        self._weights: dict[tuple[TermKind, AffinityTerm], Ints] = {}
+        self._selectors: dict[PodLabels, tuple[PodSelector, ...]] = {}
         self._domains: dict[str, LabelDomains] = {}
         self._remembered: dict[Hashable, Mask] = {}
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nobody asks anything of other pods."""
-        return not self._noted and not self._base.carriers
+    def has_no_terms(self) -> bool:
+        """Whether no pod, on a node or expected, has terms about other pods."""
+        return not self._registered and not self._base.terms
 
-    def note(self, constraints: PodConstraints) -> None:
-        """Learn what is going to be asked. To be done for all pods before one of them is placed."""
-        before = len(self._noted)
+    def register(self, constraints: PodConstraints) -> None:
+        """Register the selectors of a pod, before any pod of the cycle is placed."""
+        before = len(self._registered)
         for pods in constraints.selectors:
-            if pods not in self._noted:
-                self._noted.add(pods)
-        if len(self._noted) != before:
-            self._sought.clear()
+            if pods not in self._registered:
+                self._registered.add(pods)
+        if len(self._registered) != before:
+            self._selectors.clear()
 
-    def means(self, pods: PodSelector, profile: PodLabels) -> bool:
-        """Whether a selector means such a pod."""
+    def selects(self, pods: PodSelector, profile: PodLabels) -> bool:
         labels = self._base.namespaces.get(profile.namespace, {})
         is_named = pods.names(profile.namespace, labels)
         return is_named and is_selected(profile.labels, pods.selector)
 
-    def meaning(self, selectors: SelectorIndex, profile: PodLabels) -> Iterator[PodSelector]:
-        """Yield those of many selectors that mean such a pod."""
-        return selectors.meaning(profile, self._base.namespaces)
+    def selecting(self, selectors: SelectorIndex, profile: PodLabels) -> Iterator[PodSelector]:
+        return selectors.selecting(profile, self._base.namespaces)
 
-    def sought_by(self, profile: PodLabels) -> tuple[PodSelector, ...]:
-        """Return the selectors, of all that matter, that mean such a pod, in a fixed order."""
-        known = self._sought.get(profile)
+    def selectors_of(self, profile: PodLabels) -> tuple[PodSelector, ...]:
+        """Return the registered selectors that select such a pod, in a fixed order."""
+        known = self._selectors.get(profile)
         if known is None:
             namespaces = self._base.namespaces
-            found = dict.fromkeys(self._noted.meaning(profile, namespaces))
-            found |= dict.fromkeys(self._base.carriers.meaning(profile, namespaces))
-            known = self._sought[profile] = tuple(sorted(found, key=repr))
+            found = dict.fromkeys(self._registered.selecting(profile, namespaces))
+            found |= dict.fromkeys(self._base.terms.selecting(profile, namespaces))
+            known = self._selectors[profile] = tuple(sorted(found, key=repr))
         return known
 
     def domains(self, key: str) -> LabelDomains:
-        """Return the nodes by one label."""
         domains = self._domains.get(key)
         if domains is None:
             column = self.table.labels.column(key)
@@ -126,40 +121,40 @@ class PodAffinityState:
         return domains
 
     def count(self, pods: tuple[PodSelector, ...], *, alive_only: bool = False) -> Ints:
-        """Count, per row, the pods that all of the selectors mean; do not write to it."""
-        question = (pods, alive_only)
-        counts = self._counts.get(question)
+        """Count, per row, the pods that all selectors select; do not write to it."""
+        key = (pods, alive_only)
+        counts = self._counts.get(key)
         if counts is None:
             rows = len(self.table.nodes)
-            counts = self._base.residents.count(pods, rows, alive_only=alive_only)
+            counts = self._base.pods.count(pods, rows, alive_only=alive_only)
             for (shape, row), placed in self._placed.items():
-                if _is_sought(shape, pods):
+                if _is_selected_by(shape, pods):
                     counts[row] += placed
-            self._counts[question] = counts
+            self._counts[key] = counts
         return counts
 
-    def weight(self, sort: Sort, term: AffinityTerm) -> Ints:
-        """Return what one term weighs, per row of its carriers; do not write to it."""
-        weights = self._weights.get((sort, term))
+    def weight(self, kind: TermKind, term: AffinityTerm) -> Ints:
+        """Return the weight of one term per row of the pods that have it; do not write to it."""
+        weights = self._weights.get((kind, term))
         if weights is None:
             weights = np.zeros(len(self.table.nodes), dtype=np.int64)
-            for carriers in (self._base.carriers, self._added):
-                for row, weight in _counts_of(carriers, sort).weights(term).items():
+            for terms in (self._base.terms, self._added):
+                for row, weight in _counts_of(terms, kind).weights(term).items():
                     weights[row] += weight
-            self._weights[sort, term] = weights
+            self._weights[kind, term] = weights
         return weights
 
-    def terms(self, sort: Sort, shape: PodShape) -> Iterable[AffinityTerm]:
-        """Return the terms that pods carry and that mean such a pod, each once."""
+    def terms(self, kind: TermKind, shape: PodShape) -> Iterable[AffinityTerm]:
+        """Return the terms of pods on nodes that select such a pod, each once."""
         return dict.fromkeys(
             term
             for pods in selected_by(shape)
-            for carriers in (self._base.carriers, self._added)
-            for term in _counts_of(carriers, sort).terms_of(pods)
+            for terms in (self._base.terms, self._added)
+            for term in _counts_of(terms, kind).terms_of(pods)
         )
 
     def remember(self, key: Hashable, find: Callable[[], Mask]) -> Mask:
-        """Return what was found for a key before; only for what no placement changes."""
+        """Return a memoised mask; only for what no placement changes."""
         known = self._remembered.get(key)
         if known is None:
             known = self._remembered[key] = find()
@@ -171,35 +166,35 @@ class PodAffinityState:
         if not self._placed[shape, row]:
             del self._placed[shape, row]
         for (pods, _), counts in self._counts.items():
-            if _is_sought(shape, pods):
+            if _is_selected_by(shape, pods):
                 counts[row] += count
         if shape.constraints is not None:
-            self._carry(shape.constraints, row, count)
+            self._add_terms(shape.constraints, row, count)
 
-    def _carry(self, constraints: PodConstraints, row: int, count: int) -> None:
+    def _add_terms(self, constraints: PodConstraints, row: int, count: int) -> None:
         self._added.charge(row, constraints, count)
         for term in constraints.anti_affinity:
-            self._weigh(Sort.REPELLING, term, row, count)
+            self._weigh(TermKind.ANTI_AFFINITY, term, row, count)
         for term in constraints.affinity:
-            self._weigh(Sort.PREFERRING, term, row, count * HARD_WEIGHT)
+            self._weigh(TermKind.PREFERRED, term, row, count * HARD_WEIGHT)
         for one in constraints.preferred:
-            self._weigh(Sort.PREFERRING, one.term, row, count * one.weight)
+            self._weigh(TermKind.PREFERRED, one.term, row, count * one.weight)
 
-    def _weigh(self, sort: Sort, term: AffinityTerm, row: int, weight: int) -> None:
-        weights = self._weights.get((sort, term))
+    def _weigh(self, kind: TermKind, term: AffinityTerm, row: int, weight: int) -> None:
+        weights = self._weights.get((kind, term))
         if weights is not None:
             weights[row] += weight
 
 
 def selected_by(shape: PodShape) -> tuple[PodSelector, ...]:
-    """Return the selectors, of all that matter, that select pods of a shape."""
+    """Return the registered selectors that select pods of a shape."""
     found = shape.asked(INTER_POD)
     return found if isinstance(found, tuple) else ()
 
 
-def _is_sought(shape: PodShape, pods: tuple[PodSelector, ...]) -> bool:
+def _is_selected_by(shape: PodShape, pods: tuple[PodSelector, ...]) -> bool:
     return all(one in selected_by(shape) for one in pods)
 
 
-def _counts_of(carriers: AffinityTerms, sort: Sort) -> TermCounts:
-    return carriers.repelling if sort is Sort.REPELLING else carriers.preferring
+def _counts_of(terms: AffinityTerms, kind: TermKind) -> TermCounts:
+    return terms.anti_affinity if kind is TermKind.ANTI_AFFINITY else terms.preferred

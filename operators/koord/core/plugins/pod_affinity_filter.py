@@ -1,13 +1,13 @@
-"""Inter-pod affinity and anti-affinity: which nodes are near the right pods, far from others.
+"""Filters of inter-pod affinity and anti-affinity.
 
 The rules are those of kube-scheduler's plugin InterPodAffinity:
 
-* *Near* means on a node with the same value of the term's topology key. Nodes without the key are
-  near nothing: they fail every affinity and pass every anti-affinity.
-* Affinity looks for pods that *all* required terms mean, together; each term must have one near.
-* The first pod of a group would wait for itself for ever. So if no such pod exists in any domain of
-  the keys, and the pod is itself meant by all its terms, any node with all the keys will do.
-* Anti-affinity works both ways: a pod also keeps away from pods whose anti-affinity means it.
+* A domain is the set of nodes with one value of the term's topology key. Nodes without the key are
+  in no domain: they fail every affinity term and pass every anti-affinity term.
+* Affinity counts pods that *all* required terms select together; each term needs one in the domain.
+* The first pod of a group would wait for itself forever. So if no such pod exists in any domain of
+  the keys, and the pod is selected by all its own terms, any node with all the keys is feasible.
+* Anti-affinity is symmetric: a pod also avoids pods whose anti-affinity selects it.
 * Pods that are being deleted count until they are gone.
 """
 
@@ -19,37 +19,37 @@ from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
 from koord.core.framework.cause import Cause
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.plugins.pod_affinity import PodAffinityState, Sort, selected_by
+from koord.core.plugins.pod_affinity import PodAffinityState, TermKind, selected_by
 from koord.core.pods import PodShape
 
 
-def affinity_limits(shape: PodShape, around: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
-    """Yield (cause, how many more such pods each row may take) for every rule that applies."""
+def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
+    """Yield (cause, how many more such pods each row may take) per rule that applies."""
     own = shape.constraints
     if own is not None and own.affinity:
-        yield NodeRefusal.POD_AFFINITY, _unlimited(_near(shape, own.affinity, around))
+        yield NodeRefusal.POD_AFFINITY, _unlimited(_near(shape, own.affinity, state))
     if own is not None and own.anti_affinity:
-        yield NodeRefusal.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, around)
+        yield NodeRefusal.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, state)
     mask: Mask | None = None
-    for term in around.terms(Sort.REPELLING, shape):
-        allowed = _free_of(term, around.weight(Sort.REPELLING, term), around)
+    for term in state.terms(TermKind.ANTI_AFFINITY, shape):
+        allowed = _free_of(term, state.weight(TermKind.ANTI_AFFINITY, term), state)
         mask = allowed if mask is None else mask & allowed
     if mask is not None:
         yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(mask)
 
 
-def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], around: PodAffinityState) -> Mask:
+def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityState) -> Mask:
     meant = tuple(term.pods for term in terms)
-    counts = around.count(meant)
+    counts = state.count(meant)
     keys = dict.fromkeys(term.topology_key for term in terms)
     is_near: Mask | None = None
     has_keys: Mask | None = None
     exists = False
     for key in keys:
-        domains = around.domains(key)
+        domains = state.domains(key)
         totals = domains.total(counts)
         exists = exists or bool(totals.any())
-        here = domains.spread_out(totals) > 0
+        here = domains.of_rows(totals) > 0
         is_near = here if is_near is None else is_near & here
         has_keys = domains.is_known if has_keys is None else has_keys & domains.is_known
     if is_near is None or has_keys is None:
@@ -58,24 +58,24 @@ def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], around: PodAffinityS
     return has_keys if is_first else is_near
 
 
-def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], around: PodAffinityState) -> Ints:
+def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityState) -> Ints:
     limits: Ints | None = None
     for term in terms:
-        mask = _free_of(term, around.count((term.pods,)), around)
+        mask = _free_of(term, state.count((term.pods,)), state)
         limit = _unlimited(mask)
         if term.pods in selected_by(shape):
             # Such a pod keeps the next one of its kind away from its own domain.
-            limit[mask & around.domains(term.topology_key).is_known] = 1
+            limit[mask & state.domains(term.topology_key).is_known] = 1
         limits = limit if limits is None else np.minimum(limits, limit)
     if limits is None:
         raise ValueError("anti-affinity has at least one term")
     return limits
 
 
-def _free_of(term: AffinityTerm, per_row: Ints, around: PodAffinityState) -> Mask:
-    """Return the rows in whose domain nothing was counted, and those without a domain."""
-    domains = around.domains(term.topology_key)
-    return np.equal(domains.spread_out(domains.total(per_row)), 0)
+def _free_of(term: AffinityTerm, per_row: Ints, state: PodAffinityState) -> Mask:
+    """Return the rows whose domain counts nothing, and those without a domain."""
+    domains = state.domains(term.topology_key)
+    return np.equal(domains.of_rows(domains.total(per_row)), 0)
 
 
 def _unlimited(mask: Mask) -> Ints:

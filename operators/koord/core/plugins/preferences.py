@@ -16,7 +16,7 @@ from koord.core.constraints import SpreadConstraint
 from koord.core.framework.arrays import HOSTNAME, Ints, Mask
 from koord.core.framework.plugin import Score
 from koord.core.framework.scoring import MAX_SCORE
-from koord.core.plugins.pod_affinity import PodAffinityState, Sort, selected_by
+from koord.core.plugins.pod_affinity import PodAffinityState, TermKind, selected_by
 from koord.core.plugins.topology_spread import counting_rows, matching_pods
 from koord.core.pods import PodShape
 
@@ -43,33 +43,33 @@ def _between_least_and_most(scores: Ints) -> Ints:
     return (scores - least) * MAX_SCORE // max(most - least, 1)
 
 
-def _company(shape: PodShape, around: PodAffinityState) -> Ints | None:
+def _company(shape: PodShape, state: PodAffinityState) -> Ints | None:
     """Sum the weights of all terms that speak for or against each row, both ways."""
     total: Ints | None = None
-    others = around.terms(Sort.PREFERRING, shape)
-    found = [(term, around.weight(Sort.PREFERRING, term)) for term in others]
+    others = state.terms(TermKind.PREFERRED, shape)
+    found = [(term, state.weight(TermKind.PREFERRED, term)) for term in others]
     own = () if shape.constraints is None else shape.constraints.preferred
-    found += [(one.term, one.weight * around.count((one.term.pods,))) for one in own]
+    found += [(one.term, one.weight * state.count((one.term.pods,))) for one in own]
     for term, per_row in found:
-        domains = around.domains(term.topology_key)
-        part = domains.spread_out(domains.total(per_row))
+        domains = state.domains(term.topology_key)
+        part = domains.of_rows(domains.total(per_row))
         total = part if total is None else total + part
     return total
 
 
 def _evenness(
-    shape: PodShape, constraints: tuple[SpreadConstraint, ...], around: PodAffinityState, rows: Ints
+    shape: PodShape, constraints: tuple[SpreadConstraint, ...], state: PodAffinityState, rows: Ints
 ) -> Ints:
     """Score high where few pods are; rows without one of the keys get nothing."""
     scored = np.ones(rows.size, dtype=np.bool_)
     for constraint in constraints:
-        scored &= around.domains(constraint.topology_key).is_known[rows]
+        scored &= state.domains(constraint.topology_key).is_known[rows]
     if not scored.any():
         return np.zeros(rows.size, dtype=np.int64)
     among = rows[scored]
     crowd = np.zeros(among.size, dtype=np.int64)
     for constraint in constraints:
-        crowd += _crowd(shape, constraint, constraints, around, among)
+        crowd += _crowd(shape, constraint, constraints, state, among)
     crowd = (crowd + _ONE // 2) // _ONE
     least, most = int(crowd.min()), int(crowd.max())
     scores = np.zeros(rows.size, dtype=np.int64)
@@ -81,7 +81,7 @@ def _crowd(
     shape: PodShape,
     constraint: SpreadConstraint,
     constraints: tuple[SpreadConstraint, ...],
-    around: PodAffinityState,
+    state: PodAffinityState,
     among: Ints,
 ) -> Ints:
     """Return how crowded the domain of each row is, times ``_ONE``.
@@ -89,13 +89,13 @@ def _crowd(
     Pods count for more where there are more domains, so that a few zones do not outweigh many
     hosts.
     """
-    domains = around.domains(constraint.topology_key)
-    pods = matching_pods(constraint, around)
+    domains = state.domains(constraint.topology_key)
+    pods = matching_pods(constraint, state)
     if constraint.topology_key == HOSTNAME:
         here, size = pods[among], among.size
     else:
-        counting: Mask = counting_rows(constraint, constraints, shape, around)
-        here = domains.spread_out(domains.total(np.where(counting, pods, 0)))[among]
+        counting: Mask = counting_rows(constraint, constraints, shape, state)
+        here = domains.of_rows(domains.total(np.where(counting, pods, 0)))[among]
         size = np.unique(domains.of_row[among]).size
     return here * _log(size + 2) + (constraint.max_skew - 1) * _ONE
 

@@ -23,40 +23,40 @@ from koord.core.plugins.pod_affinity import LabelDomains, PodAffinityState, sele
 from koord.core.pods import PodShape
 
 
-def spread_limits(shape: PodShape, around: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
+def spread_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
     """Yield (cause, how many more such pods each row may take), two per constraint."""
     constraints = () if shape.constraints is None else shape.constraints.spread
     for constraint in constraints:
-        known = around.domains(constraint.topology_key).is_known
+        known = state.domains(constraint.topology_key).is_known
         yield NodeRefusal.SPREAD_LABEL, np.where(known, NO_LIMIT, 0)
-        yield NodeRefusal.SPREAD, _limits(shape, constraint, constraints, around)
+        yield NodeRefusal.SPREAD, _limits(shape, constraint, constraints, state)
 
 
 def counting_rows(
     constraint: SpreadConstraint,
     constraints: tuple[SpreadConstraint, ...],
     shape: PodShape,
-    around: PodAffinityState,
+    state: PodAffinityState,
 ) -> Mask:
     """Return the rows whose pods count for a constraint, the pod's constraints being as given."""
 
     def find() -> Mask:
-        table = around.table
+        table = state.table
         rows = table.is_live.copy()
         for other in constraints:
-            rows &= around.domains(other.topology_key).is_known
+            rows &= state.domains(other.topology_key).is_known
         if constraint.honors_affinity and (shape.node_selector or shape.terms is not None):
             rows &= table.labels.selected_rows(shape.node_selector, shape.terms)
         if constraint.honors_taints:
             rows &= table.labels.tolerated_rows(shape.tolerations)
         return rows
 
-    return around.remember((shape.spec, constraint), find)
+    return state.remember((shape.spec, constraint), find)
 
 
-def matching_pods(constraint: SpreadConstraint, around: PodAffinityState) -> Ints:
+def matching_pods(constraint: SpreadConstraint, state: PodAffinityState) -> Ints:
     """Count, per row, the pods that a constraint means."""
-    counts = around.count((constraint.pods,), alive_only=True)
+    counts = state.count((constraint.pods,), alive_only=True)
     return counts if constraint.pods.selector else np.zeros_like(counts)
 
 
@@ -64,14 +64,14 @@ def _limits(
     shape: PodShape,
     constraint: SpreadConstraint,
     constraints: tuple[SpreadConstraint, ...],
-    around: PodAffinityState,
+    state: PodAffinityState,
 ) -> Ints:
     """Return how many pods each row may take if all of them went there.
 
     As long as a domain is not above the emptiest other one, each pod raises the minimum with it.
     From there on ``maxSkew`` more may come.
     """
-    tally = _count(shape, constraint, constraints, around)
+    tally = _count(shape, constraint, constraints, state)
     lowest, of_the_others = _minima(tally.totals, tally.present, constraint.min_domains)
     is_self = constraint.pods in selected_by(shape)
     if is_self and constraint.pods.selector:
@@ -79,7 +79,7 @@ def _limits(
     else:
         limits = np.where(tally.totals + is_self - lowest <= constraint.max_skew, NO_LIMIT, 0)
     limits[0] = 0
-    return tally.domains.spread_out(limits)
+    return tally.domains.of_rows(limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ def _count(
     shape: PodShape,
     constraint: SpreadConstraint,
     constraints: tuple[SpreadConstraint, ...],
-    around: PodAffinityState,
+    state: PodAffinityState,
 ) -> _Tally:
-    domains = around.domains(constraint.topology_key)
-    counting = counting_rows(constraint, constraints, shape, around)
-    totals = domains.total(np.where(counting, matching_pods(constraint, around), 0))
+    domains = state.domains(constraint.topology_key)
+    counting = counting_rows(constraint, constraints, shape, state)
+    totals = domains.total(np.where(counting, matching_pods(constraint, state), 0))
     present = np.flatnonzero(domains.total(counting.astype(np.int64)))
     return _Tally(domains, totals, present)
 
@@ -117,13 +117,13 @@ class Skew:
     is_self: bool
 
 
-def count_skew(shape: PodShape, constraint: SpreadConstraint, around: PodAffinityState) -> Skew:
+def count_skew(shape: PodShape, constraint: SpreadConstraint, state: PodAffinityState) -> Skew:
     """Return the numbers behind one of the constraints that must hold for a pod."""
     constraints = () if shape.constraints is None else shape.constraints.spread
-    tally = _count(shape, constraint, constraints, around)
+    tally = _count(shape, constraint, constraints, state)
     lowest, _ = _minima(tally.totals, tally.present, constraint.min_domains)
     return Skew(
-        totals=tally.domains.spread_out(tally.totals),
+        totals=tally.domains.of_rows(tally.totals),
         lowest=lowest,
         present=int(tally.present.size),
         is_self=constraint.pods in selected_by(shape),
