@@ -13,6 +13,7 @@ from tests.framework.toys import Booking, BookingSession, Lane, Lanes, LanesSess
 
 from koord.core.framework.cycle import Place
 from koord.core.framework.reasons import InsufficientNodes
+from koord.kube.release import encode_annotations
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -40,6 +41,12 @@ def test_reserved_allocations_are_part_of_the_assignment() -> None:
     assert sorted((node, lane.number) for node, lane in lanes) == [("n0", 0), ("n0", 1), ("n1", 0)]
     (write,) = lanes[0][1].writes()
     assert (write.uid, write.key) == (placement.assignments[0].pod.uid, "toy.example/lane")
+
+
+def test_allocations_are_written_with_the_release_of_their_pod() -> None:
+    (placement,) = cluster_with(Lanes(2)).plan(make_unit("u", laned(2))).placements
+    written = [encode_annotations(one, placement) for one in placement.assignments]
+    assert {one["toy.example/lane"] for one in written} == {"0"}
 
 
 def test_cause_of_a_toy_appears_in_the_refusal() -> None:

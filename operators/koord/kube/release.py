@@ -136,7 +136,10 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     annotations = {operators.PLAN: msgspec.json.encode(plan).decode()}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
-    return annotations
+    writes = (write for one in assignment.allocations for write in one.writes())
+    return annotations | {
+        write.key: write.value for write in writes if write.uid == assignment.pod.uid
+    }
 
 
 @lru_cache(maxsize=4096)
