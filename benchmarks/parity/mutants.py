@@ -15,11 +15,18 @@ import numpy as np
 
 from benchmarks.parity.ours import Feasible, Sight, find_feasible
 from koord.core.constraints import PodSelector
-from koord.core.framework import cycle, labels, node_table
+from koord.core.framework import labels, node_table
 from koord.core.framework.arrays import NO_LIMIT
-from koord.core.plugins import pod_affinity_filter, topology_spread, volumes
+from koord.core.framework.cause import Cause
+from koord.core.plugins import (
+    inter_pod,
+    node_rules,
+    pod_affinity_filter,
+    topology_spread,
+    volumes,
+)
 from koord.core.plugins.causes import NodeRefusal
-from koord.core.plugins.host_ports import HostPorts
+from koord.core.plugins.host_ports import PortsInUse
 from koord.core.plugins.pod_affinity import PodAffinityState
 from koord.core.selectors import Operator
 from koord.kube.translate import pod_constraints, shapes
@@ -59,16 +66,16 @@ def _give(value: Any) -> Callable[[Any], Callable[..., Any]]:
 
 
 def _every_row(_: Any) -> Callable[..., Any]:
-    return lambda *given: np.ones(len(given[-1].node_table.nodes), dtype=np.bool_)
+    return lambda *given: np.ones(len(given[-1].table.nodes), dtype=np.bool_)
 
 
 def _no_limit(_: Any) -> Callable[..., Any]:
-    return lambda *given: np.full(len(given[-1].node_table.nodes), NO_LIMIT)
+    return lambda *given: np.full(len(given[-1].table.nodes), NO_LIMIT)
 
 
 def _unsought(true: Callable[..., Any]) -> Callable[..., Any]:
     """Let no rule of a pod select the pod itself."""
-    return lambda shape, *rest: true(replace(shape, sought_by=(), _spec=shape.spec), *rest)
+    return lambda shape, *rest: true(replace(shape, asks=(), _spec=shape.spec), *rest)
 
 
 def _term_by_term(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +101,7 @@ def _changed_limit(true: Callable[..., Any]) -> Callable[..., Any]:
     return limits
 
 
-def _without(*causes: NodeRefusal) -> Callable[[Any], Callable[..., Any]]:
+def _without(*causes: Cause) -> Callable[[Any], Callable[..., Any]]:
     """Leave out the limits (or checks) of some causes."""
 
     def make(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +153,7 @@ MUTANTS: Final[dict[str, _Patch]] = {
     "ignore namespaces": _Patch(PodSelector, "names", _give(value=True)),
     "take no selector for one of all": _Patch(pod_constraints, "parse_selector", _selector_if_none),
     "take a selector of all for none": _Patch(pod_constraints, "parse_selector", _none_if_empty),
-    "ignore hard spread": _Patch(cycle, "spread_limits", _give(())),
+    "ignore hard spread": _Patch(inter_pod, "spread_limits", _give(())),
     "allow a skew of one more": _Patch(topology_spread, "_limits", _changed_limit),
     "ignore minDomains": _Patch(
         topology_spread, "_minima", lambda true: lambda totals, present, _: true(totals, present, 1)
@@ -169,20 +176,20 @@ MUTANTS: Final[dict[str, _Patch]] = {
     "ignore that the pod counts for its own spread": _Patch(topology_spread, "_limits", _unsought),
     "count pods that are being deleted in spread": _Patch(PodAffinityState, "count", _alive_or_not),
     "ignore the node affinity of volumes": _Patch(
-        cycle, "volume_limits", _without(NodeRefusal.VOLUME_AFFINITY)
+        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_AFFINITY)
     ),
     "ignore the zones of volumes": _Patch(
-        cycle, "volume_limits", _without(NodeRefusal.VOLUME_ZONE)
+        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_ZONE)
     ),
-    "ignore ReadWriteOncePod": _Patch(cycle, "volume_limits", _without(NodeRefusal.VOLUME_IN_USE)),
+    "ignore ReadWriteOncePod": _Patch(
+        volumes.VolumesSession, "filter", _without(NodeRefusal.VOLUME_IN_USE)
+    ),
     "ignore that a claim cannot be used yet": _Patch(
         volumes.VolumeCache, "obstacle", _give(value=None)
     ),
-    "ignore host ports": _Patch(HostPorts, "rows_in_conflict", _give([])),
-    "ignore cordons": _Patch(
-        node_table.NodeTable, "static_checks", _without(NodeRefusal.UNSCHEDULABLE)
-    ),
-    "ignore taints": _Patch(node_table.NodeTable, "static_checks", _without(NodeRefusal.TAINT)),
+    "ignore host ports": _Patch(PortsInUse, "rows_in_conflict", _give([])),
+    "ignore cordons": _Patch(node_rules, "check_node_rules", _without(NodeRefusal.UNSCHEDULABLE)),
+    "ignore taints": _Patch(node_rules, "check_node_rules", _without(NodeRefusal.TAINT)),
     "ignore node selectors": _Patch(shapes, "parse_selector", _give(())),
     "ignore node affinity": _Patch(shapes, "_relevant_terms", _give(value=None)),
     "take Gt for Lt": _Patch(labels.Columns, "matching", _swapped(Operator.GT, Operator.LT)),

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.parity.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +27,8 @@ def test_feasible_nodes_are_those_of_kube_scheduler():
 @pytest.mark.timeout(1800)
 def test_feasible_nodes_are_those_of_kube_scheduler_and_every_mutant_is_detected():
     assert "10560 pairs" in compare("--pairs", "10560", "--mutants")
+
+
+def test_every_mutant_replaces_a_function_that_exists():
+    gone = [name for name, one in MUTANTS.items() if not hasattr(one.owner, one.name)]
+    assert gone == []
