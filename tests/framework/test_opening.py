@@ -1,0 +1,52 @@
+"""Opening a cycle only reads: what has to be computed is computed by ``refresh``, once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.builders import make_node, make_pod
+
+from koord.core.quota.hooks import Hooks, QuotaHook
+from koord.core.quota.model import QuotaSpec
+from koord.core.state import ClusterState
+
+if TYPE_CHECKING:
+    from koord.core.quota.usage import PodUse
+
+
+class Recorder(QuotaHook):
+    """Notes every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_quota_change(self, before: QuotaSpec | None, after: QuotaSpec | None) -> None:
+        self.calls.append("quota")
+
+    def on_pod_change(self, before: PodUse | None, after: PodUse | None) -> None:
+        self.calls.append("pod")
+
+
+def test_opening_a_cycle_settles_nothing_and_fires_no_hook() -> None:
+    recorder = Recorder()
+    state = ClusterState(hooks=Hooks({"recorder": recorder}))
+    state.upsert_node(make_node("n").cpu(4000).build())
+    state.upsert_quota(QuotaSpec("q", namespace="ns", max={"cpu": 4000}))
+    state.upsert_pod(make_pod("p").requests(cpu=1000).quota("q").build())
+    before = state.quotas.version
+    state.open_cycle()
+    assert (recorder.calls, state.quotas.solutions, state.quotas.version) == ([], {}, before)
+    state.refresh()
+    assert recorder.calls == ["quota", "pod"]
+    after = state.quotas.version
+    state.open_cycle()
+    assert (recorder.calls, state.quotas.version) == (["quota", "pod"], after)
+
+
+def test_cycles_do_not_see_each_other() -> None:
+    state = ClusterState()
+    state.upsert_node(make_node("n").cpu(4000).build())
+    pod = make_pod("p").requests(cpu=1000).build()
+    one, other = state.open_cycle(), state.open_cycle()
+    one.place(one.shape_of(pod), 0)
+    assert [cycle.room(pod.shape)[state.table.row_of["n"]] for cycle in (one, other)] == [3, 4]
