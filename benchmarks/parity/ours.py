@@ -70,7 +70,7 @@ def find_feasible(sight: Sight) -> Feasible:
         pod = translator.translate(wire)
         cycle = open_cycle(state)
         room = cycle.room(cycle.shape_of(pod))
-        if cycle.volume_obstacle(pod) is not None:
+        if cycle.obstacles((pod,)):
             room[:] = 0
         rows = state.table.live_rows()
         found[pod.name] = frozenset(name for name, row in rows if room[row])
