@@ -1,4 +1,4 @@
-"""Server-side apply of a status: who owns which field, and what goes when its last owner lets go.
+"""Server-side apply of a status: owners of fields, and removal of fields without an owner.
 
 Forced, as the operators do it. Conditions are merged by type, field by field; other lists count as
 one value. What is said here is checked against the real API server by ``test_contract``.
@@ -15,7 +15,7 @@ _REQUIRED = {"type", "status", "reason", "message", "lastTransitionTime"}
 
 @dataclass(slots=True)
 class Applied:
-    """The owners of every field of one object's status."""
+    """The owners of the status fields of one object."""
 
     fields: dict[str, set[Path]] = field(default_factory=dict)
     """Manager -> the fields that it owns; none, if it applied an empty status."""
@@ -30,14 +30,14 @@ class Applied:
         gone = {path for path in released if not any(path in owned for owned in fields.values())}
         result = _unflatten({p: value for p, value in (values | wanted).items() if p not in gone})
         if gone and not result:
-            return None  # the server makes null of it, which is no object
+            return None  # the server would write null, which is no object
         if not all(one.keys() >= _REQUIRED for one in result.get("conditions", ())):
             return None
         self.fields = {**fields, manager: set(wanted)}
         return result
 
     def describe(self) -> list[Obj]:
-        """Return what stands in ``metadata.managedFields``; a change of owners is a change."""
+        """Return ``metadata.managedFields``."""
         owned = sorted(self.fields.items())
         return [{"manager": name, "fields": sorted(map(".".join, paths))} for name, paths in owned]
 

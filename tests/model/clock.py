@@ -1,7 +1,7 @@
-"""An event loop whose time is a number: it jumps to the next thing to do instead of waiting.
+"""An event loop with virtual time: it jumps to the next timer instead of waiting.
 
-A minute of back-off costs nothing, and the same program runs the same way every time. No socket and
-no thread takes part.
+A minute of back-off costs nothing, and every run of a program is the same. There are no sockets and
+no threads.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ EPOCH = 1_800_000_000.0
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The event loop of asyncio, with its own idea of time; it is its own selector."""
+    """The event loop of asyncio with virtual time; it is its own selector."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return EPOCH + self._now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Stand in for waiting on sockets."""
+        """Advance the time instead of waiting for sockets."""
         if timeout is None:
-            raise RuntimeError("nothing is left to do, ever: the program waits for nobody")
+            raise RuntimeError("deadlock: no timer and no ready callback")
         self._now += timeout
         return []
 
@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _Time:
-    """What the program sees as the module ``time``."""
+    """Replaces the module ``time``."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.monotonic = loop.time
@@ -63,7 +63,7 @@ class _Time:
 
 @contextmanager
 def virtual_time(seed: object = 0) -> Iterator[VirtualLoop]:
-    """Give the operators' modules the time of a new loop, and chance a seed."""
+    """Use the time of a new loop in all modules of the operators, and seed ``random``."""
     loop = VirtualLoop()
     stand_in = _Time(loop)
     patched = [

@@ -1,8 +1,8 @@
-"""Crashes: the operators end at one write of a scenario, and whoever comes next must make it good.
+"""Crashes: the operators crash at one write of a scenario, and the next process must recover.
 
 A crash point is a write of a scenario, counted from the start of the operators, and whether the
-server acted on it before they ended. A scenario is played once to the end to count its writes, and
-then once for every point. What must hold in the end is told from the API's objects and answers.
+server carried it out. A scenario runs once to count its writes, and then once per crash point. The
+oracle judges the end state from objects and answers of the API.
 """
 
 from collections import Counter
@@ -16,19 +16,19 @@ from tests.model.steps import Step, Story, quiet
 from tests.model.world import World, open_world
 
 CONVERGED_SECONDS = 10.0
-"""After a start, and after the last change by others, nothing is placed any more."""
+"""This long after a start and after the last change by others, all placements are done."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What has been tried, and what came of it."""
+    """Counts of scenarios and crash points, and the failures."""
 
     scenarios: int = 0
     points: int = 0
     writes: Counter[str] = field(default_factory=Counter)
-    """Points by the kind of write."""
+    """Crash points by kind of write."""
     slowest: float = 0.0
-    """Seconds until nothing was placed any more."""
+    """Longest time to the last placement, in seconds."""
     broken: list[tuple[Story, list[str]]] = field(default_factory=list)
 
 
@@ -46,24 +46,24 @@ def points_of(scenario: Scenario) -> Iterator[tuple[Story, str]]:
 
 
 def try_all(scenario: Scenario, tally: Tally) -> None:
-    """Play a scenario without a crash, and with every one."""
+    """Run a scenario without a crash, and once per crash point."""
     tally.scenarios += 1
     judge(scenario.story, tally)
     for story, kind in points_of(scenario):
         tally.points += 1
         tally.writes[kind] += 1
-        judge(story, tally, lives=2)
+        judge(story, tally, processes=2)
 
 
-def judge(story: Story, tally: Tally, lives: int = 1) -> None:
-    """Play one story to its end, with at least so many lives of the operators."""
+def judge(story: Story, tally: Tally, processes: int = 1) -> None:
+    """Run one story to its end; at least ``processes`` processes must have led."""
     with quiet(), open_world(story.seed) as world:
         for step in story.steps:
             step.take(world)
         world.settle()
         Oracle(world).judge()
-        if len(world.lives) < lives:
-            world.ledger.blame("the operators did not get as far as where they were to end")
+        if len(world.processes) < processes:
+            world.ledger.blame("the operators did not reach the crash point")
         seconds = _measure(world)
         tally.slowest = max(tally.slowest, seconds)
         if seconds > CONVERGED_SECONDS:

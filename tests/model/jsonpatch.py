@@ -1,17 +1,17 @@
-"""JSON patch and merge patch, as far as anybody sends them to the model; as the API server does it.
+"""JSON patch and merge patch as the API server applies them, as far as the tests send them.
 
-``test`` with null passes where there is nothing; whatever else does not apply fails as a whole.
+``test`` with null passes for a missing field; any other operation that does not apply fails.
 """
 
 from typing import Any
 
 
-class PatchFailed(Exception):  # noqa: N818 - what it says is what is wrong
+class PatchFailed(Exception):  # noqa: N818 - the message is the finding
     """The patch does not apply to the object."""
 
 
 def apply_json_patch(document: Any, operations: list[dict[str, Any]]) -> None:
-    """Change ``document`` in place; it is spoilt if PatchFailed is raised."""
+    """Change ``document`` in place; after PatchFailed its content is undefined."""
     for operation in operations:
         parents = [_unescape(part) for part in operation["path"].split("/")[1:]]
         last = parents.pop()

@@ -1,15 +1,14 @@
-"""Watches every write as it arrives, and keeps the history that the end must be judged by.
+"""Checks every write as it arrives, and keeps the history that the oracle needs at the end.
 
-It sees requests, answers and objects, nothing of what the operators think. A rule that is broken
-becomes a line in ``violations``. What others do to pods and nodes is kept apart from what the
-operators do: only the latter is theirs to answer for.
+It sees requests, answers and objects, never the state of the operators. A broken rule becomes a
+line in ``violations``. Changes by others are recorded separately from those by the operators.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.network import Life, Network
+from tests.model.network import Network, Process
 from tests.model.objects import (
     GPU,
     allocatable_of,
@@ -42,31 +41,31 @@ _ANNOTATIONS = {
 
 
 PASSING = ("(429)", "(503)", "lost on the way")
-"""In a message: what no user needs to hear of, because the next attempt may well succeed."""
+"""Parts of messages about transient errors, which must not reach users."""
 DECIDED_WITHIN = 0.01
-"""Seconds from a decision to its first write."""
+"""At most this many seconds pass from a decision to its first write."""
 
 
 @dataclass(slots=True)
 class PodHistory:
-    """What is remembered of one pod, by uid."""
+    """The history of one pod, by uid."""
 
     name: str
     gang: str
     had_gate: bool
     is_named: bool
-    """Whether it bears our scheduler's name."""
+    """Whether ``schedulerName`` is ours."""
     released: bool = False
     bound_by_us: bool = False
     bound_at: int = 0
-    """The revision at which it got its node."""
+    """The revision at which it was bound."""
     lost_at: int = 0
-    """The revision at which it ended, or was to be deleted; 0: it lives."""
+    """The revision at which it ended or got a deletion timestamp; 0: neither."""
     pin_seen: dict[str, int] | None = None
-    """What the operators had seen when they pinned it."""
+    """Kind -> the last revision that the operators had seen when they pinned it."""
     writes: Counter[str] = field(default_factory=Counter)
     changes: int = 0
-    """Changes by others."""
+    """Number of changes by others."""
 
     @property
     def is_ours(self) -> bool:
@@ -74,25 +73,25 @@ class PodHistory:
 
     @property
     def is_of_start(self) -> bool:
-        """Whether the operators decided on it: once on a node, it shows that its gang started."""
+        """Whether the operators decided on it: once bound, it shows that its gang has started."""
         return self.released or self.bound_by_us
 
     @property
     def may_be_bound(self) -> bool:
-        """Whether the operators may bind it: their name is on it, or they have pinned it."""
+        """Whether the operators may bind it: ``schedulerName`` is ours, or they have pinned it."""
         return self.is_named or self.released
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Others took from what a node offers."""
+    """Somebody else reduced the free capacity of a node."""
 
     revision: int
     kind: str
     node: str
 
 
-class Ledger:
+class WriteLedger:
     """Listens to the store and to the network."""
 
     def __init__(self, network: Network) -> None:
@@ -100,17 +99,17 @@ class Ledger:
         self.pods: dict[str, PodHistory] = {}
         self.disturbances: list[Disturbance] = []
         self.last_placement = 0.0
-        """When a pod was last released or bound by the operators."""
+        """Time at which the operators last released or bound a pod."""
         self.decided_at: dict[str, int] = {}
-        """Gang -> the revision that the operators knew when they decided to start it."""
+        """Gang -> the last revision that the operators had seen when they decided to start it."""
         self.left: list[tuple[str, int]] = []
-        """Gangs that a pod was taken out of, and when (revision)."""
+        """Gangs that a pod has left, with the revision."""
         self.knew_group: dict[str, int] = {}
         """The same, for PodGroups."""
         self.invalid: dict[tuple[str, str], bool] = {}
-        """(PodGroup, field manager) -> whether its last word was refused as invalid."""
+        """(PodGroup, field manager) -> whether its last status was rejected as invalid."""
         self.minima: dict[str, list[tuple[int, int]]] = {}
-        """Gang -> its minimum, after the revision from which on it was that."""
+        """Gang -> (revision, minimum from that revision on)."""
         self._network = network
         self._nodes: dict[str, Obj] = {}
         self._pods: dict[str, Obj] = {}
@@ -118,25 +117,25 @@ class Ledger:
         network.server.store.listeners.append(self._note)
 
     def blame(self, text: str) -> None:
-        """Write down that a rule was broken."""
+        """Record that a rule was broken."""
         self.violations.append(text)
 
     # Requests
 
-    def decide(self, life: Life, request: Request) -> None:
-        """Take note of what is known to somebody who wants a write."""
+    def decide(self, process: Process, request: Request) -> None:
+        """Record what the process had seen when it decided on a write."""
         target = parse_path(request.path)
         if target.kind != PODS:
             return
         plan = _plan_in(request, target.subresource)
-        if plan is not None and plan["plan"] not in life.decided:
-            life.decided[plan["plan"]] = dict(life.seen)
+        if plan is not None and plan["plan"] not in process.decided:
+            process.decided[plan["plan"]] = dict(process.seen)
             known = self._network.clock() - DECIDED_WITHIN
-            for kind in [kind for kind, since in life.outdated.items() if since < known]:
+            for kind in [kind for kind, since in process.relist_since.items() if since < known]:
                 self.blame(f"planned when {kind} were known to be out of date")
 
-    def send(self, life: Life, request: Request) -> None:
-        """Count a write that sets out."""
+    def send(self, process: Process, request: Request) -> None:
+        """Count a write that is sent."""
         target = parse_path(request.path)
         if target.kind != PODS:
             return
@@ -148,17 +147,17 @@ class Ledger:
             self.pods[uid].writes[name] += 1
         plan = _plan_in(request, target.subresource)
         if plan is not None and name == "release":
-            life.releases.setdefault(plan["plan"], set()).add(uid)
+            process.releases.setdefault(plan["plan"], set()).add(uid)
         elif plan is not None:
-            self._judge_start(life, plan)
+            self._judge_start(process, plan)
 
-    def _judge_start(self, life: Life, plan: Obj) -> None:
-        """Nobody is bound when it is known already that the minimum cannot start.
+    def _judge_start(self, process: Process, plan: Obj) -> None:
+        """Check that nothing is bound when it is already known that the minimum cannot start.
 
         That is known when releases have failed, and the rest would not do even if every other pod
         that may have been meant to start is there.
         """
-        sent = life.releases.get(plan["plan"], set())
+        sent = process.releases.get(plan["plan"], set())
         failed = {uid for uid in sent if self._is_held_back(uid)}
         meant = gangs_meant(plan)
         for gang_name in meant & {self.pods[uid].gang for uid in failed} & self.minima.keys():
@@ -167,12 +166,12 @@ class Ledger:
             rest = [
                 uid
                 for uid, one in self.pods.items()
-                # Who was taken out of it meanwhile starts with it all the same.
+                # A pod that has left the gang meanwhile still starts with it.
                 if (one.gang == gang_name or (uid in sent and one.gang not in meant))
                 and uid not in failed
                 and (one.bound_at or not one.had_gate or uid in sent)
             ]
-            needed = self._lowest_since(gang_name, life.decided[plan["plan"]].get(POD_GROUPS, 0))
+            needed = self._lowest_since(gang_name, process.decided[plan["plan"]].get(POD_GROUPS, 0))
             if len(rest) < needed:
                 self.blame(f"{gang_name} starts with {len(rest)} of {needed}: {failed} are gone")
 
@@ -183,8 +182,8 @@ class Ledger:
             pod is None or not is_alive(pod) or bool(gates_of(pod))
         )
 
-    def serve(self, life: Life, request: Request, answer: Answer, before: Obj | None) -> None:
-        """Judge a write that has been answered."""
+    def serve(self, process: Process, request: Request, answer: Answer, before: Obj | None) -> None:
+        """Check a write that has been answered."""
         target = parse_path(request.path)
         if target.kind == "events":
             return
@@ -196,7 +195,7 @@ class Ledger:
             self._judge_write(request, target.subresource, answer, before)
 
     def _judge_write(self, request: Request, part: str, answer: Answer, before: Obj) -> None:
-        """Judge a write to a pod that is there."""
+        """Check a write to an existing pod."""
         what = f"{request.method} {request.path}"
         is_done = answer.status < 300
         if _uid_in(request, part) != uid_of(before):
@@ -229,12 +228,12 @@ class Ledger:
                 self.blame(f"{name} is said to be refused: {one['message']}")
 
     def _judge_mark(self, before: Obj, after: Obj) -> None:
-        """A new leader writes on a pod to see when its copy of the cluster is fresh."""
+        """A new leader marks a pod to learn when its cache is up to date."""
         if changed_annotations(before, after) - {operators.TAKEN_OVER_BY}:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
 
     def _judge_removal(self, before: Obj) -> None:
-        """Gangs of the model are never to start anew, so nothing of them is taken away."""
+        """No gang of the model restarts, so none of its pods is deleted."""
         self.blame(f"{name_of(before)} was deleted")
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
@@ -301,7 +300,7 @@ class Ledger:
         history.bound_at = event.revision
         if self.serving is None:
             if history.released and pinned_to(pod) == node:
-                history.bound_by_us = True  # whoever carried it out: it was pinned there
+                history.bound_by_us = True  # also when kube-scheduler did it: we pinned the pod
                 return
             self.disturbances.append(Disturbance(event.revision, PODS, node))
             return
@@ -322,7 +321,7 @@ class Ledger:
             return
         taken = (one for one in self.disturbances if one.node == node)
         if any(one.revision > seen.get(one.kind, 0) for one in taken):
-            return  # others took it when the decision had been made
+            return  # somebody else took it after the decision
         if found is None or not is_open(found, zone_of(pod)):
             self.blame(f"{name_of(pod)} was bound to {node}, which takes no such pods")
         else:
@@ -337,23 +336,23 @@ class Ledger:
             self.disturbances.append(Disturbance(event.revision, NODES, name))
 
     def _begin(self, gang_name: str, plan: Obj, seen: dict[str, int]) -> None:
-        """Note when a gang was decided to start; a plan for a pod that has joined since is none."""
+        """Record when the start of a gang was decided; plans for later members do not count."""
         if gang_name in gangs_meant(plan) and not self._has_started(gang_name):
             self.decided_at[gang_name] = min(seen.get(PODS, 0), seen.get(NODES, 0))
             self.knew_group[gang_name] = seen.get(POD_GROUPS, 0)
 
     def _has_started(self, gang_name: str) -> bool:
-        """Whether a member that the operators placed lives: what comes now joins it."""
+        """Whether a member that the operators placed is alive: later members join it."""
         return any(
             one.gang == gang_name and one.bound_by_us and one.bound_at and not one.lost_at
             for one in self.pods.values()
         )
 
-    # Questions
+    # Reading
 
     @property
-    def serving(self) -> Life | None:
-        """Whose write is being served; None: somebody else's."""
+    def serving(self) -> Process | None:
+        """The process whose write is being served; None: somebody else's write."""
         return self._network.serving
 
     def lowest_min(self, gang_name: str) -> int:
@@ -366,7 +365,7 @@ class Ledger:
         return min(before + [minimum for revision, minimum in changes if revision > knew])
 
     def used_on(self, node: str) -> int:
-        """GPUs taken on a node."""
+        """Return the GPUs in use on a node."""
         return sum(
             gpus_of(pod)
             for pod in self._pods.values()
@@ -374,7 +373,7 @@ class Ledger:
         )
 
     def _promised_on(self, node: str) -> int:
-        """GPUs that are kept on a node for released pods that can go nowhere else."""
+        """Return the GPUs of a node that released pods need which are pinned to it."""
         return sum(
             gpus_of(pod)
             for uid, pod in self._pods.items()
@@ -386,7 +385,7 @@ class Ledger:
 
 
 def gangs_meant(plan: Obj) -> set[str]:
-    """Return the gangs that a plan was made for."""
+    """Return the gangs that a plan names."""
     return {key.rpartition("/")[2] for key in plan.get("group", "").split(",")} - {""}
 
 

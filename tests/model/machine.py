@@ -1,8 +1,7 @@
-"""Anything may happen, in any order, and the same must hold: the world as a state machine.
+"""Random operations in any order, as a state machine of hypothesis.
 
-An operation is one thing that somebody does: a user, a node, the network, a crash. Every operation
-becomes a step of a story, so that a failure can be told, played again and shortened without
-hypothesis.
+An operation is one action of a user, a node or the network, or a crash. Every operation becomes a
+step of a story, so that a failure can be printed, replayed and shortened without hypothesis.
 """
 
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ KINDS_OF_POD = {
 OURS = ("gated", "ungated", "pinned")
 GENTLE = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW)
 WRONG = (Fault.CONFLICT, Fault.FORBIDDEN)
-"""The server says what is not so."""
+"""The server reports an error that is not true."""
 POLICIES = ("", "", "waiting-and-running", "only-waiting")
 
 kinds = st.sampled_from(sorted(KINDS_OF_POD))
@@ -40,8 +39,8 @@ sizes = st.sampled_from((2, 4, 8))
 waits = st.sampled_from((0.0, 0.004, 0.02, 0.3))
 
 
-class Broken(AssertionError):  # noqa: N818 - what it says is what is wrong
-    """A rule was broken; ``story`` is how it came to that."""
+class RuleBroken(AssertionError):  # noqa: N818 - the message is the finding
+    """A rule was broken by the steps of ``story``."""
 
     def __init__(self, story: Story, violations: list[str]) -> None:
         super().__init__("\n".join(violations))
@@ -50,10 +49,10 @@ class Broken(AssertionError):  # noqa: N818 - what it says is what is wrong
 
 
 class Machine(RuleBasedStateMachine):
-    """Draws operations; most take no time, so that they meet what is under way."""
+    """Draws operations; most take no time, so that they interleave with writes in flight."""
 
     operations = 0
-    """Of all machines together."""
+    """Count over all machines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,11 +72,11 @@ class Machine(RuleBasedStateMachine):
         self._seed = seed
         self._stack.enter_context(quiet())
         self.world = self._stack.enter_context(open_world(seed))
-        self._take(0.0, "set_weather", (), 0.0, lag)
+        self._take(0.0, "inject_faults", (), 0.0, lag)
         for at in range(nodes):
             self._take(0.0, "add_node", f"n{at}")
         self._take(0.0, "begin_with_standby" if has_standby else "start")
-        self._take(0.1, "change_nothing")
+        self._take(0.1, "wait")
 
     # Pods and gangs
 
@@ -95,13 +94,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kind=ours, gpus=sizes, wait=waits)
     def create_group(self, **how: Any) -> None:
-        """Two gangs that go together."""
+        """Two gangs of one group."""
         for name in ("a", "b"):
             self._create_gang(make_pod_group(name, 2, ("a", "b")), 2, **how)
 
     @rule(name=gangs, size=st.integers(2, 4), at=indices, rival=st.integers(0, 5), wait=waits)
     def create_raced_gang(self, name: str, *, size: int, at: int, rival: int, wait: float) -> None:
-        """A gang of which a member goes at once, and somebody else who wants the room."""
+        """A gang that loses a member at once, and a rival for the room."""
         kind = OURS[at % len(OURS)]
         self._create_gang(make_pod_group(name, size), size, kind=kind, gpus=8, wait=wait)
         self._do(0.0, "create_pod", PodPlan(f"p-{rival}", 8))
@@ -109,7 +108,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=gangs, at=st.integers(0, 5), kind=kinds, gpus=sizes, wait=waits)
     def create_member(self, name: str, at: int, kind: str, gpus: int, wait: float) -> None:
-        """A member on its own: the PodGroup may be missing."""
+        """One member; the PodGroup may be missing."""
         plan = replace(KINDS_OF_POD[kind], name=f"{name}-{at}", gang=name, gpus=gpus)
         self._do(wait, "create_pod", plan)
 
@@ -132,7 +131,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=indices, kind=kinds, gpus=sizes, wait=waits)
     def recreate_pod(self, at: int, kind: str, gpus: int, wait: float) -> None:
-        """Another pod under the same name, before anybody has seen the first one go."""
+        """A new pod under the same name, before the deletion of the old one is observed."""
         if name := self._pick_pod(at):
             self._take(0.0, "delete_pod", name)
             gang = name[0] if name[0] != "p" else ""
@@ -188,12 +187,12 @@ class Machine(RuleBasedStateMachine):
         rate=st.sampled_from((0.1, 0.5)),
         lag=st.sampled_from((0.0, 0.02, 0.5, 5.0)),
     )
-    def change_weather(self, faults: set[Fault], rate: float, lag: float) -> None:
-        self._do(0.0, "set_weather", tuple(sorted(faults)), rate, lag)
+    def change_faults(self, faults: set[Fault], rate: float, lag: float) -> None:
+        self._do(0.0, "inject_faults", tuple(sorted(faults)), rate, lag)
 
     @rule(fault=st.sampled_from(WRONG), other=st.sampled_from((Fault.SLOW, Fault.LOST_AFTER)))
     def refuse(self, fault: Fault, other: Fault) -> None:
-        self._do(0.0, "set_weather", (fault, other), 0.3, self.world.network.weather.lag)
+        self._do(0.0, "inject_faults", (fault, other), 0.3, self.world.network.injected.lag)
 
     @rule(kind=st.sampled_from(KINDS), call=st.sampled_from(("break_watch", "expire")), wait=waits)
     def break_watches(self, kind: str, call: str, wait: float) -> None:
@@ -201,14 +200,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(writes=st.integers(0, 6), when=st.sampled_from(("before", "after")), wait=waits)
     def crash(self, writes: int, when: str, wait: float) -> None:
-        """End the leader now, or a few writes later."""
+        """Crash the leader now, or a few writes later."""
         self._do(wait, "crash", writes, when)
 
     # Time
 
     @rule(seconds=st.sampled_from((0.01, 0.1, 1.0, 8.0)))
     def wait(self, seconds: float) -> None:
-        self._do(seconds, "change_nothing")
+        self._do(seconds, "wait")
 
     @precondition(lambda self: self.world.actions >= 5)
     @rule()
@@ -221,10 +220,10 @@ class Machine(RuleBasedStateMachine):
                 rest(self.world)
                 self._check()
 
-    # How it is done
+    # Steps
 
     def _do(self, wait: float, call: str, *args: Any) -> None:
-        """Take a step that counts as an operation, after a moment."""
+        """Take a step that counts as an operation."""
         Machine.operations += 1
         self._take(wait, call, *args)
 
@@ -248,7 +247,7 @@ class Machine(RuleBasedStateMachine):
     def _check(self) -> None:
         if self.world.ledger.violations:
             self._is_broken = True
-            raise Broken(Story(self._seed, tuple(self._steps)), self.world.ledger.violations)
+            raise RuleBroken(Story(self._seed, tuple(self._steps)), self.world.ledger.violations)
 
     def _pick_pod(self, at: int) -> str:
         return _pick([name_of(pod) for pod in self.world.pods()], at)

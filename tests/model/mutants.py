@@ -1,4 +1,4 @@
-"""Defects on purpose: each must break a rule of the model, or the model finds nothing.
+"""Mutants of the operators: each must break a rule, or else the model finds nothing.
 
 A mutant replaces one name of the operators for as long as it is in force.
 """
@@ -102,7 +102,7 @@ MUTANTS: dict[str, Replacement] = {
     "a conflict is final": (binder_module.Binder, "_look", _gone),
     "pods are not pinned": (release_module, "_pin", lambda *_: []),
     "released pods hold no place": (charges_module, "node_charged", _charge_nodes_only),
-    "outdated pods are tried again at once": (
+    "relist_since pods are tried again at once": (
         placement_module.Queue,
         "penalise",
         lambda *_: None,
@@ -112,7 +112,7 @@ MUTANTS: dict[str, Replacement] = {
 
 @contextmanager
 def mutant(name: str) -> Iterator[None]:
-    """Put one defect in force."""
+    """Install one mutant."""
     target, attribute, replacement = MUTANTS[name]
     with patch.object(target, attribute, replacement):
         yield

@@ -1,7 +1,7 @@
-"""What lies between the operators and the server: delays, faults, and crashes at a given write.
+"""The network between operators and server: delays, faults, and crashes at a given write.
 
-``ModelClient`` takes the place of the HTTP client, at the level of requests and answers: everything
-above it is the real thing. What goes wrong is drawn from a seed.
+``ModelClient`` replaces the HTTP client at the level of requests and answers; all code above it is
+real. Faults are drawn from a seed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from koord.kube.errors import ConnectionLost, error_of_answer
 
 
 class Fault(StrEnum):
-    """What may become of a request."""
+    """A fault of one request."""
 
     LOST_BEFORE = "LostBefore"
     LOST_AFTER = "LostAfter"
@@ -42,8 +42,8 @@ _STATUS = {
 
 
 @dataclass(slots=True)
-class Weather:
-    """How bad it is now: which faults, how often, and how late watches are (seconds at most)."""
+class NetworkFaults:
+    """Kinds of faults, their rate (0 to 1), and the largest delay of watches in seconds."""
 
     faults: tuple[Fault, ...] = ()
     rate: float = 0.0
@@ -52,73 +52,73 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """The operators end at their n-th write (from 1), before or after the server acted on it."""
+    """The process crashes at its n-th write (from 1), before or after the server carries it out."""
 
     write: int
     is_before: bool
 
 
 @dataclass(slots=True)
-class Life:
-    """One process of the operators, as the network sees it."""
+class Process:
+    """One process of the operators, as seen by the network."""
 
     number: int
     elected: asyncio.Event = field(default_factory=asyncio.Event)
     crash: CrashPoint | None = None
-    is_over: bool = False
+    is_dead: bool = False
     writes: int = 0
     seen: dict[str, int] = field(default_factory=dict)
-    """Kind -> the last revision of it that was delivered."""
-    outdated: dict[str, float] = field(default_factory=dict)
-    """Kind -> since when it knows that it has to list anew."""
+    """Kind -> the last revision that was delivered."""
+    relist_since: dict[str, float] = field(default_factory=dict)
+    """Kind -> time at which it learned that it has to list again."""
     decided: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Plan id -> what had been seen when the first write of that plan was wanted."""
+    """Plan id -> revisions seen per kind when the first write of the plan was requested."""
     releases: dict[str, set[str]] = field(default_factory=dict)
-    """Plan id -> uids of the pods that were to be released by it."""
-    flying: list[Request] = field(default_factory=list)
-    """Writes that were sent and have not arrived."""
+    """Plan id -> uids of the pods that it releases."""
+    in_flight: list[Request] = field(default_factory=list)
+    """Writes that were sent and have not arrived yet."""
 
 
 class Network:
-    """Carries requests of every life to one server.
+    """Carries requests of all processes to one server.
 
-    ``on_decide`` hears of every write that somebody wants, ``on_send`` of those that set out,
-    ``on_write`` of those that arrive.
+    ``on_decide`` is called for every requested write, ``on_send`` for every write that is sent, and
+    ``on_write`` for every write that arrives.
     """
 
     def __init__(self, server: Server, rng: random.Random) -> None:
         self.server = server
-        self.weather = Weather()
+        self.injected = NetworkFaults()
         self.faults_drawn: Counter[Fault] = Counter()
         self.faults_of: Counter[str] = Counter()
-        """Name of an object -> faults in requests about it."""
+        """Object name -> number of faults in its requests."""
         self.writes = 0
         self.kinds_of_writes: defaultdict[int, list[str]] = defaultdict(list)
-        """Life -> what it wrote, or wanted to."""
-        self.serving: Life | None = None
-        """Whose request the server is answering."""
-        self.on_crash: Callable[[Life], None] = lambda _: None
-        self.on_decide: Callable[[Life, Request], None] = lambda *_: None
-        self.on_send: Callable[[Life, Request], None] = lambda *_: None
-        self.on_write: Callable[[Life, Request, Answer, Any], None] = lambda *_: None
+        """Process number -> kinds of its writes, also of those that failed."""
+        self.serving: Process | None = None
+        """The process whose request the server is answering."""
+        self.on_crash: Callable[[Process], None] = lambda _: None
+        self.on_decide: Callable[[Process, Request], None] = lambda *_: None
+        self.on_send: Callable[[Process, Request], None] = lambda *_: None
+        self.on_write: Callable[[Process, Request, Answer, Any], None] = lambda *_: None
         self._rng = rng
         self._streams: list[_Stream] = []
         server.store.listeners.append(self._publish)
 
-    async def exchange(  # noqa: C901 - the way there and back, in order
-        self, life: Life, request: Request
+    async def exchange(  # noqa: C901 - the path of a request, step by step
+        self, process: Process, request: Request
     ) -> Answer:
-        """Carry a request there and its answer back; it may never come back."""
+        """Carry a request and its answer; after a crash it never returns."""
         is_write = request.method != "GET"
         self.writes += is_write
-        crash = self._count(life) if is_write else None
+        crash = self._count(process) if is_write else None
         if crash and crash.is_before:
-            self._end(life)
-        if life.is_over:
+            self._end(process)
+        if process.is_dead:
             await asyncio.Event().wait()
         if is_write:
-            self.kinds_of_writes[life.number].append(_kind_of(request))
-            self.on_decide(life, request)
+            self.kinds_of_writes[process.number].append(_kind_of(request))
+            self.on_decide(process, request)
         fault = self._draw_fault(request)
         if crash:
             fault = None
@@ -129,39 +129,38 @@ class Network:
             await self._travel(fault)
             return _refuse(_STATUS[fault])
         if is_write:
-            life.flying.append(request)
-            self.on_send(life, request)
+            process.in_flight.append(request)
+            self.on_send(process, request)
         await self._travel(fault)
-        if life.is_over:
+        if process.is_dead:
             await asyncio.Event().wait()
         if is_write:
-            life.flying.remove(request)
-        answer = self.serve(life, request)
+            process.in_flight.remove(request)
+        answer = self.serve(process, request)
         if crash:
-            self._end(life)
+            self._end(process)
             await asyncio.Event().wait()
         await self._travel(None)
         if fault is Fault.LOST_AFTER:
             raise ConnectionLost("lost on the way back", sent=True)
         return answer
 
-    def serve(self, life: Life, request: Request) -> Answer:
-        """Have the server answer, and tell who listens."""
+    def serve(self, process: Process, request: Request) -> Answer:
+        """Let the server answer, and call ``on_write``."""
         if request.method == "GET":
             return self.server.handle(request)
         target = parse_path(request.path)
         before = None
         if target.name:
             before = self.server.store.get(target.kind, target.key)
-        self.serving = life
+        self.serving = process
         answer = self.server.handle(request)
         self.serving = None
-        self.on_write(life, request, answer, before)
+        self.on_write(process, request, answer, before)
         return answer
 
-    def open_stream(self, life: Life, kind: str, revision: int) -> "_Stream":
-        """Start a watch."""
-        stream = _Stream(kind, life)
+    def open_stream(self, process: Process, kind: str, revision: int) -> "_Stream":
+        stream = _Stream(kind, process)
         events = self.server.store.since(kind, revision)
         if events is None:
             stream.put(_EXPIRED, asyncio.get_running_loop().time())
@@ -172,46 +171,44 @@ class Network:
         return stream
 
     def close_stream(self, stream: "_Stream") -> None:
-        """End a watch."""
         stream.is_closed = True
         if stream in self._streams:
             self._streams.remove(stream)
 
     def break_watches(self, kind: str) -> None:
-        """End every watch of a kind without a word."""
+        """Break all watches of a kind."""
         for stream in [one for one in self._streams if one.kind == kind]:
             self._streams.remove(stream)
             stream.put(None, 0.0)
 
-    def _count(self, life: Life) -> CrashPoint | None:
-        life.writes += 1
-        crash = life.crash
-        return crash if crash is not None and life.writes == crash.write else None
+    def _count(self, process: Process) -> CrashPoint | None:
+        process.writes += 1
+        crash = process.crash
+        return crash if crash is not None and process.writes == crash.write else None
 
-    def _end(self, life: Life) -> None:
-        """End a life; of what it has sent, some arrives all the same."""
-        if life.is_over:
+    def _end(self, process: Process) -> None:
+        """Kill a process; some of its writes in flight still arrive."""
+        if process.is_dead:
             return
-        life.is_over = True
-        for request in life.flying:
+        process.is_dead = True
+        for request in process.in_flight:
             if self._rng.random() < 0.5:
-                self.serve(life, request)
-        life.flying.clear()
-        self.on_crash(life)
+                self.serve(process, request)
+        process.in_flight.clear()
+        self.on_crash(process)
 
     def clock(self) -> float:
-        """Return the seconds since the beginning of the world."""
+        """Return the virtual time in seconds."""
         return asyncio.get_event_loop().time()
 
-    def kill(self, life: Life) -> None:
-        """End a life now."""
-        self._end(life)
+    def kill(self, process: Process) -> None:
+        self._end(process)
 
     def _draw_fault(self, request: Request) -> Fault | None:
-        weather = self.weather
-        if not weather.faults or self._rng.random() >= weather.rate:
+        injected = self.injected
+        if not injected.faults or self._rng.random() >= injected.rate:
             return None
-        fault = self._rng.choice(weather.faults)
+        fault = self._rng.choice(injected.faults)
         self.faults_drawn[fault] += 1
         self.faults_of[parse_path(request.path).name] += 1
         return fault
@@ -227,7 +224,7 @@ class Network:
 
     def _send(self, stream: "_Stream", event: Event) -> None:
         now = asyncio.get_event_loop().time()
-        stream.put(event, now + self._rng.uniform(0.0, self.weather.lag))
+        stream.put(event, now + self._rng.uniform(0.0, self.injected.lag))
 
 
 _EXPIRED = Event(
@@ -240,17 +237,17 @@ _EXPIRED = Event(
 
 
 class _Stream:
-    """One watch: events in order, none before its time, late ones together."""
+    """One watch: events in order, each at its delivery time."""
 
-    def __init__(self, kind: str, life: Life) -> None:
+    def __init__(self, kind: str, process: Process) -> None:
         self.kind = kind
         self.is_closed = False
-        self._life = life
+        self._life = process
         self._queue: deque[tuple[float, Event | None]] = deque()
         self._more = asyncio.Event()
 
     def put(self, event: Event | None, at: float) -> None:
-        """Deliver an event at a time, and not before those before it; None ends the stream."""
+        """Schedule an event, never before earlier events; None ends the stream."""
         last = self._queue[-1][0] if self._queue else 0.0
         self._queue.append((max(at, last), event))
         self._more.set()
@@ -273,18 +270,18 @@ class _Stream:
                 raise ConnectionLost("the stream broke", sent=True)
             self._queue.popleft()
             if event is _EXPIRED:
-                self._life.outdated.setdefault(self.kind, now)
+                self._life.relist_since.setdefault(self.kind, now)
             self._life.seen[self.kind] = max(event.revision, self._life.seen.get(self.kind, 0))
             lines.append(event.line)
         return b"".join(lines)
 
 
 class ModelClient(Client):
-    """The client of one life."""
+    """The client of one process."""
 
-    def __init__(self, network: Network, life: Life) -> None:  # no connection, no credentials
+    def __init__(self, network: Network, process: Process) -> None:  # no connection, no credentials
         self._network = network
-        self._life = life
+        self._life = process
 
     @override
     async def request(
@@ -305,7 +302,7 @@ class ModelClient(Client):
             meta = decode(answer.body)["metadata"]
             kind = parse_path(path).kind
             self._life.seen[kind] = int(meta["resourceVersion"])
-            self._life.outdated.pop(kind, None)
+            self._life.relist_since.pop(kind, None)
         return answer.body
 
     @override

@@ -1,4 +1,4 @@
-"""What users create in the model, and what anybody may ask of an object there."""
+"""Builders of the objects that users create in the model, and readers of their fields."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ OTHER_SCHEDULER = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """A pod to be created: who places it, what it asks, which gang it belongs to."""
+    """A pod to create: its scheduler, its request, its gang."""
 
     name: str
     gpus: int = 4
@@ -73,7 +73,7 @@ def make_pod_group(name: str, minimum: int, groups: tuple[str, ...] = (), policy
         annotations[gang.GROUPS] = json.dumps([f"{NAMESPACE}/{one}" for one in groups])
     if policy:
         annotations[gang.MATCH_POLICY] = policy
-        # That gangs are evicted whole is not modelled.
+        # Eviction of whole gangs is not modelled.
         annotations[operators.ON_MEMBER_FAILURE] = "Replace"
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -112,13 +112,13 @@ def zone_of(pod: Obj) -> str:
 
 
 def plan_of(pod: Obj) -> dict[str, Any] | None:
-    """Return what the release recorded."""
+    """Return the plan annotation; None if there is none."""
     text = (pod["metadata"].get("annotations") or {}).get(operators.PLAN)
     return json.loads(text) if text else None
 
 
 def pinned_to(pod: Obj) -> str:
-    """Return the node that the pod's affinity names, if it does."""
+    """Return the node that the pod's affinity names; empty if none."""
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     for term in required.get("nodeSelectorTerms", ()):
@@ -149,7 +149,7 @@ def allocatable_of(node: Obj) -> int:
 
 
 def is_open(node: Obj, zone: str) -> bool:
-    """Whether pods that ask for a zone may go there at all."""
+    """Whether the node takes pods that ask for a zone."""
     if node["spec"].get("unschedulable"):
         return False
     return not zone or node["metadata"]["labels"].get("zone") == zone

@@ -1,8 +1,8 @@
-"""What must hold when nobody writes any more, told from the model's objects and history alone.
+"""Rules that must hold once the world has settled, judged from objects and history alone.
 
-The rules of gangs are written down here a second time, from ``docs/gangs.md`` and in the simplest
-form, so that a mistake would have to be made twice. Whether something could have been placed is
-answered on the safe side: only what certainly fits counts as left waiting.
+The rules of gangs are implemented here a second time, in the simplest form, from
+``docs/gangs.md``. Liveness is judged conservatively: a pod counts as forgotten only if it certainly
+fits.
 """
 
 import json
@@ -35,7 +35,7 @@ from koord.api.keys import gang as keys
 from koord.api.keys import operators
 
 SILENCING = {Fault.FORBIDDEN, Fault.CONFLICT}
-"""Answers that a status writer takes for final."""
+"""Errors that a status writer does not retry."""
 
 
 _LARGEST_POD = 8
@@ -59,12 +59,12 @@ class _Gang:
         return [pod for pod in self.members if is_alive(pod) and node_of(pod)]
 
     def has_released(self, pod: Obj) -> bool:
-        """Whether a pod was released with this gang: labels can change later."""
+        """Whether the plan of a pod names this gang: labels can change later."""
         plan = plan_of(pod)
         return plan is not None and f"{NAMESPACE}/{self.name}" in plan.get("group", "").split(",")
 
     def required(self, *, has_started: bool) -> int:
-        """How many must start together."""
+        """Return how many must start together."""
         if self.policy == "only-waiting":
             return self.minimum
         if self.policy == "once-satisfied" and has_started:
@@ -73,7 +73,7 @@ class _Gang:
 
 
 def is_plannable(pod: Obj) -> bool:
-    """Whether a pod waits and is ours to place now."""
+    """Whether a pod is waiting and the operators may place it now."""
     if node_of(pod) or not is_alive(pod):
         return False
     if gates := gates_of(pod):
@@ -87,7 +87,7 @@ def _is_released(pod: Obj) -> bool:
 
 
 class Oracle:
-    """Looks at a world at rest once."""
+    """Judges a settled world once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -98,8 +98,8 @@ class Oracle:
         self._gangs = {name_of(one): self._read(one) for one in self._all_groups()}
 
     def judge(self) -> None:
-        """Blame whatever is not as it must be."""
-        if not self._world.lives:
+        """Record every broken rule."""
+        if not self._world.processes:
             return
         self._judge_picture()
         self._judge_liveness()
@@ -107,7 +107,7 @@ class Oracle:
         self._judge_reports()
         self._judge_effort()
 
-    # The operators' picture
+    # State of the operators
 
     def _judge_picture(self) -> None:
         parts = self._world.parts
@@ -134,7 +134,7 @@ class Oracle:
                 self._judge_group(sorted(group))
 
     def _judge_group(self, names: list[str]) -> None:
-        """Judge the gangs that have started apart from those that have not."""
+        """Judge started gangs separately from those that have not started."""
         gangs = [self._gangs[name] for name in names]
         started = [g for g in gangs if any(g.has_released(pod) for pod in g.on_nodes)]
         self._judge_part(started, has_started=True)
@@ -155,7 +155,7 @@ class Oracle:
             self._blame(f"one of {pods} waits although there is room")
 
     def _fits(self, pods: list[Obj], count: int) -> bool:
-        """Whether ``count`` of the pods certainly fit, by whatever order they are placed in."""
+        """Whether ``count`` of the pods certainly fit, in any order of placement."""
         pinned = [pod for pod in pods if not gates_of(pod) and _is_released(pod)]
         if any(not self._holds(pod) for pod in pinned):
             return False
@@ -170,11 +170,11 @@ class Oracle:
             for name, node in self._nodes.items()
             if all(is_open(node, zone) for zone in zones)
         )
-        # Nobody else gets what is kept for replacements; what of the nodes that is, is not known.
+        # Room kept for replacements is not available; the oracle does not know on which nodes.
         return slots - self._kept * (_LARGEST_POD // largest + 1) >= missing
 
     def _count_kept(self) -> int:
-        """Return for how many pods the operators keep room."""
+        """Return the number of pods for which the operators keep room."""
         placement = self._world.parts.placement if self._world.parts else None
         return sum(placement.holds.kept_for().values()) if placement else 0
 
@@ -183,7 +183,7 @@ class Oracle:
         return node is not None and is_open(node, zone_of(pod)) and self._free[name_of(node)] >= 0
 
     def _room_on(self, name: str) -> int:
-        """What is left on a node; released pods that can go nowhere else hold their place."""
+        """Return the free GPUs of a node; pinned pods count on their node."""
         taken = sum(
             gpus_of(pod)
             for pod in self._pods
@@ -202,24 +202,24 @@ class Oracle:
             placed = (pod for pod in gang.on_nodes if ledger.pods[uid_of(pod)].bound_by_us)
             ours = [pod for pod in placed if gang.has_released(pod)]
             if not ours or gang.name not in ledger.decided_at:
-                continue  # or members came from another gang
+                continue  # members came from another gang
             since = ledger.decided_at[gang.name]
             if any(one.is_of_start and 0 < one.bound_at <= since for one in histories):
-                continue  # it joined a group that had started
+                continue  # it joined a started group
             bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
             lost += sum(name in group and at > since for name, at in ledger.left)
             if lost and gang.required(has_started=True) > len(gang.plannable):
-                continue  # others took members away, and the rest has to wait for new ones
+                continue  # members were deleted, and the rest waits for replacements
             if bound + lost < ledger.lowest_min(gang.name) and not self._was_disturbed(since):
                 self._blame(f"{gang.name} is at {bound} of {gang.minimum} ({lost} lost)")
 
     def _was_disturbed(self, since: int) -> bool:
-        """Whether others took room, or the server refused a member, after a decision."""
+        """Whether others took room, or the server rejected a member, after a decision."""
         if self._world.network.faults_drawn[Fault.FORBIDDEN]:
             return True
         return any(one.revision > since for one in self._world.ledger.disturbances)
 
-    # What users are told
+    # Conditions and statuses
 
     def _judge_reports(self) -> None:
         if SILENCING & self._world.network.faults_drawn.keys():
@@ -242,28 +242,28 @@ class Oracle:
         if said != bound:
             self._blame(f"{bound} of {gang.name} are on nodes, its status says {said}")
 
-    # Effort
+    # Number of writes
 
     def _judge_effort(self) -> None:
-        lives = len(self._world.lives)
+        processes = len(self._world.processes)
         faults = self._world.network.faults_drawn.total()
         of_pod = self._world.network.faults_of
-        told = 2 * lives + self._world.actions + faults + self._world.loop.time() / 10
+        told = 2 * processes + self._world.actions + faults + self._world.loop.time() / 10
         for history in self._world.ledger.pods.values():
-            most = self._most_writes(history, lives, of_pod[history.name])
+            most = self._most_writes(history, processes, of_pod[history.name])
             writes = history.writes
             if writes["release"] > most or writes["binding"] > most:
                 self._blame(f"{dict(writes)} writes to {history.name}, {most} were enough")
             if writes["status"] > told:
                 self._blame(f"{writes['status']} status writes to {history.name}")
 
-    def _most_writes(self, history: PodHistory, lives: int, faults: int) -> int:
+    def _most_writes(self, history: PodHistory, processes: int, faults: int) -> int:
         is_calm = not self._world.network.faults_drawn and not self._world.ledger.disturbances
         mates = [one for one in self._world.ledger.pods.values() if is_mate(history, one)]
         if is_calm and not any(mate.lost_at for mate in mates):
-            return lives
+            return processes
         lost = sum(bool(mate.lost_at) for mate in mates)
-        return 2 * (lives + faults + history.changes + lost)
+        return 2 * (processes + faults + history.changes + lost)
 
     # Gangs
 
@@ -303,5 +303,5 @@ class Oracle:
 
 
 def is_mate(history: PodHistory, other: PodHistory) -> bool:
-    """Whether a pod is placed with another one: what becomes of one holds up the other."""
+    """Whether two pods are the same or of one gang, and so are placed together."""
     return other is history or bool(history.gang and history.gang == other.gang)

@@ -1,4 +1,4 @@
-"""Two gangs of different quotas want the last GPUs, and the operators end at one of their writes.
+"""Two gangs of different quotas compete for the last GPUs, with a crash at one write.
 
 Which of the two wins is left open; that it is exactly one, whole, and that no quota uses more than
 it may at any moment, is judged from the API's objects. Everything is made from a seed: how much
@@ -43,7 +43,7 @@ class QuotaPod(PodPlan):
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What happens, and what must hold: the most that each quota may use."""
+    """A story, and the most that each quota may use."""
 
     story: Story
     limits: dict[str, int]
@@ -57,10 +57,10 @@ def make_race(seed: int) -> Race:
     size = members * gpus
     spare = rng.choice((0, gpus, size - gpus))
     is_limited = rng.random() < 0.5
-    """By the quota above, or by the nodes."""
+    """Whether the parent quota or the nodes limit both gangs."""
     most = size + spare
     limits = {"org": most, "a": rng.choice((size, most)), "b": rng.choice((size, most))}
-    # A pod whose quota is not there yet is under none, so they come first.
+    # Quotas come first: a pod whose quota does not exist belongs to none.
     quotas = [Step(0.0, "request", ("POST", _QUOTAS, one)) for one in _make_quotas(rng, limits)]
     rng.shuffle(quotas)
     arrivals: list[Step] = []
@@ -74,7 +74,7 @@ def make_race(seed: int) -> Race:
     start = Step(0.0, rng.choice(("start", "begin_with_standby")))
     lag = rng.choice((0.0, 0.02, 0.5))
     steps = (
-        Step(0.0, "set_weather", ((), 0.0, lag)),
+        Step(0.0, "inject_faults", ((), 0.0, lag)),
         Step(0.0, "crash_at", (crash,)),
         *nodes,
         *quotas,
@@ -121,7 +121,7 @@ def _make_gang(rng: random.Random, name: str, members: int, gpus: int) -> list[S
 
 @dataclass(slots=True)
 class _Watcher:
-    """Adds up what is bound, at every change of a pod."""
+    """Sums up the bound pods at every change of a pod."""
 
     limits: dict[str, int]
     violations: list[str]
@@ -143,14 +143,14 @@ class _Watcher:
 
 @dataclass(slots=True)
 class Result:
-    """What a race came to."""
+    """The outcome of a race."""
 
     violations: list[str] = field(default_factory=list)
     has_crashed: bool = False
 
 
 def run_race(race: Race) -> Result:
-    """Play a race to its end."""
+    """Run a race to its end."""
     result = Result()
     with quiet(), open_world(race.story.seed) as world:
         watcher = _Watcher(race.limits, result.violations)
@@ -159,7 +159,7 @@ def run_race(race: Race) -> Result:
             step.take(world)
         world.settle()
         result.violations += [*world.ledger.violations, *_judge(world, race.minimum)]
-        result.has_crashed = len(world.lives) > 1
+        result.has_crashed = len(world.processes) > 1
     return result
 
 

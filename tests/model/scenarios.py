@@ -1,7 +1,7 @@
-"""Scenarios: who creates, changes and destroys what, and when. Made from a seed alone.
+"""Scenarios, generated from a seed.
 
-The seed's remainders choose the kind of pods, how much room there is, and what goes wrong besides:
-nothing, others who interfere, or a server that fails. So any row of seeds covers all combinations.
+The remainders of the seed choose the family of pods, the capacity and the trouble (none, others who
+interfere, a failing server), so consecutive seeds cover all combinations.
 """
 
 import random
@@ -26,13 +26,13 @@ FAMILIES = (
     "crowded",
     "raced",
 )
-"""What kind of pods a scenario is about. Raced: a member goes while its gang starts, the watch is
-late, and others want the room."""
+"""Kinds of pods. Raced: a member is deleted while its gang starts, watches are late, and others
+compete for the room."""
 CAPACITY = {"spare": 2, "exact": 0, "short": -1}
-"""Nodes more or less than the pods need."""
+"""Capacity -> nodes beyond those that the pods need."""
 TROUBLES = ("none", "others", "server", "both")
 KINDS = len(FAMILIES) * len(CAPACITY) * len(TROUBLES)
-"""So many seeds in a row cover all combinations once."""
+"""This many consecutive seeds cover all combinations once."""
 POLICIES = ("", "", "waiting-and-running", "only-waiting")
 FAULTS = (
     Fault.LOST_BEFORE,
@@ -46,7 +46,7 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A story and what it is about."""
+    """A story with the parameters that it was made from."""
 
     family: str
     capacity: str
@@ -55,7 +55,6 @@ class Scenario:
 
 
 def make_scenario(seed: int) -> Scenario:
-    """Make the scenario of a seed."""
     rest, family = divmod(seed, len(FAMILIES))
     rest, capacity = divmod(rest, len(CAPACITY))
     maker = _Maker(seed, FAMILIES[family], TROUBLES[rest % len(TROUBLES)])
@@ -84,12 +83,12 @@ class _Maker:
             for step in self._interfere(nodes):
                 later.insert(rng.randint(0, len(later)), step)
         start = Step(0.0, rng.choice(("start", "begin_with_standby")))
-        steps = [self._make_weather(), *steps, *arrivals[:early], start, *later]
+        steps = [self._make_faults(), *steps, *arrivals[:early], start, *later]
         story = Story(self._seed, tuple(steps))
         return Scenario(self._family, capacity, self._trouble, story)
 
     def _make_race(self, capacity: str) -> Story:
-        """A gang whose member goes while it is being released, and rivals for its room."""
+        """A gang that loses a member while it is released, and rivals for the room."""
         rng = self._rng
         members = rng.randint(2, 4)
         kind = PodPlan("", 8, scheduler=rng.choice((OTHER_SCHEDULER, operators.SCHEDULER_NAME)))
@@ -104,7 +103,7 @@ class _Maker:
             *(Step(0.0, "add_node", (f"n{at}",)) for at in nodes),
             Step(0.0, "put_pod_group", (make_pod_group("a", members),)),
             Step(0.0, rng.choice(("start", "begin_with_standby"))),
-            replace(self._make_weather((0.5, 3.0)), wait=0.1),
+            replace(self._make_faults((0.5, 3.0)), wait=0.1),
             *(self._create(plan) for plan in plans),
             *(Step(0.0, "create_pod", (plan,)) for plan in rivals),
             lost,
@@ -112,13 +111,13 @@ class _Maker:
         ]
         return Story(self._seed, tuple(steps))
 
-    def _make_weather(self, lags: tuple[float, ...] = (0.0, 0.02, 0.5, 3.0)) -> Step:
+    def _make_faults(self, lags: tuple[float, ...] = (0.0, 0.02, 0.5, 3.0)) -> Step:
         rng = self._rng
         lag = rng.choice(lags)
         faults: tuple[Fault, ...] = ()
         if self._trouble in {"server", "both"}:
             faults = tuple(rng.sample(FAULTS, 2))
-        return Step(0.0, "set_weather", (faults, rng.choice((0.15, 0.6)), lag))
+        return Step(0.0, "inject_faults", (faults, rng.choice((0.15, 0.6)), lag))
 
     def _make_sources(self) -> Iterator[list[Step]]:
         if self._family == "singles":

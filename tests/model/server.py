@@ -1,8 +1,7 @@
-"""A small model of the API server: what it answers to the requests of this project's world.
+"""A small model of the API server.
 
-It exists because thousands of crashes cannot be had from a real one. It is no fake for tests of
-what operators do with a cluster: its rules are checked against the real API server by
-``test_contract``, request by request, and whatever is not asked there must not be relied on here.
+It makes thousands of crashes affordable. ``test_contract`` checks its rules against a real API
+server, request by request; what is not checked there must not be relied on.
 
 Pods, nodes and PodGroups only. No admission, no defaulting beyond what placement reads.
 """
@@ -22,7 +21,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _REASONS = {400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 422: "Invalid"}
 
 
-class Refusal(Exception):  # noqa: N818 - an answer
+class Refusal(Exception):  # noqa: N818 - an answer, not a defect
     """The answer is an error."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
@@ -44,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The object or collection that a path names."""
 
     kind: str
     namespace: str = ""
@@ -74,13 +73,13 @@ def parse_path(path: str) -> Target:
 
 
 class Server:
-    """Answers requests, one at a time, at once."""
+    """Answers requests immediately, one at a time."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self.store = Store()
         self._wall = wall
         self._applied: dict[str, Applied] = {}
-        """PodGroup uid -> who owns what of its status."""
+        """PodGroup uid -> owners of its status fields."""
 
     def handle(self, request: Request) -> Answer:
         """Answer one request."""
@@ -171,7 +170,7 @@ class Server:
         return Answer(200, b"{}")
 
     def _mark_deleted(self, target: Target, asked: int | None) -> None:
-        """Give a pod its time of grace; it can be shortened to nothing later, if one says so."""
+        """Set the grace period of a pod; a later request can only shorten it."""
         obj = self.store.copy(target.kind, target.key)
         meta = obj["metadata"]
         grace = _grace_of(obj) if asked is None else asked

@@ -1,7 +1,7 @@
-"""Many crashes, and the state machine for as many operations as one asks for: ``make soak``.
+"""Many crash scenarios and millions of random operations: ``make soak``.
 
-Prints how far it is, how fast, and how long it will take yet; a failure is printed as a short story
-that ``play`` takes, and ends with exit code 1.
+Prints progress, rate and remaining time. A failure is printed as a shortened story that ``play``
+accepts, and the exit code is 1.
 """
 
 import argparse
@@ -12,14 +12,14 @@ from itertools import count
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.model.crashes import Tally, try_all
-from tests.model.machine import Broken, Machine
+from tests.model.machine import Machine, RuleBroken
 from tests.model.scenarios import make_scenario
 from tests.model.steps import Story, is_same_kind, play, shorten
 
 STEPS = 100
-"""Operations of one example, about."""
+"""Operations of one example, approximately."""
 EXAMPLES = 50
-"""Of one round, which has one seed."""
+"""Examples of one round, which has one seed."""
 ROUNDS_IN_CI = 2
 
 _SETTINGS = settings(
@@ -27,21 +27,21 @@ _SETTINGS = settings(
     stateful_step_count=STEPS,
     deadline=None,
     database=None,
-    phases=[Phase.generate],  # we shorten failures ourselves, which is much faster
+    phases=[Phase.generate],  # ``shorten`` is much faster than hypothesis
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
 
 
 def check_round(number: int) -> None:
-    """Run one round; raises Broken."""
+    """Run one round; raises RuleBroken."""
     machine = type(f"Round{number}", (Machine,), {})
     seed(number)(machine)
     run_state_machine_as_test(machine, settings=_SETTINGS)
 
 
-def tell(failure: Broken) -> str:
-    """Return the shortest story that breaks the same rule, and the rule."""
+def describe_failure(failure: RuleBroken) -> str:
+    """Return the shortest story that breaks the same rule, and the rule, as text."""
 
     def is_bad(story: Story) -> bool:
         return is_same_kind(failure.violations, play(story))
@@ -52,13 +52,15 @@ def tell(failure: Broken) -> str:
 
 
 def crash_everywhere(first: int, scenarios: int) -> int:
-    """Play scenarios with every crash; return how many came out badly."""
+    """Run scenarios with all crash points; return the number of failures."""
     tally, began = Tally(), time.monotonic()
     for number in range(first, first + scenarios):
         try_all(make_scenario(number), tally)
         if tally.scenarios % 20 == 0:
             so_far = f"{tally.points:,} crash points, {len(tally.broken)} broken"
-            write(f"scenario {number}: {so_far}, {tell_rest(began, tally.scenarios, scenarios)}")
+            write(
+                f"scenario {number}: {so_far}, {estimate_rest(began, tally.scenarios, scenarios)}"
+            )
     write(f"{tally.scenarios} scenarios, {tally.points:,} crash points, {len(tally.broken)} broken")
     write(f"at {dict(tally.writes)}; slowest to converge: {tally.slowest:.1f} s")
     for story, violations in tally.broken:
@@ -72,20 +74,20 @@ def run_rounds(first: int, operations: int) -> int:
     for number in count(first):
         try:
             check_round(number)
-        except Broken as failure:
-            write(f"seed {number}: {failure}\n{tell(failure)}")
+        except RuleBroken as failure:
+            write(f"seed {number}: {failure}\n{describe_failure(failure)}")
             return 1
         done = Machine.operations
         rate = done / (time.monotonic() - began)
-        rest = tell_rest(began, done, operations)
+        rest = estimate_rest(began, done, operations)
         write(f"seed {number}: {done:,} operations, {rate:,.0f} a second, {rest}")
         if done >= operations:
             break
     return 0
 
 
-def tell_rest(began: float, done: int, wanted: int) -> str:
-    """Say how long it will take to the end at the rate so far."""
+def estimate_rest(began: float, done: int, wanted: int) -> str:
+    """Estimate the remaining time from the rate so far."""
     seconds = (time.monotonic() - began) * max(0, wanted - done) / done
     return f"{seconds / 60:.0f} min to go"
 

@@ -1,4 +1,4 @@
-"""What happens in a world, as data: it can be printed, played again, and made shorter.
+"""Steps of a scenario as data: they can be printed, replayed and shortened.
 
 A step names a method of the world and its arguments. A story is a seed and steps: the same story
 always takes the same course, so a failure is reported as one, and the shortest that still fails is
@@ -17,7 +17,7 @@ from tests.model.world import World, open_world
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """After ``wait`` seconds somebody calls a method of the world."""
+    """A call of a method of the world after ``wait`` seconds."""
 
     wait: float
     call: str
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The world is at rest, and judged, at the end of a story, too."""
+    """Steps in order; at the end the world settles and the oracle judges it."""
 
     seed: int
     steps: tuple[Step, ...]
@@ -47,16 +47,16 @@ class Story:
 
 
 def rest(world: World) -> None:
-    """Let all come to rest in calm weather, and judge."""
-    weather = world.network.weather
-    world.call_off_crash()
+    """Settle without faults, and judge."""
+    injected = world.network.injected
+    world.cancel_crash()
     world.settle()
     Oracle(world).judge()
-    world.network.weather = weather
+    world.network.injected = injected
 
 
 def play(story: Story) -> list[str]:
-    """Return the rules that were broken first, none if all is well."""
+    """Return the rules that were broken first; empty if none was."""
     with quiet(), open_world(story.seed) as world:
         for step in story.steps:
             step.take(world)
@@ -68,7 +68,7 @@ def play(story: Story) -> list[str]:
 
 
 def shorten(story: Story, is_bad: Callable[[Story], bool], most_plays: int = 600) -> Story:
-    """Leave out whatever is not needed for the story to be bad."""
+    """Remove every step without which the story still fails."""
     steps = list(story.steps)
     size, plays = max(1, len(steps) // 2), 0
     while plays < most_plays:
@@ -87,7 +87,7 @@ def shorten(story: Story, is_bad: Callable[[Story], bool], most_plays: int = 600
 
 
 def is_same_kind(violations: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two lists begin with the same rule, whoever broke it."""
+    """Whether two lists begin with the same rule, for any object."""
     return bool(others) and _kind_of(violations[0]) == _kind_of(others[0])
 
 
@@ -97,7 +97,7 @@ def _kind_of(violation: str) -> set[str]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings of the operators, of which there are many, out of the way."""
+    """Silence the logs of the operators."""
     logging.disable(logging.CRITICAL)
     try:
         yield

@@ -1,7 +1,6 @@
 """The objects of the model, their revisions, and the log that watches are served from.
 
-It knows nothing of what a request may do. Objects are kept as JSON, so that nobody changes one by
-accident.
+It does not know requests. Objects are kept as JSON, so that none is changed by accident.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ API_VERSIONS: Final = {
     PODS: ("v1", "Pod"),
     NODES: ("v1", "Node"),
     POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
-    # There are never any of the rest.
+    # No object of the other kinds ever exists.
     "namespaces": ("v1", "Namespace"),
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
     "persistentvolumes": ("v1", "PersistentVolume"),
@@ -51,7 +50,7 @@ class Event:
 
 @dataclass(slots=True)
 class Store:
-    """Every object, by kind and key. ``listeners`` hear of every event."""
+    """All objects, by kind and key. ``listeners`` are called with every event."""
 
     revision: int = 1
     log: list[Event] = field(default_factory=list)
@@ -107,7 +106,7 @@ class Store:
         )
 
     def since(self, kind: str, revision: int) -> list[Event] | None:
-        """Return what happened to a kind after a revision; None if that is no longer known."""
+        """Return the events of a kind after a revision; None if the log was compacted."""
         if revision < self.forgotten:
             return None
         return [one for one in self.log if one.kind == kind and one.revision > revision]

@@ -1,4 +1,4 @@
-"""The model answers as the real API server does: the same requests to both, the same statuses.
+"""The model server answers like a real API server: same requests, same statuses.
 
 Requests are drawn at random from everything that anybody sends to the model. After each of them,
 the object must look the same on both, and in the end both watches must tell the same story.
@@ -49,7 +49,7 @@ ZONE = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
 
 
 class ModelSide:
-    """The model, asked directly."""
+    """The model server, called directly."""
 
     def __init__(self) -> None:
         self.server = Server(lambda: 1_800_000_000.0)
@@ -65,7 +65,7 @@ class ModelSide:
 
 @dataclass
 class RealSide:
-    """The real API server, asked over HTTP."""
+    """A real API server, over HTTP."""
 
     client: Client
 
@@ -80,7 +80,7 @@ class RealSide:
             )
         except ApiError as error:
             return error.status, {"said": str(error)}
-        return 0, json.loads(body)  # which of the good statuses it was, the client does not tell
+        return 0, json.loads(body)  # the client does not return which 2xx status it was
 
     async def story(self, kind: str, since: str) -> list[tuple[str, str]]:
         lines = b""
@@ -98,13 +98,13 @@ class RealSide:
 
 @dataclass
 class Draw:
-    """Draws requests; ``uids`` are those that one side gave to the objects of these names."""
+    """Draws requests; ``uids`` are those of one server by object name."""
 
     rng: random.Random
     uids: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def request(self) -> Callable[[dict[tuple[str, str], str]], Request]:
-        """Return a request as a function of one side's uids, so that both mean the same."""
+        """Return a request as a function of the uids of one server."""
         kind = self.rng.choices((PODS, NODES, POD_GROUPS), (8, 1, 2))[0]
         name = self.rng.choice(("p", "q")) if kind == PODS else "n"
         make = self.rng.choice(_MAKERS[kind])
@@ -142,7 +142,7 @@ def create_pod(rng: random.Random, path: str, name: str, _uid: str) -> Request:
 
 
 def release(rng: random.Random, path: str, _name: str, uid: str) -> Request:
-    """Patch as the binder does, and as nobody should."""
+    """Patch as the binder does, and in invalid ways."""
     operations: list[Obj] = [
         {"op": "test", "path": "/metadata/uid", "value": uid_of(rng, uid)},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": operators.PLACEMENT_GATE},
@@ -180,7 +180,7 @@ def release(rng: random.Random, path: str, _name: str, uid: str) -> Request:
 
 
 def change_terms(rng: random.Random, path: str, _name: str, _uid: str) -> Request:
-    """Change the required affinity, with the gates as they are."""
+    """Change the required affinity without changing the gates."""
     lists = ([], [PIN], [ZONE], [PIN, ZONE], [{**ZONE, **PIN}])
     terms = {"nodeSelectorTerms": rng.choice(lists[1:])}
     body = {"spec": {"affinity": {"nodeAffinity": {REQUIRED: terms}}}}
@@ -306,7 +306,7 @@ _MAKERS = {
 
 
 def view(kind: str, obj: Obj) -> Obj:
-    """Return what anybody here looks at."""
+    """Return the fields that are compared."""
     if not obj:
         return {}
     meta, spec, status = obj["metadata"], obj.get("spec", {}), obj.get("status", {})
@@ -340,7 +340,7 @@ def view(kind: str, obj: Obj) -> Obj:
 
 @pytest.fixture(scope="module")
 def bare_box() -> Iterator[Sandbox]:
-    """An API server that nobody else writes to."""
+    """An API server for this module only."""
     with Sandbox(components=[]) as box:
         box.apply(ROOT / "crds")
         box.create_namespace(NAMESPACE)
@@ -374,7 +374,7 @@ async def compare(
     requests: tuple[Request, ...],
     uids: tuple[dict[tuple[str, str], str], ...],
 ) -> None:
-    """Look at the object on both sides, and learn its uids."""
+    """Compare the object on both servers, and store its uids."""
     target = parse_path(requests[0].path)
     kind, name = target.kind, target.name or requests[0].body["metadata"]["name"]
     path = f"{PATHS[kind]}/{name}"

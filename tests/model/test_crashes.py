@@ -1,6 +1,6 @@
-"""Whatever write the operators end at, whoever comes next makes it good.
+"""After a crash at any write the next process reaches the right end state.
 
-``make soak`` tries more of the same.
+``make soak`` runs more scenarios.
 """
 
 import pytest
@@ -15,12 +15,12 @@ from koord.api.keys import operators
 
 KINDS = len(FAMILIES) * len(CAPACITY)
 SEEDS = [at % KINDS + KINDS * ((at % 8 + at // 8) % len(TROUBLES)) for at in range(2 * KINDS)]
-"""Every kind of pods and of room with two of the four troubles."""
+"""Every family and capacity with two of the four kinds of trouble."""
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_crash_at_any_write_is_made_good(family: str) -> None:
+def test_crash_at_any_write_is_repaired(family: str) -> None:
     tally = Tally()
     for scenario in map(make_scenario, SEEDS):
         if scenario.family == family:
@@ -38,7 +38,7 @@ def test_only_waiting_gang_is_finished_after_a_crash(
     scheduler: str,
     gated: bool,  # noqa: FBT001
 ) -> None:
-    """kube-scheduler binds the one that was released; of the others nothing is recorded yet."""
+    """kube-scheduler binds the pod that was released; the others have no plan annotation yet."""
     with quiet(), open_world() as world:
         world.crash_at(CrashPoint(2, is_before=False))
         world.add_node("n0", 24)

@@ -1,4 +1,4 @@
-"""Anything may happen: a share of ``make soak`` for every change, the same rounds each time."""
+"""A few rounds of the state machine of ``make soak``, the same each time."""
 
 import pytest
 from tests.model.soak import ROUNDS_IN_CI, check_round
@@ -6,5 +6,5 @@ from tests.model.soak import ROUNDS_IN_CI, check_round
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("seed", range(ROUNDS_IN_CI))
-def test_anything_may_happen(seed: int) -> None:
+def test_no_rule_is_broken_by_random_operations(seed: int) -> None:
     check_round(seed)

@@ -1,4 +1,4 @@
-"""The model can fail: every defect that is put in on purpose breaks a rule.
+"""Every mutant breaks a rule of the model.
 
 What finds most is tried first: what went wrong once, scenarios played to their end, then random
 operations, then crashes.
@@ -6,7 +6,7 @@ operations, then crashes.
 
 import pytest
 from tests.model.crashes import Tally, judge, try_all
-from tests.model.machine import Broken
+from tests.model.machine import RuleBroken
 from tests.model.mutants import MUTANTS, mutant
 from tests.model.scenarios import KINDS, make_scenario
 from tests.model.soak import check_round
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 SCENARIOS = 6 * KINDS
 ROUNDS = 5
 CRASHED = KINDS // 4
-"""Scenarios that are played with every crash: one of each kind of pods and of room."""
+"""Scenarios that run with every crash: one per family and capacity."""
 
 
 @pytest.mark.timeout(0)
@@ -46,7 +46,7 @@ def is_found_by_machine() -> bool:
     try:
         for seed in range(ROUNDS):
             check_round(seed)
-    except Broken:
+    except RuleBroken:
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""Whoever wins the last GPUs wins them whole, and no quota ever uses more than it may."""
+"""One gang gets all of the last GPUs, and no quota exceeds its limit."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ _count = QuotaCache.count_pod
 
 
 def race_all(seeds: range) -> int:
-    """Run races; return in how many the operators ended in between."""
+    """Run races; return the number of those with a crash."""
     crashes = 0
     for seed in seeds:
         race = make_race(seed)
@@ -39,7 +39,7 @@ def test_two_gangs_and_the_last_gpus_a_thousand_times() -> None:
 
 
 def count_without_place(self: QuotaCache, pod: Pod, **more: Any) -> None:
-    """Take what has been released or bound for something that waits."""
+    """Count released and bound pods as waiting."""
     _count(self, replace(pod, node="", recorded=None), **more)
 
 

@@ -1,4 +1,4 @@
-"""What went wrong once, each as a story that the soak found and shortened; it must not again."""
+"""Regression tests: defects that the soak found, as shortened stories."""
 
 from dataclasses import replace
 
@@ -31,9 +31,9 @@ STORIES = {
         (
             Step(0.0, "add_node", ("n0",)),
             Step(0.0, "begin_with_standby"),
-            Step(0.1, "change_nothing"),
+            Step(0.1, "wait"),
             pod("b-1", 4, scheduler=OTHER_SCHEDULER),
-            Step(0.0, "set_weather", ((), 0.5, 5.0)),
+            Step(0.0, "inject_faults", ((), 0.5, 5.0)),
             Step(0.004, "drop_gate", ("b-1", operators.PLACEMENT_GATE)),
         ),
     ),
@@ -58,13 +58,13 @@ STORIES = {
             Step(0.3, "end_pod", ("c-5", "Failed")),
             Step(0.3, "bind_for_others", ("a-5", "n0")),
             Step(0.3, "crash", (3, "after")),
-            Step(0.1, "change_nothing"),
+            Step(0.1, "wait"),
         ),
     ),
     "one operator takes back what stands in the other's words": Story(
         172,
         (
-            Step(0.0, "set_weather", ((), 0.0, 0.5)),
+            Step(0.0, "inject_faults", ((), 0.0, 0.5)),
             Step(0.0, "add_node", ("n2",)),
             Step(0.0, "add_node", ("n3",)),
             Step(0.0, "start"),
@@ -124,14 +124,14 @@ STORIES = {
         1,
         (
             Step(0.0, "add_node", ("n0",)),
-            Step(0.0, "set_weather", ((), 0.0, 0.0)),
+            Step(0.0, "inject_faults", ((), 0.0, 0.0)),
             Step(0.0, "start"),
-            Step(0.1, "change_nothing"),
+            Step(0.1, "wait"),
             pod("p-0", 8, gated=False),
             pod("p-1", 12, gated=False),
-            Step(0.0, "set_weather", ((Fault.LOST_AFTER,), 1.0, 10.0)),
-            Step(0.02, "set_weather", ((Fault.FORBIDDEN,), 1.0, 10.0)),
-            Step(0.4, "set_weather", ((), 0.0, 0.0)),
+            Step(0.0, "inject_faults", ((Fault.LOST_AFTER,), 1.0, 10.0)),
+            Step(0.02, "inject_faults", ((Fault.FORBIDDEN,), 1.0, 10.0)),
+            Step(0.4, "inject_faults", ((), 0.0, 0.0)),
             Step(0.0, "resize_node", ("n0", 16)),
         ),
     ),

@@ -1,7 +1,7 @@
-"""A cluster in a box: the model server, everybody who writes to it, and the operators as shipped.
+"""The model of a cluster: server, users, kubelets, kube-scheduler, and the real operators.
 
-The operators are the real ones from the reflectors to the status writers; only HTTP, Kopf and time
-are stood in for. Nothing here sleeps: time is the loop's.
+The operators are real from the reflectors to the status writers; only HTTP, Kopf and time are
+replaced. Time is virtual.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from itertools import count
 from typing import Any
 
 from tests.model.clock import VirtualLoop, virtual_time
-from tests.model.ledger import Ledger
-from tests.model.network import CrashPoint, Fault, Life, ModelClient, Network, Weather
+from tests.model.ledger import WriteLedger
+from tests.model.network import CrashPoint, Fault, ModelClient, Network, NetworkFaults, Process
 from tests.model.objects import (
     NAMESPACE,
     PodPlan,
@@ -43,9 +43,9 @@ _GROUPS = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgrou
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _NODES = "/api/v1/nodes"
 TICK_SECONDS = 0.25
-"""How often kubelets, kube-scheduler and the collector of lost pods look around."""
+"""Interval of kubelets, kube-scheduler and pod garbage collection."""
 DOWN_SECONDS = 1.0
-"""From the end of one life of the operators to the start of the next."""
+"""From a crash to the start of the next process."""
 
 
 class World:
@@ -57,36 +57,35 @@ class World:
         self.rng = random.Random(f"world {seed}")
         self.server = Server(loop.wall)
         self.network = Network(self.server, random.Random(f"network {seed}"))
-        self.ledger = Ledger(self.network)
-        self.network.on_crash = self._bury
-        self.lives: list[Life] = []
+        self.ledger = WriteLedger(self.network)
+        self.network.on_crash = self._restart_later
+        self.processes: list[Process] = []
         self.parts: Parts | None = None
         self.actions = 0
         self.last_change = 0.0
-        """When a step was last taken, or the operators were started."""
+        """Time of the last step or start of the operators."""
         self.next_crash: CrashPoint | None = None
-        """Where the next life ends."""
+        """Where the next process crashes."""
         self._numbers = count()
-        self._standby: Life | None = None
+        self._standby: Process | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        """Life -> its task."""
-        self._others = loop.create_task(self._live())
+        """Process number -> its task."""
+        self._others = loop.create_task(self._run_cluster())
 
     # Time
 
     def advance(self, seconds: float) -> None:
-        """Let everything run for a while."""
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def settle(self, longest: float = 240.0) -> None:
-        """Calm the weather, see to it that operators run, and wait until nobody writes."""
-        self.network.weather = Weather()
+        """End all faults, and wait until nothing is written any more."""
+        self.network.injected = NetworkFaults()
         self.last_change = self.loop.time()
         deadline = self.loop.time() + longest
         while True:
-            before = (self.network.writes, self.server.store.revision, len(self.lives))
+            before = (self.network.writes, self.server.store.revision, len(self.processes))
             self.advance(12.0)
-            if before == (self.network.writes, self.server.store.revision, len(self.lives)):
+            if before == (self.network.writes, self.server.store.revision, len(self.processes)):
                 return
             if self.loop.time() > deadline:
                 self.ledger.blame(f"no rest after {longest:.0f} s")
@@ -95,91 +94,91 @@ class World:
     # The operators
 
     def start(self) -> None:
-        """Have a process lead: the one that stands by, or a new one."""
-        life = self._stand_by() if self._standby is None else self._standby
-        life.crash, self.next_crash = self.next_crash, None
+        """Let the standby process lead, or a new one."""
+        process = self._stand_by() if self._standby is None else self._standby
+        process.crash, self.next_crash = self.next_crash, None
         self.last_change = self.loop.time()
-        self.lives.append(life)
-        life.elected.set()
+        self.processes.append(process)
+        process.elected.set()
         self._standby = self._stand_by() if self.has_standby else None
 
     def begin_with_standby(self) -> None:
-        """Start the operators, and another process that follows and is ready to lead."""
+        """Start the operators with a standby process."""
         self.has_standby = True
         self.start()
 
     def crash_at(self, point: CrashPoint) -> None:
-        """Have the next life end at one of its writes."""
+        """Let the next process crash at one of its writes."""
         self.next_crash = point
 
-    def call_off_crash(self) -> None:
-        """Let nobody end any more."""
+    def cancel_crash(self) -> None:
+        """Cancel crashes that have not happened yet."""
         self.next_crash = None
-        if self.lives:
-            self.lives[-1].crash = None
+        if self.processes:
+            self.processes[-1].crash = None
 
     def crash(self, writes: int = 0, when: str = "after") -> None:
-        """End the leader without warning, now or some writes later; the next one leads soon."""
-        if self.lives and writes:
-            life = self.lives[-1]
-            life.crash = CrashPoint(life.writes + writes, is_before=when == "before")
-        elif self.lives:
-            self.network.kill(self.lives[-1])
+        """Crash the leader now or some writes later; a new process leads soon after."""
+        if self.processes and writes:
+            process = self.processes[-1]
+            process.crash = CrashPoint(process.writes + writes, is_before=when == "before")
+        elif self.processes:
+            self.network.kill(self.processes[-1])
 
     # The network
 
-    def set_weather(self, faults: tuple[Fault, ...], rate: float, lag: float) -> None:
-        self.network.weather = Weather(faults, rate, lag)
+    def inject_faults(self, faults: tuple[Fault, ...], rate: float, lag: float) -> None:
+        self.network.injected = NetworkFaults(faults, rate, lag)
 
     def break_watch(self, kind: str) -> None:
         self.network.break_watches(kind)
 
     def expire(self, kind: str) -> None:
-        """Break the watches of a kind, and have the server know nothing of what was before."""
+        """Break the watches of a kind and compact the log, so that they have to list again."""
         self.server.store.forget()
         self.network.break_watches(kind)
 
-    def change_nothing(self) -> None:
-        """Do what it takes to let time pass."""
+    def wait(self) -> None:
+        """Do nothing: the step only lets time pass."""
 
-    def _stand_by(self) -> Life:
-        life = Life(next(self._numbers))
-        self._spawn(life, self._operate(life))
-        return life
+    def _stand_by(self) -> Process:
+        process = Process(next(self._numbers))
+        self._spawn(process, self._operate(process))
+        return process
 
-    async def _operate(self, life: Life) -> None:
-        """Run the parts in the order in which the process itself runs them."""
-        client = ModelClient(self.network, life)
+    async def _operate(self, process: Process) -> None:
+        """Run the parts in the same order as ``koord run``."""
+        client = ModelClient(self.network, process)
         parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP))
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.reader.run())
             await parts.reader.wait_synced()
-            await life.elected.wait()
+            await process.elected.wait()
             self.parts = parts
             for run in parts.background:
                 group.create_task(run())
-            await parts.catch_up(f"life-{life.number}")
+            await parts.catch_up(f"process-{process.number}")
             assert parts.placement is not None
             group.create_task(parts.placement.run())
 
-    def _spawn(self, life: Life, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, process: Process, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(coroutine)
-        self._tasks[life.number] = task
+        self._tasks[process.number] = task
         task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.ledger.blame(f"the operators ended by themselves: {_describe(error)}")
+            self.ledger.blame(f"the operators ended unexpectedly: {_describe(error)}")
 
-    def _bury(self, life: Life) -> None:
+    def _restart_later(self, process: Process) -> None:
         self.parts = None
-        self._tasks.pop(life.number).cancel()
+        self._tasks.pop(process.number).cancel()
         self.loop.call_later(DOWN_SECONDS, self.start)
 
     # Users
 
     def request(self, method: str, path: str, body: Any = None, media: str = Media.JSON) -> Answer:
-        """Send a request that is not the operators'."""
+        """Send a request of somebody else."""
         return self.server.handle(Request(method, path, body, media))
 
     def add_node(self, name: str, gpus: int = 8, zone: str = "") -> None:
@@ -210,11 +209,10 @@ class World:
         self.request("DELETE", f"{_PODS}/{name}")
 
     def end_pod(self, name: str, phase: str) -> None:
-        """Have a pod succeed or fail."""
         self._set_phase(name, phase)
 
     def drop_gate(self, name: str, gate: str) -> None:
-        """Take a gate of others off a pod."""
+        """Remove a gate from a pod."""
         pod = self.server.store.get(PODS, (NAMESPACE, name))
         if pod is None or gate not in gates_of(pod):
             return
@@ -223,7 +221,7 @@ class World:
         self.request("PATCH", f"{_PODS}/{name}", body, Media.MERGE_PATCH)
 
     def move_pod(self, name: str, gang_name: str) -> None:
-        """Have a pod belong to another gang, or to none."""
+        """Change the gang of a pod; empty: none."""
         body = {"metadata": {"labels": {gang.POD_GROUP: gang_name or None}}}
         self.request("PATCH", f"{_PODS}/{name}", body, Media.MERGE_PATCH)
 
@@ -242,24 +240,24 @@ class World:
         self.request("DELETE", f"{_GROUPS}/{name}")
 
     def bind_for_others(self, pod: str, node: str) -> Answer:
-        """Bind a pod as somebody would who has no business with it."""
+        """Bind a pod without regard to its scheduler."""
         metadata = {"name": pod, "namespace": NAMESPACE}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         return self.request("POST", f"{_PODS}/{pod}/binding", binding)
 
     # Kubelets, kube-scheduler, garbage collection
 
-    async def _live(self) -> None:
-        tended = 0
+    async def _run_cluster(self) -> None:
+        seen_revision = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            if tended == self.server.store.revision:
-                continue  # nothing has changed since they looked in vain
-            tended = self.server.store.revision
+            if seen_revision == self.server.store.revision:
+                continue  # nothing has changed since the last pass
+            seen_revision = self.server.store.revision
             for pod in list(self.server.store.all(PODS)):
-                self._tend(pod)
+                self._act_on_pod(pod)
 
-    def _tend(self, pod: Obj) -> None:
+    def _act_on_pod(self, pod: Obj) -> None:
         node, name = node_of(pod), name_of(pod)
         if not node:
             if is_alive(pod) and not gates_of(pod):
@@ -271,7 +269,7 @@ class World:
             self._set_phase(name, "Running")
 
     def _schedule(self, pod: Obj) -> None:
-        """Do what kube-scheduler does, with what it can see."""
+        """Place a pod as kube-scheduler would."""
         if pod["spec"]["schedulerName"] == operators.SCHEDULER_NAME:
             return
         pin = pinned_to(pod)
@@ -287,7 +285,7 @@ class World:
         body = {"status": {"phase": phase}}
         self.request("PATCH", f"{_PODS}/{name}/status", body, Media.STRATEGIC_MERGE_PATCH)
 
-    # Questions
+    # Reading
 
     def pods(self) -> list[Obj]:
         return list(self.server.store.all(PODS))
@@ -296,7 +294,6 @@ class World:
         return list(self.server.store.all(NODES))
 
     def close(self) -> None:
-        """End everything."""
         tasks = [*self._tasks.values(), self._others]
         for task in tasks:
             task.cancel()
@@ -306,7 +303,7 @@ class World:
 
 @contextmanager
 def open_world(seed: object = 0) -> Iterator[World]:
-    """Make a world and its loop, and end both."""
+    """Make a world with its event loop, and close both at the end."""
     with virtual_time(seed) as loop:
         asyncio.set_event_loop(loop)
         world = World(loop, seed)
