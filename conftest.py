@@ -1,21 +1,21 @@
-"""Options of the test suite; here, because pytest reads options before it looks for tests."""
+"""Options of the test suite; pytest reads them before it collects tests."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more about the machine than about what is tested.
-settings.register_profile("koord", deadline=None)
-# Many more examples, for the night: pytest --hypothesis-profile=nightly --timeout=0
+# No deadline: the time of an example depends on the load of the machine.
+settings.register_profile("ci", deadline=None)
+# For the night: pytest --hypothesis-profile=nightly --timeout=0
 settings.register_profile("nightly", deadline=None, max_examples=100_000)
-settings.load_profile("koord")
+settings.load_profile("ci")
 
 _VECTORS = Path(__file__).parent / "tests" / "conformance" / "vectors"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the conformance tests run over any folder of vectors."""
+    """Options of the conformance tests."""
     group = parser.getgroup("conformance")
     group.addoption(
         "--vectors",

@@ -1,7 +1,7 @@
-"""Fluent makers of pods, nodes and PodGroups for the tests of the core.
+"""Fluent builders of pods, nodes and PodGroups for the tests of the core.
 
-A test names only what its rule looks at; everything else has a plain default: a waiting pod of
-ours (gated, our scheduler name), a healthy node with nothing taken. Knows no rule.
+A test sets only the fields that matter; the defaults are a waiting pod with our gate and scheduler
+name, and a healthy, empty node.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _SHAPES: dict[PodShape, PodShape] = {}
 
 
 def intern_shape(shape: PodShape) -> PodShape:
-    """Return the one object that stands for equal shapes, as the decoder of pods does."""
+    """Return one object for equal shapes, as the decoder of pods does."""
     return _SHAPES.setdefault(shape, shape)
 
 
 def select_labels(**labels: str) -> tuple[Requirement, ...]:
-    """Make the selector of objects that have all these labels."""
+    """Select objects that have all these labels."""
     return tuple(Requirement(k, Operator.IN, (v,)) for k, v in sorted(labels.items()))
 
 
@@ -122,11 +122,11 @@ class PodBuilder:
         return self._set(uid=uid)
 
     def quota(self, name: str, *, is_fixed: bool = False) -> Self:
-        """Name a quota by label; ``is_fixed``: the pod must never be evicted."""
+        """Name a quota by label; ``is_fixed``: non-preemptible."""
         return self._set(quota=name, is_fixed=is_fixed)
 
     def gang(self, key: GangKey) -> Self:
-        """Name a PodGroup by label: the object carries the settings."""
+        """Name a PodGroup by label."""
         return self._set(gang=GangClaim(key=key, source=GangSource.POD_GROUP))
 
     def annotation_gang(self, key: GangKey, min_member: int | None = None, **spec: object) -> Self:
@@ -142,7 +142,7 @@ class PodBuilder:
         return self._set(gang=GangClaim(key=key, source=GangSource.ANNOTATION, declared=declared))
 
     def requests(self, cpu: int = 0, memory: int = 0, **others: int) -> Self:
-        """Ask for milli-CPU and bytes; other resources by name."""
+        """Request milli-CPU and bytes; other resources by name."""
         self._requests |= {k: v for k, v in {"cpu": cpu, "memory": memory, **others}.items() if v}
         return self
 
@@ -154,7 +154,7 @@ class PodBuilder:
         return self.resource(GPU, count)
 
     def bound(self, node: str) -> Self:
-        """Give it a node; a pod with a node has no gate any more."""
+        """Bind it to a node, which removes the gate."""
         return self._set(node=node, is_gated=False, handling=Handling.BIND)
 
     def running(self, node: str) -> Self:
@@ -176,7 +176,7 @@ class PodBuilder:
         return self._set(owners=names)
 
     def handling(self, handling: Handling) -> Self:
-        """Say who places it; only gated kinds keep our gate."""
+        """Set who places it; only gated kinds keep our gate."""
         gated = handling in {Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED}
         return self._set(handling=handling, is_gated=gated)
 
@@ -184,7 +184,7 @@ class PodBuilder:
         return self.handling(Handling.NOT_OURS)
 
     def foreign_gates(self, *gates: str) -> Self:
-        """Stand behind the gates of others, besides ours."""
+        """Add gates of others."""
         return self._set(foreign_gates=gates, handling=Handling.FOREIGN_GATE, is_gated=True)
 
     def released(
@@ -198,7 +198,7 @@ class PodBuilder:
         youngest: float = 0.0,
         start_id: str = "",
     ) -> Self:
-        """Be past the commit point: gate off, plan recorded, not yet bound."""
+        """Remove the gate and record the plan; the pod is not bound yet."""
         recorded = RecordedPlan(
             node=node,
             plan_id=plan_id,
@@ -214,15 +214,15 @@ class PodBuilder:
         return self._set(pinned=True)
 
     def kept_on(self, node: str) -> Self:
-        """Be made by a DaemonSet for a node, and wait for it."""
+        """Let a DaemonSet create it for a node."""
         return self.not_ours()._set(kept_on=node)
 
     def index(self, index: int) -> Self:
-        """Give it a rank among the members of its gang."""
+        """Set its index in the gang."""
         return self._set(index=index)
 
     def attraction(self, selector: str) -> Self:
-        """Draw pods with the same selector close."""
+        """Prefer nodes near pods with the same selector."""
         return self._set(attraction=selector)
 
     def wait_reason(self, code: str) -> Self:
@@ -262,12 +262,12 @@ class PodBuilder:
         return self._constrain(affinity=terms)
 
     def apart(self, pods: PodSelector, key: str = "zone") -> Self:
-        """Require that there be no such pods within one value of a node label."""
+        """Require no such pods within one value of a node label."""
         terms = (*self._constraints.anti_affinity, AffinityTerm(pods, key))
         return self._constrain(anti_affinity=terms)
 
     def prefers(self, weight: int, pods: PodSelector, key: str = "zone") -> Self:
-        """Like (or with a negative weight dislike) pods within one value of a node label."""
+        """Prefer (negative weight: avoid) pods within one value of a node label."""
         terms = (*self._constraints.preferred, WeightedTerm(AffinityTerm(pods, key), weight))
         return self._constrain(preferred=terms)
 
@@ -276,7 +276,7 @@ class PodBuilder:
         return self._constrain(spread=(*self._constraints.spread, one))
 
     def even(self, pods: PodSelector, key: str = "zone", skew: int = 1, **more: object) -> Self:
-        """Spread, but rather go anywhere than nowhere."""
+        """Spread with ScheduleAnyway."""
         one = SpreadConstraint(pods, key, skew, **more)  # type: ignore[arg-type]
         return self._constrain(even=(*self._constraints.even, one))
 
@@ -284,7 +284,7 @@ class PodBuilder:
         return self._set_shape(preferences=(*self._shape.preferences, (weight, term)))
 
     def claims(self, *names: str, own: bool = False) -> Self:
-        """Use volume claims of its namespace."""
+        """Use volume claims of its namespace; ``own``: ephemeral volumes."""
         namespace = self._pod.namespace
         uses = tuple(ClaimUse(f"{namespace}/{name}", at, own) for at, name in enumerate(names))
         return self._set(claims=uses)
@@ -303,7 +303,7 @@ class PodBuilder:
 
 
 def make_pod(name: str) -> PodBuilder:
-    """Start a waiting pod of ours; ``name`` may carry its namespace (``ns/name``)."""
+    """Start a waiting pod with our gate; ``name`` may contain a namespace (``ns/name``)."""
     return PodBuilder(name)
 
 
@@ -390,9 +390,9 @@ class PodGroupBuilder:
     def wait(self, seconds: int) -> Self:
         return self._set_spec(wait_seconds=seconds)
 
-    def topology(self, wish: TopologyConstraint | None) -> Self:
-        """Ask something of the network."""
-        return self._set_spec(topology=wish)
+    def topology(self, constraint: TopologyConstraint | None) -> Self:
+        """Set the topology constraint."""
+        return self._set_spec(topology=constraint)
 
     def on_member_failure(self, policy: OnMemberFailure) -> Self:
         return self._set_spec(on_member_failure=policy)

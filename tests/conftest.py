@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: one sandbox for the whole run, a namespace for each test."""
+"""Shared fixtures: one sandbox per run, one namespace per test."""
 
 import secrets
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from koord.sandbox.progress import ConsoleReporter
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the shared sandbox."""
+    """Mark tests that use the shared sandbox."""
     for item in items:
         if "sandbox" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.sandbox)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the binaries before the first test, whose time limit is too short for that."""
+    """Build the binaries before the first test, because building exceeds its time limit."""
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker("sandbox") for item in session.items):
@@ -32,7 +32,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
-    """A control plane with everything in it and no nodes; tests share it."""
+    """A control plane with all components and no nodes."""
     with Sandbox() as box:
         yield box
 
@@ -45,7 +45,7 @@ def sandbox_kubeconfig(sandbox: Sandbox) -> Path:
 
 @pytest.fixture
 def namespace(sandbox: Sandbox) -> Iterator[str]:
-    """A fresh namespace in which pods can be created; it goes after the test."""
+    """A new namespace in which pods can be created."""
     name = f"test-{secrets.token_hex(4)}"
     sandbox.create_namespace(name)
     yield name

@@ -1,4 +1,4 @@
-"""Reads vectors: files of cases, each one rule applied once.
+"""Reads conformance vectors: files of cases.
 
 A file is one area: ``{"area", "fixtures"?, "cases": [{"id", "kind", "name", "input", "expected",
 "optional"?, "notes"?}]}``. In a case ``{"$fixture": NAME}`` stands for an entry of ``fixtures``.
@@ -23,7 +23,7 @@ class BadVectorsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One rule applied once: ``input`` is all it may know, ``expected`` what is compared."""
+    """One case: the adapter gets ``input``, and its answer is compared with ``expected``."""
 
     area: str
     id: str
@@ -41,7 +41,7 @@ class Case:
 
 
 def load_cases(folder: Path) -> list[Case]:
-    """Read every ``*.json`` of a folder, files by name, cases as they stand."""
+    """Read every ``*.json`` of a folder, in the order of file names and of cases."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise BadVectorsError(f"no *.json in {folder}")

@@ -1,4 +1,4 @@
-"""Compares what our functions answered with what a vector expects.
+"""Compares the answer of our functions with the expectation of a vector.
 
 Only named fields count. Quantities are compared as numbers, texts of errors by substring, lists as
 sets unless they state an order, timestamps not at all; what is missing equals zero or empty.
@@ -39,11 +39,11 @@ class Exact(dict[str, Any]):
 
 
 class Ordered(list[Any]):
-    """A list in an answer whose order is the point, such as the output of sorting."""
+    """A list in an answer whose order is compared."""
 
 
 class _Ignored:
-    """Stands in an answer for a field that a kind does not compare."""
+    """Placeholder for a field that is not compared."""
 
 
 IGNORED = _Ignored()
@@ -52,7 +52,7 @@ Differences = list[str]
 
 
 def find_differences(expected: Mapping[str, Any], answer: Mapping[str, Any]) -> Differences:
-    """Return one line per difference; none means that the case passes."""
+    """Return one line per difference; the case passes if there is none."""
     return _compare_fields("", expected, answer)
 
 
@@ -125,7 +125,7 @@ def _compare_as_sets(path: str, expected: list[Any], actual: Sequence[Any]) -> D
 
 
 def _take(item: Any, left: list[Any]) -> bool:
-    """Take the first equal entry out of ``left``."""
+    """Remove the first equal entry from ``left``."""
     for index, candidate in enumerate(left):
         if not _compare("", item, candidate):
             del left[index]
@@ -134,7 +134,7 @@ def _take(item: Any, left: list[Any]) -> bool:
 
 
 def _compare_contained(path: str, expected: Any, actual: Any) -> Differences:
-    """Compare as usual, except that lists may hold more than is expected."""
+    """Compare, but allow additional entries in lists."""
     if isinstance(expected, Mapping):
         if not isinstance(actual, Mapping):
             return [_differ(path, expected, actual)]
@@ -164,7 +164,7 @@ def _compare_text(path: str, key: str, expected: Any, answer: Mapping[str, Any])
 
 
 def is_empty(value: Any) -> bool:
-    """Tell whether a value equals a missing one: null, zero, false, an empty text or collection."""
+    """Whether a value equals a missing one: null, zero, false, empty text or collection."""
     if isinstance(value, Mapping):
         return all(is_empty(item) for item in value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -190,7 +190,7 @@ def _is_same_text(expected: str, actual: str) -> bool:
 
 
 def _is_same_number(expected: Any, actual: Any) -> bool:
-    """Compare exactly; only what was computed in floating point may be off in the last digits."""
+    """Compare exactly, except for rounding of floating point numbers."""
     one, other = _number(expected), _number(actual)
     if one is None or other is None:
         return False
@@ -215,7 +215,7 @@ def _number(value: Any) -> float | int | None:
 
 
 def _decode(text: str) -> Any:
-    """Read the JSON of an annotation; None if it is none."""
+    """Read the JSON of an annotation; None if it is invalid."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Makes tests of vectors, and counts and reports how they went."""
+"""Generates tests from conformance vectors, and reports the results per kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTCOMES = {"passed": "passed", "failed": "failed", "skipped": "unsupported"}
 
 @dataclass
 class KindResults:
-    """How the cases of one kind went; ``counted`` leaves the optional ones out."""
+    """Results of one kind; ``counted`` does not include optional cases."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
@@ -47,13 +47,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def vector(case: Case, record_property: Callable[[str, object], None]) -> Case:
-    """The case, noted on the report of its test."""
+    """The case, recorded as a property of the test report."""
     record_property(PROPERTY, [case.full_kind, case.is_optional])
     return case
 
 
 class _Recorder:
-    """Counts reports; a plugin of its own, so that it sees them from wherever tests run."""
+    """Counts reports; a plugin, so that it also sees reports of other conftest scopes."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

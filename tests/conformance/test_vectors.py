@@ -1,4 +1,4 @@
-"""Every vector, through our own functions."""
+"""Every conformance vector against our functions."""
 
 from __future__ import annotations
 

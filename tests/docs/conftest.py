@@ -1,4 +1,4 @@
-"""A cluster with the operators running, for readers who follow the documentation."""
+"""A cluster with running operators, in which the commands of the documentation are run."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Sandbox]:
-    """A cluster of its own: the operators of these tests see all of it."""
+    """A sandbox for these tests only, because the operators see all of it."""
     with Sandbox() as box:
         box.add_nodes(16, "a100x8")
         yield box
@@ -27,7 +27,7 @@ def cluster() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="session")
 def operators(cluster, tmp_path_factory) -> Iterator[None]:
-    """All operators, run as the documentation says, until the end."""
+    """All operators, started as documented."""
     cluster.apply(ROOT / "crds")
     cluster.create_namespace("koord-system")  # their lease is there
     with run_operators(cluster.kubeconfig, tmp_path_factory.mktemp("operators")):
@@ -36,7 +36,7 @@ def operators(cluster, tmp_path_factory) -> Iterator[None]:
 
 @pytest.fixture
 def reader(cluster, tmp_path) -> Iterator["Reader"]:
-    """Somebody with a checkout, a kubeconfig and a namespace of their own."""
+    """A shell with a checkout, a kubeconfig and a namespace of its own."""
     one = Reader(cluster, tmp_path)
     yield one
     one.run(["koord sandbox down --all"])
@@ -44,7 +44,7 @@ def reader(cluster, tmp_path) -> Iterator["Reader"]:
 
 
 def copy_checkout(target: Path) -> None:
-    """Copy what git knows or would take; what is installed is only linked to."""
+    """Copy tracked and untracked files that git does not ignore; link the installed tools."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in (one for one in names.split("\0") if (ROOT / one).is_file()):
@@ -55,7 +55,7 @@ def copy_checkout(target: Path) -> None:
 
 
 class Reader:
-    """Does what a page says, in a folder that looks like the checkout."""
+    """Runs the commands of a page in a copy of the checkout."""
 
     def __init__(self, cluster: Sandbox, home: Path) -> None:
         self.folder = home / "checkout"
@@ -76,7 +76,7 @@ class Reader:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def run(self, commands: list[str], text: str = "") -> None:
-        """Type these commands into one shell; fail with all that was said if one fails."""
+        """Run commands in one shell; fail with all output if one fails."""
         shown = (f"printf '%s\\n' {shlex.quote('$ ' + one)}\n{one}" for one in commands)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(shown)],

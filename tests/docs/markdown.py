@@ -1,4 +1,4 @@
-"""Reads pages of documentation as a list of steps that a reader would take.
+"""Parses pages of documentation into blocks of files and commands.
 
 A step is a fenced block. ``console`` blocks hold commands after ``$ ``, ``yaml`` blocks objects, or
 a file when a name follows the language, ``python`` blocks a program. A comment right above a block
@@ -40,7 +40,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The commands of a console block; a line that goes on ends with a backslash."""
+        """The commands of a console block; a backslash continues a line."""
         return re.findall(r"^\$ ((?:.*\\\n)*.*)$", self.text, flags=re.MULTILINE)
 
 
@@ -78,7 +78,7 @@ def links_of(text: str) -> list[str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Return what a link may point to within the page, as GitHub spells it."""
+    """Return the anchors of the page, as GitHub makes them."""
     headings = (_HEADING.match(line) for line in _without_blocks(text).splitlines())
     return {_anchor_of(heading["text"]) for heading in headings if heading}
 

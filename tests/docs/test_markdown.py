@@ -1,4 +1,4 @@
-"""The reading of pages."""
+"""The parser of pages."""
 
 import pytest
 from tests.docs.markdown import Run, anchors_of, links_of, parse_page
@@ -47,7 +47,7 @@ def parse(directory, text):
     return parse_page(path, "page.md")
 
 
-def test_blocks_have_place_language_and_title(blocks):
+def test_blocks_have_line_language_and_title(blocks):
     assert [(str(b), b.language, b.title) for b in blocks] == [
         ("page.md:4", "console", ""),
         ("page.md:13", "yaml", "file.yaml"),
@@ -56,11 +56,11 @@ def test_blocks_have_place_language_and_title(blocks):
     ]
 
 
-def test_a_comment_holds_for_the_next_block_only(blocks):
+def test_comment_applies_to_the_next_block_only(blocks):
     assert [b.run for b in blocks] == [Run.ON_DEMAND, Run.ALWAYS, Run.NEVER, Run.ALWAYS]
 
 
-def test_commands_stand_behind_a_prompt_and_may_go_on(blocks):
+def test_commands_follow_a_prompt_and_may_continue(blocks):
     assert blocks[0].commands == ["make demo", "kubectl get \\\n    pods"]
 
 
@@ -72,11 +72,11 @@ def test_links_and_anchors():
 @pytest.mark.parametrize(
     "text", ["<!-- run: no -->\n", "<!-- run: later -->\n", "<!-- run: no, -->\n"]
 )
-def test_a_comment_without_a_reason_is_refused(tmp_path, text):
+def test_comment_without_a_reason_is_an_error(tmp_path, text):
     with pytest.raises(ValueError, match=r"page\.md:1: "):
         parse(tmp_path, text)
 
 
-def test_a_block_without_an_end_is_refused(tmp_path):
+def test_block_without_an_end_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"page\.md:2: the block has no end"):
         parse(tmp_path, "\n```yaml\na: 1\n")

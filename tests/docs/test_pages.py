@@ -1,4 +1,4 @@
-"""The documentation, followed step by step, and its links."""
+"""The commands and links of the documentation."""
 
 from pathlib import Path
 
@@ -18,17 +18,17 @@ each_page = pytest.mark.parametrize("page", PAGES)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_is_of_a_known_kind(block):
+def test_block_has_a_known_language(block):
     assert block.language in RUN_BY_THE_TESTS | READ_ONLY
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "console"], ids=str)
-def test_a_console_block_has_commands(block):
+def test_console_block_has_commands(block):
     assert block.commands, "commands begin with '$ '"
 
 
 @each_page
-def test_links_lead_somewhere(page):
+def test_link_targets_exist(page):
     path = ROOT / page
     for target in links_of(path.read_text(encoding="utf-8")):
         if target.startswith("https://"):
@@ -39,7 +39,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors_of(linked.read_text(encoding="utf-8")), target
 
 
-def test_every_page_is_reached_from_the_readme():
+def test_every_page_is_linked_from_the_readme():
     reached, pending = set(), ["README.md"]
     while pending:
         page = pending.pop()
@@ -55,7 +55,7 @@ def test_every_page_is_reached_from_the_readme():
     assert set(PAGES) <= reached
 
 
-def test_the_documented_configuration_is_the_default_in_full():
+def test_documented_configuration_is_the_complete_default():
     (block,) = (b for b in BLOCKS if "kind: OperatorConfiguration" in b.text)
     assert parse_settings(block.text, str(block)) == Settings()
     fields = {field.alias for field in Settings.model_fields.values()}
@@ -65,7 +65,7 @@ def test_the_documented_configuration_is_the_default_in_full():
 @pytest.mark.sandbox
 @pytest.mark.timeout(300)
 @each_page
-def test_a_page_can_be_followed(page, reader, operators, subtests):
+def test_commands_of_a_page_succeed(page, reader, operators, subtests):
     for block in BLOCKS:
         if block.page == page and block.run is Run.ALWAYS:
             with subtests.test(msg=str(block)):
@@ -76,7 +76,7 @@ def test_a_page_can_be_followed(page, reader, operators, subtests):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.run is Run.ON_DEMAND], ids=str)
-def test_a_step_on_demand(block, request):
+def test_commands_that_run_on_demand(block, request):
     if "slow" not in request.config.option.markexpr:
         pytest.skip("on demand: pytest -m slow tests/docs")
     check_step(block, request.getfixturevalue("reader"))

@@ -1,4 +1,4 @@
-"""What must hold whatever happens, judged by the API objects and the audit log alone."""
+"""Invariants of a cluster, checked from API objects and the audit log alone."""
 
 from collections import Counter
 from typing import Any
@@ -9,13 +9,13 @@ GPU = "nvidia.com/gpu"
 
 
 def find_faults(cluster: Cluster) -> list[str]:
-    """Name what must never be at any moment: a node over its capacity, a pod bound twice."""
+    """Return violations that must never occur: nodes over capacity, pods bound twice."""
     pods = list(cluster.pods().values())
     return [*_find_full(cluster, pods), *_find_bound_twice(cluster)]
 
 
 def find_torn_gangs(cluster: Cluster) -> list[str]:
-    """Name gangs that have some members on nodes, but fewer than their minimum."""
+    """Return gangs with bound members, but fewer than their minimum."""
     bound: Counter[str] = Counter()
     for pod in cluster.pods().values():
         is_over = pod["status"].get("phase") in {"Succeeded", "Failed"}
@@ -33,7 +33,7 @@ def find_torn_gangs(cluster: Cluster) -> list[str]:
 
 
 def count_bindings(cluster: Cluster) -> Counter[str]:
-    """Count the bindings of each pod that the API server accepted from the operators."""
+    """Count the successful bindings of each pod by the operators."""
     return Counter(
         write.name
         for write in cluster.box.writes(SERVICE_ACCOUNT)

@@ -1,4 +1,4 @@
-"""Work that never ends for the operators, and a look at what they make of it."""
+"""A permanent load on the operators, and checks of the result."""
 
 import threading
 from collections import Counter, deque
@@ -16,22 +16,22 @@ MEMBERS = 2
 
 
 class Load:
-    """Creates gangs and takes whole ones away again, all the time, and looks at what is there.
+    """Creates gangs and deletes complete ones all the time, and checks nodes and bindings.
 
-    Every look is one list, so it is a moment of the cluster as it really was. More is asked for
-    than there is, so that every node is wanted at every moment. Whatever the API server does not
-    answer is asked again, so no gang is left half created or half deleted.
+    Every check is based on one list, so on one consistent state. There are more gangs than room, so
+    every node is always in demand. Failed requests are retried, so no gang stays half created or
+    half deleted.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.faults: list[str] = []
         self.bound: dict[str, str] = {}
-        """Pod uid -> its node, of every pod that was ever seen with one."""
+        """Pod uid -> node, of every pod that was ever observed with a node."""
         self._cluster = cluster
         self._path = f"/api/v1/namespaces/{cluster.namespace}/pods"
         self._gangs = 0
         self._todo: deque[tuple[str, str, dict[str, Any] | None]] = deque()
-        """Requests that have yet to be answered: method, path, body."""
+        """Requests that have not succeeded yet: method, path, body."""
         self._is_creating = True
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -45,7 +45,7 @@ class Load:
         self._thread.join()
 
     def settle(self) -> None:
-        """Create and take away no more."""
+        """Stop creating and deleting gangs."""
         self._is_creating = False
 
     def _run(self) -> None:
@@ -58,13 +58,13 @@ class Load:
                     self._churn(count_bound(pods))
 
     def _work_off(self) -> None:
-        """Send what is to be sent; what has no answer stays."""
+        """Send pending requests; those that fail stay pending."""
         while self._todo:
             method, path, body = self._todo[0]
             try:
                 self._cluster.box.client.request(method, path, body)
             except SandboxApiError as error:
-                if error.status not in {404, 409}:  # else it was carried out before
+                if error.status not in {404, 409}:  # 404 and 409: it succeeded before
                     raise
             self._todo.popleft()
 
@@ -99,7 +99,7 @@ class Load:
 
 
 def count_bound(pods: list[dict[str, Any]]) -> Counter[str]:
-    """Return how many members of each gang have a node."""
+    """Return the number of bound members per gang."""
     bound: Counter[str] = Counter()
     for pod in pods:
         bound[pod["metadata"]["name"].partition("-")[0]] += "nodeName" in pod["spec"]

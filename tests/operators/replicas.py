@@ -1,4 +1,4 @@
-"""Two replicas of the operators, of which one leads and the other one follows."""
+"""Two replicas of the operators: a leader and a follower."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ R = TypeVar("R", bound="Replica")
 
 
 class Replica(Operators):
-    """One of two processes; they reach the API server at an address of their own."""
+    """One of two processes; it reaches the API server at its own address."""
 
     def __init__(self, box: Sandbox, directory: Path, server: str) -> None:
         directory.mkdir()
@@ -33,14 +33,14 @@ class Replica(Operators):
         self._starts += 1
 
     def said(self) -> str:
-        """Return what it has logged since it was started last."""
+        """Return its log since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._from)
             return log.read().decode()
 
     @property
     def number(self) -> int:
-        """Which of its processes this is; it lives only while this does not change."""
+        """Number of starts; if it is unchanged, the same process is still running."""
         return self._starts
 
     @property
@@ -49,29 +49,29 @@ class Replica(Operators):
 
     @property
     def leads(self) -> bool:
-        """Whether the lease says so."""
+        """Whether it holds the Lease."""
         holder = read_lease(self._box).get("holderIdentity", "")
         return bool(holder) and f"identity={holder}" in self.said()
 
 
 class Pair(Generic[R]):
-    """The two, and the cluster that they work on."""
+    """Two replicas and their cluster."""
 
     def __init__(self, cluster: Cluster, replicas: Sequence[R]) -> None:
         self.cluster = cluster
         self.replicas = replicas
 
     def find_leader(self) -> tuple[R, R]:
-        """Return the one that leads, and the other one, once both are there."""
+        """Return leader and follower, once both are synced."""
         self.expect(lambda: all(one.is_synced for one in self.replicas), "both follow")
         self.expect(lambda: any(one.leads for one in self.replicas), "one leads")
         first, second = self.replicas
         return (first, second) if first.leads else (second, first)
 
     def expect(self, is_true: Callable[[], bool], what: str) -> float:
-        """Wait until something holds; return how long it took.
+        """Wait until ``is_true`` returns true; return how long it took, in seconds.
 
-        Longer than it takes on a machine that does little else.
+        The limit is generous, for loaded machines.
         """
         began = time.monotonic()
         while not is_true():

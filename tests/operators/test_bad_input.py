@@ -1,4 +1,4 @@
-"""Bad input costs nothing: it is refused or explained, and everything else goes on."""
+"""Bad input is rejected or explained, and never affects other gangs."""
 
 import json
 
@@ -12,7 +12,7 @@ GANG = "gang.scheduling.koordinator.sh/"
 
 @pytest.fixture(autouse=True)
 def others_go_on(cluster: Cluster):
-    """After every mischief an ordinary gang is placed as ever."""
+    """After each test an ordinary gang must still be placed."""
     cluster.add_nodes(2)
     yield
     for name in cluster.pods():
@@ -22,14 +22,14 @@ def others_go_on(cluster: Cluster):
 
 
 @pytest.mark.parametrize("minimum", [0, -1, 10**9, "two", 1.5, None])
-def test_impossible_minimum_is_refused_by_the_server(cluster: Cluster, minimum: object) -> None:
+def test_invalid_minimum_is_rejected_by_the_server(cluster: Cluster, minimum: object) -> None:
     with pytest.raises(SandboxApiError) as refused:
         cluster.pod_group("a", minimum)  # type: ignore[arg-type]
     assert refused.value.status == 422
     assert "minMember" in str(refused.value)
 
 
-def test_unknown_fields_do_no_harm(cluster: Cluster) -> None:
+def test_unknown_fields_are_ignored(cluster: Cluster) -> None:
     path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups"
     body = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -45,7 +45,7 @@ def test_unknown_fields_do_no_harm(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("groups", ["{", "[1]", '{"a":"b"}', "ns/a,ns/b"])
-def test_groups_that_are_no_list_are_named_and_ignored(cluster: Cluster, groups: str) -> None:
+def test_groups_annotation_without_a_list_is_ignored(cluster: Cluster, groups: str) -> None:
     cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
     cluster.pod("a-0", group="a")
     cluster.expect_bound("a-0")
@@ -53,14 +53,14 @@ def test_groups_that_are_no_list_are_named_and_ignored(cluster: Cluster, groups:
     assert f"{GANG}groups" in cluster.condition(cluster.get_group("a"), "SpecValid")[2]
 
 
-def test_group_that_lists_what_cannot_be_a_gang_waits_and_says_so(cluster: Cluster) -> None:
+def test_group_with_an_invalid_gang_key_waits_with_a_reason(cluster: Cluster) -> None:
     cluster.pod_group("a", 1, **{f"{GANG}groups": '["no-slash"]'})
     cluster.pod("a-0", group="a")
     cluster.expect_pod("a-0", "MissingGang")
     cluster.expect(lambda: "no-slash" in cluster.group_message("a", "SpecValid"), "and which")
 
 
-def test_group_that_names_a_missing_gang_waits_and_says_which(cluster: Cluster) -> None:
+def test_group_waits_for_a_missing_gang_and_names_it(cluster: Cluster) -> None:
     groups = json.dumps([f"{cluster.namespace}/a", f"{cluster.namespace}/ghost"])
     cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
     cluster.pod("a-0", group="a")
@@ -68,7 +68,7 @@ def test_group_that_names_a_missing_gang_waits_and_says_which(cluster: Cluster) 
     cluster.expect(lambda: "ghost" in cluster.group_message("a", "Placed"), "and which")
 
 
-def test_one_sided_group_holds_up_only_the_one_who_asks(cluster: Cluster) -> None:
+def test_one_sided_group_blocks_only_the_gang_that_lists_the_other(cluster: Cluster) -> None:
     groups = json.dumps([f"{cluster.namespace}/a", f"{cluster.namespace}/b"])
     cluster.pod_group("a", 1, **{f"{GANG}groups": groups})
     cluster.pod_group("b", 1)
@@ -85,7 +85,7 @@ def test_pods_of_a_missing_pod_group_wait_for_it(cluster: Cluster) -> None:
     cluster.expect_bound("a-0")
 
 
-def test_minimum_raised_and_lowered_while_it_waits(cluster: Cluster) -> None:
+def test_gang_starts_when_its_minimum_is_lowered(cluster: Cluster) -> None:
     cluster.pod_group("a", 3)
     cluster.pod("a-0", group="a")
     cluster.expect_pod("a-0", "MissingMembers")
@@ -94,7 +94,7 @@ def test_minimum_raised_and_lowered_while_it_waits(cluster: Cluster) -> None:
     cluster.expect_bound("a-0")
 
 
-def test_pod_group_deleted_after_its_gang_was_bound(cluster: Cluster) -> None:
+def test_replacement_waits_when_the_pod_group_was_deleted(cluster: Cluster) -> None:
     cluster.gang("a", 2)
     cluster.expect_bound("a-0", "a-1")
     path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/podgroups/a"
@@ -105,7 +105,7 @@ def test_pod_group_deleted_after_its_gang_was_bound(cluster: Cluster) -> None:
     assert set(cluster.bound()) == {"a-1"}
 
 
-def test_pods_recreated_under_the_same_names(cluster: Cluster) -> None:
+def test_pods_recreated_under_the_same_names_are_bound(cluster: Cluster) -> None:
     cluster.gang("a", 2)
     for _ in range(3):
         cluster.expect_bound("a-0", "a-1")
@@ -116,7 +116,7 @@ def test_pods_recreated_under_the_same_names(cluster: Cluster) -> None:
     cluster.expect_bound("a-0", "a-1")
 
 
-def test_huge_annotations(cluster: Cluster) -> None:
+def test_huge_annotations_do_not_prevent_placement(cluster: Cluster) -> None:
     huge = "x" * 120_000
     cluster.pod("p", annotations={"example.com/huge": huge, f"{GANG}groups": huge})
     cluster.expect_bound("p")
@@ -135,12 +135,12 @@ def test_plan_annotation_written_by_a_user_changes_nothing(cluster: Cluster) -> 
     cluster.expect_bound("gated", "free", "junk")
 
 
-def test_pod_that_asks_for_the_impossible(cluster: Cluster) -> None:
+def test_pod_with_an_impossible_request_is_unschedulable(cluster: Cluster) -> None:
     cluster.pod("p", gpus=2**31)
     cluster.expect_pod("p", "InsufficientNodes")
 
 
-def test_what_the_server_lets_through_is_refused_in_the_status(cluster: Cluster) -> None:
+def test_invalid_quota_that_the_server_accepts_is_reported_in_its_status(cluster: Cluster) -> None:
     path = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{cluster.namespace}/elasticquotas"
     quota = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -159,7 +159,7 @@ def test_what_the_server_lets_through_is_refused_in_the_status(cluster: Cluster)
     cluster.expect(lambda: accepted()[:2] == ("True", "Valid"), "it is accepted")
 
 
-def test_topology_that_makes_no_sense_is_named_on_the_pod_group(cluster: Cluster) -> None:
+def test_invalid_topology_annotation_is_reported_on_the_pod_group(cluster: Cluster) -> None:
     cluster.pod_group("a", 2, **{f"{GANG}network-topology-spec": "{"})
     cluster.expect_group("a", "InvalidAnnotation", "SpecValid")
     assert f"{GANG}network-topology-spec" in cluster.group_message("a", "SpecValid")

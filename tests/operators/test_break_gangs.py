@@ -1,4 +1,4 @@
-"""What users do to gangs by accident or on purpose: none starts in part, none waits unexplained."""
+"""Misuse of gangs: none starts in part, and none waits without a reason."""
 
 import json
 
@@ -7,7 +7,7 @@ from tests.operators.conftest import GROUP_LABEL, Cluster
 
 GANG = "gang.scheduling.koordinator.sh/"
 MAX_ANNOTATIONS = 256 * 1024
-"""Bytes that the API server takes, all annotations of an object together."""
+"""Limit of the API server for all annotations of an object, in bytes."""
 
 
 def relabel(cluster: Cluster, pod: str, **labels: str | None) -> None:
@@ -43,8 +43,8 @@ def test_bound_pod_that_joins_a_gang_does_not_start_it(cluster: Cluster) -> None
     cluster.expect_bound("a-0", "a-1")
 
 
-def test_status_of_a_gang_that_waits_again_and_again(cluster: Cluster) -> None:
-    """Two operators write the condition Placed in turn; neither may be in the other's way."""
+def test_status_of_a_gang_that_waits_repeatedly(cluster: Cluster) -> None:
+    """Two operators write the condition Placed in turn, without conflicts."""
     cluster.gang("a", 2)
     for _ in range(2):
         cluster.expect_group("a", "InsufficientNodes")
@@ -58,7 +58,7 @@ def test_status_of_a_gang_that_waits_again_and_again(cluster: Cluster) -> None:
     cluster.expect_group("a", "AllBound", "Bound")
 
 
-def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None:
+def test_member_that_cannot_be_written_is_reported_on_all_members(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.pod_group("a", 2)
     cluster.pod("a-0", group="a")
@@ -74,7 +74,7 @@ def test_member_that_cannot_be_written_is_named_on_all(cluster: Cluster) -> None
     cluster.expect_bound("a-0", "a-1")
 
 
-def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
+def test_gang_name_with_a_comma_is_refused(cluster: Cluster) -> None:
     groups = json.dumps([f"{cluster.namespace}/{name}" for name in "ab"])
     for name in "ab":
         cluster.pod_group(name, 2, **{f"{GANG}groups": groups})
@@ -91,15 +91,15 @@ def test_gang_named_like_a_group_of_others(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("text", [r'["\ud800/a"]', r'["ns/\udfff"]'])
-def test_half_a_character_in_a_list_of_gangs(cluster: Cluster, text: str) -> None:
+def test_lone_surrogate_in_groups_annotation_is_reported(cluster: Cluster, text: str) -> None:
     cluster.pod_group("a", 2, **{f"{GANG}groups": text})
     cluster.pod("a-0", group="a")
     cluster.expect_group("a", "InvalidAnnotation", "SpecValid")
     cluster.expect_pod("a-0", "MissingMembers")
 
 
-def test_status_of_a_gang_that_found_a_place_after_a_restart(quiet_cluster: Cluster) -> None:
-    """What the process before had said is taken back, or no later status could be written."""
+def test_status_of_a_gang_placed_after_a_restart(quiet_cluster: Cluster) -> None:
+    """The status of the previous process is removed; otherwise later writes would conflict."""
     cluster = quiet_cluster
     cluster.operators.start()
     cluster.gang("a", 2)

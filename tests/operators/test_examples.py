@@ -1,4 +1,4 @@
-"""Examples of gangs and quotas are applied as their pages say; so is what the server refuses."""
+"""The examples of gangs and quotas work as documented, and bad variants are rejected."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ LIST = ["namespaceA/podGroupA", "namespaceB/podGroupB"]
 
 
 def run(cluster: Cluster, command: str) -> None:
-    """Run a command of a page, in the namespace of the test."""
+    """Run a documented command in the namespace of the test."""
     words = shlex.split(command.replace("examples/", f"{EXAMPLES}/"))
     own = [] if "-n" in words or "gang-groups.yaml" in command else ["-n", cluster.namespace]
     timeout = ["--timeout=30s"] if words[0] == "wait" else []
@@ -34,14 +34,14 @@ def run(cluster: Cluster, command: str) -> None:
 
 
 def offer_shares(cluster: Cluster, node: str) -> None:
-    """Have a node offer its GPUs in shares, as Koordinator's node agent does."""
+    """Let a node offer GPU shares, as Koordinator's node agent does."""
     shares = {"koordinator.sh/gpu-core": "800", "koordinator.sh/gpu-memory": "640Gi"}
     body = {"status": {"capacity": shares, "allocatable": shares}}
     cluster.box.client.patch(f"/api/v1/nodes/{node}/status", body)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_an_example_works_as_its_page_says(cluster: Cluster, page) -> None:
+def test_example_works_as_documented(cluster: Cluster, page) -> None:
     for node in cluster.add_nodes(2):
         offer_shares(cluster, node)
     commands = COMMAND.findall(page.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def test_an_example_works_as_its_page_says(cluster: Cluster, page) -> None:
         run(cluster, commands[0].replace("apply", "delete --wait=false"))
 
 
-def test_one_worker_alone_does_not_start(cluster: Cluster) -> None:
+def test_single_worker_does_not_start(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     text = (EXAMPLES / "hp-training-job/hp-training-job.yaml").read_text(encoding="utf-8")
     objects = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] != "hp-worker-2"]
@@ -65,7 +65,7 @@ def test_one_worker_alone_does_not_start(cluster: Cluster) -> None:
     assert not cluster.bound()
 
 
-def test_a_version_without_group_is_refused(cluster: Cluster) -> None:
+def test_version_without_group_is_rejected(cluster: Cluster) -> None:
     body = {"apiVersion": "v1alpha1", "kind": "PodGroup", "metadata": {"name": "a"}}
     with pytest.raises(KubectlError, match="no matches for kind"):
         cluster.box.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(body))
@@ -78,7 +78,7 @@ def test_a_version_without_group_is_refused(cluster: Cluster) -> None:
         ({"name": "a", "annotations": {"gang.scheduling.koordinator.sh/groups": LIST}}, "string"),
     ],
 )
-def test_capitals_and_lists_are_refused(cluster: Cluster, meta, problem: str) -> None:
+def test_capitals_and_lists_are_rejected(cluster: Cluster, meta, problem: str) -> None:
     body = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "PodGroup",

@@ -1,7 +1,7 @@
-"""Two replicas, of which one works: killed, stopped, cut off, told to go, all while gangs arrive.
+"""Failover of two replicas under load: the leader is stopped, killed, paused or cut off.
 
-Whatever happens, a pod is bound once, a node holds what it can hold, a gang is there as a whole or
-not at all, and the other replica takes over within the time that the lease allows.
+In every case each pod is bound once, no node exceeds its capacity, gangs are bound whole or not at
+all, and the follower takes over within the time that the Lease allows.
 """
 
 import random
@@ -26,11 +26,11 @@ TAKES_OVER_WITHIN = LEASE_SECONDS + 5.0
 LEADERSHIP_LOST = 3
 
 Fault = Callable[["WiredReplica", Callable[[], None]], None]
-"""Does something to a leader, and says when the other one should have taken over."""
+"""Applied to a leader; calls the function when the follower should have taken over."""
 
 
 class WiredReplica(Replica):
-    """One of the two, behind a line of its own that can be cut."""
+    """A replica with a TCP proxy of its own, which can be cut."""
 
     def __init__(self, box: Sandbox, directory: Path, line: TcpProxy) -> None:
         super().__init__(box, directory, f"https://127.0.0.1:{line.port}")
@@ -38,19 +38,19 @@ class WiredReplica(Replica):
 
 
 class LoadedPair(Pair[WiredReplica]):
-    """Two replicas and the load on them."""
+    """Two replicas under load."""
 
     def __init__(self, cluster: Cluster, replicas: list[WiredReplica], load: Load) -> None:
         super().__init__(cluster, replicas)
         self.load = load
 
     def wait_until_it_works(self) -> None:
-        """Return when gangs are bound that were not."""
+        """Wait until new gangs are bound."""
         before = len(self.load.bound)
         self.expect(lambda: len(self.load.bound) >= before + 2 * MEMBERS, "gangs are bound")
 
     def judge(self) -> int:
-        """Fail for anything that must never be; return how many bindings there were."""
+        """Fail for violated invariants; return the number of bindings."""
         self.load.settle()
         self.expect(lambda: not find_torn_gangs(self.cluster), "no gang is torn")
         assert self.load.faults + find_faults(self.cluster) == []
@@ -59,7 +59,7 @@ class LoadedPair(Pair[WiredReplica]):
 
 @pytest.fixture
 def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iterator[LoadedPair]:
-    """Two replicas at work, with a follower that is ready."""
+    """Two running replicas, with a synced follower."""
     quiet_cluster.add_nodes(NODES, GPUS)
     with ExitStack() as stack:
         port = operators_box.record.server_port
@@ -104,7 +104,7 @@ def pause(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
 def cut_off(leader: WiredReplica, has_taken_over: Callable[[], None]) -> None:
     leader.line.cut()
     has_taken_over()
-    # It waits behind its closed fence until it can see that another one leads.
+    # Its fence is closed, and it keeps running until it observes the new leader.
     assert leader.is_running()
     leader.line.mend()
     assert leader.wait() == LEADERSHIP_LOST
@@ -114,7 +114,7 @@ FAULTS: tuple[Fault, ...] = (let_go, kill, pause, cut_off)
 
 
 def apply_fault(pair: LoadedPair, fault: Fault) -> float:
-    """Do something to the leader; return how long nobody placed anything."""
+    """Apply a fault to the leader; return the seconds without any placement."""
     leader, follower = pair.find_leader()
     took: list[float] = []
 
@@ -130,8 +130,8 @@ def apply_fault(pair: LoadedPair, fault: Fault) -> float:
     return took[0]
 
 
-@pytest.mark.timeout(400)  # it takes one; starting two processes for each fault would take two
-def test_the_other_one_takes_over(pair: LoadedPair) -> None:
+@pytest.mark.timeout(400)
+def test_follower_takes_over(pair: LoadedPair) -> None:
     lose_the_follower(pair)
     for fault in FAULTS:
         leader, _ = pair.find_leader()
@@ -141,7 +141,7 @@ def test_the_other_one_takes_over(pair: LoadedPair) -> None:
 
 
 def lose_the_follower(pair: LoadedPair) -> None:
-    """Change nothing for the leader."""
+    """Disturb and kill the follower: the leader must not be affected."""
     leader, follower = pair.find_leader()
     holder = read_lease(pair.cluster.box)["holderIdentity"]
     follower.line.cut()
@@ -158,7 +158,7 @@ def lose_the_follower(pair: LoadedPair) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(3))
 def test_kills(pair: LoadedPair, part: int) -> None:
-    """Needs a machine that does little else: here the times count, too."""
+    """Needs a quiet machine, because times are checked."""
     check_faults(pair, f"failover-kills-{part}", [kill] * 17)
 
 
@@ -166,7 +166,7 @@ def test_kills(pair: LoadedPair, part: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(5))
 def test_split_brains(pair: LoadedPair, part: int) -> None:
-    """Two processes that both took themselves for the leader, twenty times in each part."""
+    """Split brain, twenty times in each part."""
     check_faults(pair, f"failover-split-brain-{part}", [pause, cut_off] * 10)
 
 

@@ -1,4 +1,4 @@
-"""Gangs on a real API server: all of it or none, by every way in which a gang can be declared."""
+"""Gangs on a real API server: all or nothing, for every way to declare a gang."""
 
 import json
 import time
@@ -9,7 +9,7 @@ GANG = "gang.scheduling.koordinator.sh/"
 PLAN = "operators.koordinator.sh/plan"
 
 
-def test_gang_waits_for_its_last_member_and_then_all_are_bound(cluster: Cluster) -> None:
+def test_gang_waits_for_its_last_member(cluster: Cluster) -> None:
     cluster.add_nodes(4)
     cluster.pod_group("a", 4)
     for at in range(3):
@@ -29,7 +29,7 @@ def test_gang_waits_for_its_last_member_and_then_all_are_bound(cluster: Cluster)
     assert plan["members"] == 4
 
 
-def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cluster) -> None:
+def test_gang_that_does_not_fit_reports_the_shortage_and_binds_nothing(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3)
     cluster.expect_group("a", "InsufficientNodes")
@@ -46,7 +46,7 @@ def test_gang_that_does_not_fit_says_what_is_short_and_takes_nothing(cluster: Cl
     cluster.expect(lambda: "attempts" not in cluster.get_group("a")["status"], "all is well")
 
 
-def test_gang_by_annotations_alone(cluster: Cluster) -> None:
+def test_gang_declared_by_annotations_is_bound(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     annotations = {f"{GANG}name": "x", f"{GANG}min-available": "2"}
     cluster.pod("x-0", annotations=annotations)
@@ -55,7 +55,7 @@ def test_gang_by_annotations_alone(cluster: Cluster) -> None:
     cluster.expect_bound("x-0", "x-1")
 
 
-def test_deprecated_labels_count_and_are_named_on_the_pods(cluster: Cluster) -> None:
+def test_deprecated_labels_work_and_are_reported_on_the_pods(cluster: Cluster) -> None:
     legacy = "pod-group.scheduling.sigs.k8s.io/"
     labels = {f"{legacy}name": "x", f"{legacy}min-available": "2"}
     cluster.pod("x-0", labels=labels)
@@ -107,7 +107,7 @@ def test_gated_gang_of_the_default_scheduler_is_pinned(cluster: Cluster) -> None
     assert term["matchFields"][0]["values"] == [pod["spec"]["nodeName"]]
 
 
-def test_what_only_kube_scheduler_can_do_is_left_to_it_or_refused(cluster: Cluster) -> None:
+def test_pod_that_needs_kube_scheduler_is_left_to_it_or_refused(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     disk = {"targetPortal": "192.0.2.1:3260", "iqn": "iqn.2026-01.com.example:d", "lun": 0}
     volumes = [{"name": "disk", "iscsi": disk}]
@@ -163,7 +163,7 @@ def test_surplus_members_join_when_there_is_room(cluster: Cluster) -> None:
     cluster.expect_bound("a-0", "a-1", "a-2")
 
 
-def test_pods_of_others_count_as_used(cluster: Cluster) -> None:
+def test_pods_of_other_schedulers_count_as_used(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod("theirs", gpus=4, gated=False, scheduler="default-scheduler")
     cluster.expect_bound("theirs")
@@ -185,7 +185,7 @@ def test_replacement_of_a_lost_member_is_placed_alone(cluster: Cluster) -> None:
 
 
 def test_member_that_kube_scheduler_cannot_bind_is_lost(cluster: Cluster) -> None:
-    """Its volume is bound together with it, but there is none yet."""
+    """Its claim has delayed binding, and no volume exists yet."""
     create, name = cluster.box.client.create, cluster.namespace
     size = {"storage": "1Gi"}
     create(

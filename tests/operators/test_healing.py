@@ -1,4 +1,4 @@
-"""Started gangs that lose members: nobody else gets the room before the replacement has it."""
+"""Started gangs that lose members: their room is kept for the replacements."""
 
 import pytest
 from tests.operators.conftest import GROUP_LABEL, Cluster
@@ -6,7 +6,7 @@ from tests.operators.conftest import GROUP_LABEL, Cluster
 pytestmark = pytest.mark.sandbox
 
 
-def test_the_room_of_a_lost_member_is_kept_from_a_gang_that_waits_for_it(cluster: Cluster) -> None:
+def test_room_of_a_lost_member_is_kept_from_a_waiting_gang(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
     cluster.expect_bound("a-0", "a-1")
@@ -29,7 +29,7 @@ def test_the_room_of_a_lost_member_is_kept_from_a_gang_that_waits_for_it(cluster
     cluster.expect_bound("b-0")
 
 
-def test_what_is_kept_is_free_when_the_wait_time_is_over(cluster: Cluster) -> None:
+def test_kept_room_is_freed_after_the_wait_time(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
     cluster.expect_bound("a-0", "a-1")
@@ -43,7 +43,7 @@ def test_what_is_kept_is_free_when_the_wait_time_is_over(cluster: Cluster) -> No
     cluster.expect_bound("alone")
 
 
-def test_a_gang_that_is_deleted_keeps_nothing(cluster: Cluster) -> None:
+def test_deleted_gang_keeps_no_room(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
     cluster.expect_bound("a-0", "a-1")
@@ -54,7 +54,7 @@ def test_a_gang_that_is_deleted_keeps_nothing(cluster: Cluster) -> None:
     cluster.expect_bound("alone")
 
 
-def test_what_fits_of_a_non_strict_gang_is_kept_but_from_nobody_who_fits(cluster: Cluster) -> None:
+def test_room_of_a_waiting_non_strict_gang_is_available_to_pods_that_fit(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     mode = {"gang.scheduling.koordinator.sh/mode": "NonStrict"}
     cluster.pod_group("a", 3, **mode)
@@ -68,7 +68,7 @@ def test_what_fits_of_a_non_strict_gang_is_kept_but_from_nobody_who_fits(cluster
     cluster.expect_bound("a-0", "a-1", "a-2")
 
 
-def test_a_gang_that_joins_a_running_group_gathers_first(cluster: Cluster) -> None:
+def test_gang_that_joins_a_started_group_waits_for_its_members(cluster: Cluster) -> None:
     cluster.add_nodes(3)
     key = "gang.scheduling.koordinator.sh/groups"
     both = f'["{cluster.namespace}/a", "{cluster.namespace}/b"]'
@@ -86,7 +86,7 @@ def test_a_gang_that_joins_a_running_group_gathers_first(cluster: Cluster) -> No
     cluster.expect_bound("a-1", "b-0", "b-1")
 
 
-def test_a_gang_that_asks_for_it_is_evicted_whole_and_starts_anew(cluster: Cluster) -> None:
+def test_gang_with_restart_policy_is_evicted_and_restarts(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     policy = {"operators.koordinator.sh/on-member-failure": "RestartGang"}
     cluster.pod_group("a", 2, **policy)
@@ -102,8 +102,10 @@ def test_a_gang_that_asks_for_it_is_evicted_whole_and_starts_anew(cluster: Clust
     cluster.expect_bound("a-2", "a-3")
 
 
-def test_a_gang_that_is_to_start_anew_goes_whole_or_stays_whole(cluster: Cluster) -> None:
-    """A budget that lets one of two go keeps both, until it lets both go."""
+def test_budget_blocks_a_gang_restart_until_it_allows_all_evictions(
+    cluster: Cluster,
+) -> None:
+    """A budget that allows one of two evictions keeps both pods."""
     cluster.add_nodes(3)
     path = f"/apis/policy/v1/namespaces/{cluster.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 2, "selector": {"matchLabels": {GROUP_LABEL: "a"}}}
@@ -126,7 +128,7 @@ def test_a_gang_that_is_to_start_anew_goes_whole_or_stays_whole(cluster: Cluster
     cluster.expect(lambda: "RestartingGang" in reasons(), "that is told, too")
 
 
-def test_losses_that_are_ignored_keep_no_room(cluster: Cluster) -> None:
+def test_ignored_losses_keep_no_room(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.pod_group("a", 2, **{"operators.koordinator.sh/on-member-failure": "Ignore"})
     for at in range(2):

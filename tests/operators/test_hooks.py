@@ -1,4 +1,4 @@
-"""The example of a hook, installed beside operators that run: what it refuses waits and says so."""
+"""The example of a quota hook, installed for running operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POINTS = "[koord.quota_hooks]\nlargest-unit = largest_unit:LargestUnit\nabsent =
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do what an installer does: the module can be imported, and its entry points are known."""
+    """Install the module with its entry points."""
     info = folder / "hooks-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hooks\nVersion: 1.0\n")
@@ -30,7 +30,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(cluster: Cluster, command: list[str]) -> str:
-    """Return all that ``koord`` says."""
+    """Return the output of ``koord``."""
     kubeconfig = ["--kubeconfig", str(cluster.box.kubeconfig)]
     done = subprocess.run(
         [sys.executable, "-m", "koord", *command, *kubeconfig],
@@ -42,7 +42,7 @@ def ask(cluster: Cluster, command: list[str]) -> str:
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 
-def test_what_a_hook_refuses_waits_and_a_hook_that_fails_is_named(
+def test_pod_refused_by_a_hook_waits_and_a_failing_hook_is_reported(
     quiet_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, quotas = quiet_cluster, Quotas(quiet_cluster)

@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes' own, on a server that has them; and a server that loses ours."""
+"""Kubernetes' native PodGroups, and the deletion of our PodGroup CRD."""
 
 import json
 from collections.abc import Iterator
@@ -66,8 +66,8 @@ def test_members_of_a_native_pod_group_start_together(native: Cluster) -> None:
 
 
 @pytest.mark.sandbox
-def test_a_workload_is_a_template_that_no_pod_names(native: Cluster) -> None:
-    """What pods name is a PodGroup; should that change with a new server, this is to be known."""
+def test_workload_is_not_referenced_by_pods(native: Cluster) -> None:
+    """Pods reference PodGroups; this fails if a new server changes that."""
     schemas = native.box.client.get("/openapi/v3/api/v1")["components"]["schemas"]
     fields = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
     assert "schedulingGroup" in fields
@@ -91,7 +91,7 @@ def test_a_workload_is_a_template_that_no_pod_names(native: Cluster) -> None:
 
 
 @pytest.mark.sandbox
-def test_a_server_that_loses_our_pod_groups_goes_on_and_says_so(native: Cluster) -> None:
+def test_operators_keep_running_when_our_pod_group_crd_is_deleted(native: Cluster) -> None:
     native.add_nodes(2)
     native.pod_group("a", 2)
     native.pod("a-0", group="a")

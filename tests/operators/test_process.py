@@ -1,4 +1,4 @@
-"""How the process begins and ends, while PodGroups come and go."""
+"""Start and end of the process, while PodGroups are created and deleted."""
 
 import json
 import threading
@@ -13,12 +13,12 @@ from koord.kube.reflector import SILENCE_SECONDS
 
 LEADERSHIP_LOST = 3
 SOON_SECONDS = 5.0
-"""It takes less than two; what waits for a polite end of Kopf takes seven and more."""
+"""It takes less than two seconds; waiting for Kopf would take seven or more."""
 
 
 @contextmanager
 def gangs_coming(cluster: Cluster) -> Iterator[None]:
-    """Create gangs for as long as the context lasts."""
+    """Create gangs until the context ends."""
     stop = threading.Event()
 
     def create() -> None:
@@ -37,7 +37,7 @@ def gangs_coming(cluster: Cluster) -> Iterator[None]:
         thread.join()
 
 
-def test_it_ends_soon_when_told(cluster: Cluster) -> None:
+def test_process_ends_soon_after_sigterm(cluster: Cluster) -> None:
     cluster.add_nodes(8)
     with gangs_coming(cluster):
         assert read_lease(cluster.box)["holderIdentity"]
@@ -47,7 +47,7 @@ def test_it_ends_soon_when_told(cluster: Cluster) -> None:
     cluster.operators.start()
 
 
-def test_it_ends_soon_when_another_one_leads(cluster: Cluster) -> None:
+def test_process_ends_soon_after_losing_the_lease(cluster: Cluster) -> None:
     cluster.add_nodes(8)
     with gangs_coming(cluster):
         cluster.box.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
@@ -57,7 +57,7 @@ def test_it_ends_soon_when_another_one_leads(cluster: Cluster) -> None:
     cluster.operators.start()
 
 
-def test_it_tells_on_its_own_machine_what_it_knows(quiet_cluster: Cluster, tmp_path: Path) -> None:
+def test_debug_page_is_served_on_loopback(quiet_cluster: Cluster, tmp_path: Path) -> None:
     cluster = quiet_cluster
     cluster.add_nodes(1)
     cluster.pod("placed", gpus=1)

@@ -1,4 +1,4 @@
-"""A profile makes a tree of the nodes that it selects; pods are let in against what they offer."""
+"""ElasticQuotaProfiles: a tree of quotas for the selected nodes, limited by their capacity."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_capacity_follows_the_labels_of_nodes(cluster: Cluster) -> None:
     cluster.expect(lambda: profiles.get("a")["status"]["nodes"] == 1, "the profile says so")
 
 
-def test_what_is_not_the_profiles_own_stays_and_is_told(cluster: Cluster) -> None:
+def test_quota_that_the_profile_does_not_own_stays_and_is_reported(cluster: Cluster) -> None:
     profiles, quotas = Profiles(cluster), Quotas(cluster)
     (node,) = cluster.add_nodes(1)
     profiles.put(node, "a")
@@ -110,7 +110,7 @@ def test_what_is_not_the_profiles_own_stays_and_is_told(cluster: Cluster) -> Non
     profiles.wait("a", "NodeOverlap", "False")
 
 
-def test_what_somebody_changes_by_hand_is_put_right(cluster: Cluster) -> None:
+def test_manual_changes_of_a_managed_quota_are_reverted(cluster: Cluster) -> None:
     profiles, quotas = Profiles(cluster), Quotas(cluster)
     profiles.put(cluster.add_nodes(1)[0], "a")
     profiles.create("a", quotas.name("root"), "a")
@@ -120,7 +120,7 @@ def test_what_somebody_changes_by_hand_is_put_right(cluster: Cluster) -> None:
     cluster.expect(lambda: quotas.get("root")["spec"]["max"] == most, "max is as it was")
 
 
-def test_an_invalid_edit_while_no_operator_runs_leaves_in_force_what_was_valid(
+def test_last_valid_spec_stays_active_after_an_invalid_edit_without_operators(
     cluster: Cluster,
 ) -> None:
     profiles, quotas = Profiles(cluster), Quotas(cluster)

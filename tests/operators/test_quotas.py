@@ -1,4 +1,4 @@
-"""Quotas on a real API server: what they refuse waits, says so, and goes on when there is more."""
+"""Quotas on a real API server: refused pods wait with a reason, and start when there is room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 
 
 class Quotas:
-    """The quotas of one test; their names carry its namespace, as names are the cluster's."""
+    """The quotas of one test; names contain the namespace because they are unique per cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client = cluster.box.client
@@ -83,13 +83,13 @@ class Quotas:
         return {f"{PREFIX}name": self.name(short)}
 
 
-def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster) -> None:
+def test_gang_above_max_waits_whole_until_max_is_raised(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, 16, namespaces=[cluster.namespace])
     cluster.add_nodes(3)
     cluster.gang("a", 3)
     cluster.expect_group("a", "InsufficientMax")
-    # What was said before the nodes were ready, with smaller numbers, is corrected after a while.
+    # The first message may have smaller numbers, from before all nodes were ready.
     told = "may use 16 nvidia.com/gpu, uses 0 and is asked for 24"
     cluster.expect(lambda: told in cluster.group_message("a"), "the numbers are right")
     cluster.expect_pod("a-0", "InsufficientMax")
@@ -104,7 +104,7 @@ def test_a_gang_beyond_its_max_waits_whole_until_max_is_raised(cluster: Cluster)
     assert cluster.condition(quotas.get("team"), "Accepted")[0] == "True"
 
 
-def test_what_a_quota_has_no_room_for_goes_on_when_its_pods_end(cluster: Cluster) -> None:
+def test_pod_refused_by_its_quota_starts_when_another_pod_ends(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("org", 0, 16, {"is-parent": "true"})
     quotas.create("team", 0, 8, {"parent": quotas.name("org")})
@@ -117,7 +117,7 @@ def test_what_a_quota_has_no_room_for_goes_on_when_its_pods_end(cluster: Cluster
     cluster.expect_bound("b")
 
 
-def test_pods_of_a_quota_that_cannot_be_used_wait_for_it(cluster: Cluster) -> None:
+def test_pods_of_an_invalid_quota_wait(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, 8, {"parent": quotas.name("org")})
     cluster.add_nodes(1)
@@ -211,7 +211,7 @@ LAST = [*INVALID][-1]
 
 
 def find_inverse(quota: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return the edit that takes another one back."""
+    """Return the edit that reverts another one."""
     now: dict[str, Any] = {**quota["spec"]}
     for kind in ("labels", "annotations"):
         written = quota["metadata"].get(kind, {})
@@ -219,7 +219,7 @@ def find_inverse(quota: dict[str, Any], change: dict[str, Any]) -> dict[str, Any
     return {kind: {key: now[kind].get(key) for key in keys} for kind, keys in change.items()}
 
 
-def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Cluster) -> None:
+def test_last_valid_spec_stays_active_after_an_invalid_edit(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("org", 8, 16, {"is-parent": "true"})
     for name in ("team", "other"):
@@ -249,7 +249,7 @@ def test_what_was_valid_last_is_in_force_after_an_edit_that_is_not(cluster: Clus
     assert set(cluster.bound()) == {"a", "b"}
 
 
-def test_what_is_more_than_may_be_submitted_waits_for_what_came_before(cluster: Cluster) -> None:
+def test_pod_above_the_submission_limit_waits_for_earlier_pods(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, 16)
     quotas.edit("team", annotations={"admission": json.dumps({GPU: "8"})})
@@ -268,7 +268,7 @@ def test_what_is_more_than_may_be_submitted_waits_for_what_came_before(cluster: 
     cluster.expect_bound("b")
 
 
-def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster) -> None:
+def test_invalid_edit_without_operators_changes_nothing(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 4, 8)
     cluster.add_nodes(1)
@@ -301,14 +301,14 @@ def test_an_invalid_edit_while_no_operator_runs_changes_nothing(cluster: Cluster
         (0, "8 GPUs", "spec.max"),
     ],
 )
-def test_what_the_server_can_see_it_refuses(
+def test_invalid_quota_is_rejected_by_the_server(
     cluster: Cluster, minimum: Any, most: Any, part: str
 ) -> None:
     with pytest.raises(SandboxApiError, match=part):
         Quotas(cluster).create("team", minimum, most)
 
 
-def test_a_max_beyond_all_numbers_is_no_limit(cluster: Cluster) -> None:
+def test_max_beyond_int64_is_no_limit(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, "1e40")  # type: ignore[arg-type]
     cluster.add_nodes(1)
@@ -317,7 +317,7 @@ def test_a_max_beyond_all_numbers_is_no_limit(cluster: Cluster) -> None:
     cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "it is told")
 
 
-def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster: Cluster) -> None:
+def test_children_report_a_deleted_parent_until_it_is_recreated(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("org", 8, 16, {"is-parent": "true"})
     quotas.create("team", 8, 16, {"parent": quotas.name("org")})
@@ -341,7 +341,7 @@ def test_children_of_a_parent_that_is_deleted_say_so_until_there_is_one(cluster:
     cluster.expect_bound("b")
 
 
-def test_a_max_below_what_runs_ends_nothing_and_lets_nothing_in(cluster: Cluster) -> None:
+def test_max_below_usage_evicts_nothing_and_admits_nothing(cluster: Cluster) -> None:
     quotas = Quotas(cluster)
     quotas.create("team", 0, 16)
     cluster.add_nodes(2)

@@ -1,4 +1,4 @@
-"""Pods that a kubelet refuses to run after they were placed: they are counted, once."""
+"""Placed pods that their kubelet rejects are counted once."""
 
 from pathlib import Path
 
@@ -9,18 +9,18 @@ SERIES = "koord_kubelet_rejections_total{"
 
 
 def end(cluster: Cluster, name: str, reason: str, **status: str) -> None:
-    """Have a pod end as its kubelet would say it."""
+    """Let a pod fail as a kubelet does."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/status"
     cluster.box.client.patch(path, {"status": {"phase": "Failed", "reason": reason, **status}})
 
 
 def count(operators: RunningOperators) -> float:
-    """Return how many were refused, for whatever reason."""
+    """Return the number of rejections, for all reasons."""
     _, text = operators.get("/metrics")
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(SERIES))
 
 
-def test_what_a_kubelet_refuses_is_counted_once(quiet_cluster: Cluster, tmp_path: Path) -> None:
+def test_pod_rejected_by_a_kubelet_is_counted_once(quiet_cluster: Cluster, tmp_path: Path) -> None:
     cluster = quiet_cluster
     cluster.add_nodes(1)
     kubeconfig = cluster.box.kubeconfig_for("koord-system", "koord-operators")

@@ -1,4 +1,4 @@
-"""A restart after any single write comes to the same end: every gang whole, nothing bound twice."""
+"""After a restart at any write every gang is bound whole, and no pod twice."""
 
 import asyncio
 import time
@@ -19,9 +19,9 @@ MEMBERS = 3
 
 
 class CrashingClient(Client):
-    """Lets ``writes`` writes to pods through, and is gone after the last of them.
+    """Allows ``writes`` writes to pods, and hangs after the last one.
 
-    ``is_before`` makes it go before the last one reaches the server instead of after.
+    With ``is_before`` the last write does not reach the server.
     """
 
     def __init__(self, cluster: Cluster, writes: int, *, is_before: bool) -> None:
@@ -64,7 +64,7 @@ async def operate(client: CrashingClient) -> None:
                     await asyncio.wait_for(ended(client, parts), 5.0)
                 for task in tasks:
                     task.cancel()
-    await asyncio.sleep(0.1)  # broken TLS connections take a moment to be gone
+    await asyncio.sleep(0.1)  # broken TLS connections take a moment to close
 
 
 async def ended(client: CrashingClient, parts: Parts) -> None:
@@ -108,7 +108,7 @@ def test_operators_killed_while_gangs_arrive(cluster: Cluster) -> None:
     assert len(set(cluster.bound().values())) == 12
 
 
-def test_operators_end_in_good_order(cluster: Cluster) -> None:
+def test_operators_exit_with_zero_after_sigterm(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 2)
     cluster.expect_bound("a-0", "a-1")
@@ -117,7 +117,7 @@ def test_operators_end_in_good_order(cluster: Cluster) -> None:
 
 
 def clear(cluster: Cluster) -> None:
-    """Delete everything that the next round creates anew."""
+    """Delete everything that the next round creates again."""
     for name in cluster.pods():
         cluster.delete_pod(name)
     cluster.expect(lambda: not cluster.pods(), "the pods are gone")

@@ -1,4 +1,4 @@
-"""Bad input about the network: a clear condition, and everything else goes on."""
+"""Topology constraints on a real API server, valid and invalid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPOLOGIES = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
 
 @pytest.fixture
 def topology(cluster: Cluster) -> Iterator[str]:
-    """A topology of racks that only this test's nodes are in; its name."""
+    """Create a topology of racks for the nodes of this test; return its name."""
     name = cluster.namespace
     layers = [
         {"topologyLayer": "RackLayer", "labelKey": [f"{name}/rack"]},
@@ -66,7 +66,7 @@ def rack(strategy: str = "MustGather", multiple: int = 0) -> list[dict[str, Any]
     return [{"layer": "RackLayer", "strategy": strategy, "podCountMultiple": multiple}]
 
 
-def test_a_gang_goes_to_one_rack_and_its_status_says_which(cluster: Cluster, topology: str) -> None:
+def test_gang_goes_to_one_rack_that_its_status_names(cluster: Cluster, topology: str) -> None:
     ask(cluster, "a", 2, rack(), topology)
     cluster.expect_bound("a-0", "a-1")
     cluster.expect(lambda: "layer" in place_of(cluster, "a"), "it says where")
@@ -76,7 +76,7 @@ def test_a_gang_goes_to_one_rack_and_its_status_says_which(cluster: Cluster, top
     assert place["domainsPerLayer"] == {"RackLayer": 1, "NodeTopologyLayer": 2}
 
 
-def test_a_gang_waits_for_labels_and_goes_on_when_they_come(
+def test_gang_is_placed_once_node_labels_make_a_domain_large_enough(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 3, rack(), topology)
@@ -94,7 +94,7 @@ def test_a_gang_waits_for_labels_and_goes_on_when_they_come(
         (5, rack("PreferGather"), "NoDomainFits"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_said_so(
+def test_unsatisfiable_topology_constraint_is_reported(
     cluster: Cluster, topology: str, count: int, wish: Any, reason: str
 ) -> None:
     ask(cluster, "a", count, wish, topology)
@@ -104,7 +104,7 @@ def test_a_wish_that_cannot_be_met_is_said_so(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gatherStrategy":[{"layer":"RackLayer"}]}'])
-def test_a_wish_that_cannot_be_read_is_named_and_ignored(
+def test_unreadable_topology_constraint_is_reported_and_ignored(
     cluster: Cluster, topology: str, text: str
 ) -> None:
     ask(cluster, "a", 2, text, topology)
@@ -113,7 +113,7 @@ def test_a_wish_that_cannot_be_read_is_named_and_ignored(
     assert WISH in cluster.group_message("a", "SpecValid")
 
 
-def test_a_topology_that_does_not_exist_is_waited_for(cluster: Cluster, topology: str) -> None:
+def test_gang_waits_for_a_missing_topology(cluster: Cluster, topology: str) -> None:
     cluster.box.client.delete(f"{TOPOLOGIES}/{topology}")
     ask(cluster, "a", 2, rack(), topology)
     cluster.expect_group("a", "MissingTopology")
@@ -124,7 +124,7 @@ HEALED_WITHIN_SECONDS = 5.0
 
 
 def add_node(cluster: Cluster, name: str, rack: str) -> str:
-    """Add a node that is in its rack from the start."""
+    """Add a node that has its rack label from the start."""
     node = make_node(f"{cluster.namespace}-{name}", cluster.namespace, 8)
     node["metadata"]["labels"][f"{cluster.namespace}/rack"] = rack
     cluster.box.client.create("/api/v1/nodes", node)
@@ -138,7 +138,7 @@ def rack_of(cluster: Cluster, node: str) -> str:
     return found
 
 
-def test_a_lost_member_is_replaced_in_its_rack_and_nobody_takes_the_room(
+def test_lost_member_is_replaced_in_its_rack_before_others_get_the_room(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 2, rack(), topology)
@@ -156,7 +156,7 @@ def test_a_lost_member_is_replaced_in_its_rack_and_nobody_takes_the_room(
     cluster.pod("a-2", group="a")
     cluster.expect_pod("a-2", "NoDomainFits")
 
-    # Room elsewhere is of no use to it, and so it is not kept from others.
+    # Room in another rack is not kept for the replacement.
     elsewhere = add_node(cluster, "elsewhere", away)
     cluster.expect_bound("b-0")
     assert cluster.bound()["b-0"] == elsewhere
@@ -172,7 +172,7 @@ def test_a_lost_member_is_replaced_in_its_rack_and_nobody_takes_the_room(
     cluster.expect_bound("c-0")
 
 
-def test_room_in_the_rack_is_kept_for_the_replacement_before_it_comes(
+def test_room_in_the_rack_is_kept_until_the_replacement_exists(
     cluster: Cluster, topology: str
 ) -> None:
     ask(cluster, "a", 2, rack(), topology)
@@ -221,7 +221,7 @@ NODES, RACKS = ("NodeTopologyLayer", "RackLayer"), ("RackLayer", "")
     ],
     ids=["two roots", "circle", "twice", "unknown parent"],
 )
-def test_layers_that_make_no_chain_are_refused_by_the_server(
+def test_layers_that_form_no_chain_are_rejected_by_the_server(
     cluster: Cluster, topology: str, layers: tuple[tuple[str, str], ...], words: str
 ) -> None:
     with pytest.raises(SandboxApiError, match=words) as refused:
@@ -231,7 +231,7 @@ def test_layers_that_make_no_chain_are_refused_by_the_server(
     cluster.expect_bound("a-0", "a-1")
 
 
-def test_a_circle_that_the_server_lets_through_is_named_and_the_last_layers_stay(
+def test_cycle_of_layers_is_reported_and_the_previous_layers_stay_active(
     cluster: Cluster, topology: str
 ) -> None:
     def ready() -> tuple[str, str, str]:
@@ -246,7 +246,7 @@ def test_a_circle_that_the_server_lets_through_is_named_and_the_last_layers_stay
     cluster.expect_bound("a-0", "a-1", "plain-0", "plain-1")
 
 
-def test_sub_groups_are_each_in_a_rack_and_start_together(cluster: Cluster, topology: str) -> None:
+def test_sub_groups_get_one_rack_each_and_start_together(cluster: Cluster, topology: str) -> None:
     groups = [{"name": f"g{at}", "minMember": 2, "layer": "RackLayer"} for at in range(2)]
     key = "operators.koordinator.sh/sub-group"
     cluster.pod_group("a", 4, **{f"{key}s": json.dumps({"groups": groups}), CHOICE: topology})
@@ -261,7 +261,7 @@ def test_sub_groups_are_each_in_a_rack_and_start_together(cluster: Cluster, topo
     assert racks["a-0"] != racks["a-1"]
 
 
-def test_sub_groups_that_make_no_tree_are_named_and_ignored(
+def test_sub_groups_that_form_no_tree_are_reported_and_ignored(
     cluster: Cluster, topology: str
 ) -> None:
     groups = [{"name": "g", "parent": "nobody"}]

@@ -1,9 +1,8 @@
-"""A reverse proxy in front of a real API server that misbehaves on demand.
+"""A reverse proxy in front of a real API server that injects faults.
 
-Everything passes unchanged until a fault is planned. The faults are those of networks and of busy
-servers: answers that are errors, replies that are lost after the request was carried out, streams
-that break, fall silent, or carry an error. Speaks plain HTTP on loopback; a request without
-credentials of its own goes on with those of the proxy.
+Requests are forwarded unchanged until a fault is planned: error answers, replies that are lost
+after the request was carried out, watches that break, fall silent or carry an error. It speaks
+plain HTTP on loopback; requests without credentials get those of the proxy.
 """
 
 import asyncio
@@ -25,16 +24,16 @@ _HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "con
 
 
 class Do(Enum):
-    """What becomes of a request that a fault applies to."""
+    """What the proxy does with a request that a fault applies to."""
 
     ANSWER = auto()
-    """Answer with the fault's status instead of passing it on."""
+    """Answer with the status of the fault instead of forwarding."""
     DROP = auto()
-    """Break the connection instead of passing it on."""
+    """Break the connection instead of forwarding."""
     LOSE_REPLY = auto()
-    """Pass it on, then break the connection instead of answering."""
+    """Forward, then break the connection instead of answering."""
     DELAY = auto()
-    """Pass it on after the fault's seconds."""
+    """Forward after ``seconds``."""
 
 
 @dataclass
@@ -50,12 +49,12 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     then: Callable[[], None] = lambda: None
-    """Called when nothing but the answer, or the break of the connection, is left to do."""
+    """Called right before the answer, or before the connection breaks."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One request that came."""
+    """One received request."""
 
     method: str
     path: str
@@ -74,7 +73,7 @@ class _Stream:
     echoes: set[asyncio.Task[None]] = field(default_factory=set)
 
     def repeat(self, line: bytes, seconds: float) -> None:
-        """Say a line again later."""
+        """Send a line again later."""
         echo = asyncio.ensure_future(self._repeat(line, seconds))
         self.echoes.add(echo)
         echo.add_done_callback(self.echoes.discard)
@@ -85,20 +84,20 @@ class _Stream:
             await self.response.write(line)
 
     def hush(self) -> None:
-        """Say nothing more."""
+        """Cancel pending repetitions."""
         for echo in self.echoes:
             echo.cancel()
 
 
 class FaultProxy:
-    """Runs for as long as its context. ``access`` leads clients through it."""
+    """Runs while its context is open; clients use ``credentials``."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.seen: list[Seen] = []
         self.faults: list[Fault] = []
         self.server = ""
         self.echo_seconds = 0.0
-        """Every event of a watch is said again after so long, whatever was said meanwhile."""
+        """If not zero, every event of a watch is repeated after this time."""
         self._credentials = credentials
         self._streams: set[_Stream] = set()
 
@@ -108,7 +107,7 @@ class FaultProxy:
         self._bare.check_hostname = False
         self._bare.verify_mode = ssl.CERT_NONE
         self._session = aiohttp.ClientSession(
-            # Watches of clients that have died stay for a while; nobody must wait for their end.
+            # Watches of dead clients stay open for a while; others must not wait for them.
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
@@ -130,39 +129,39 @@ class FaultProxy:
 
     @property
     def credentials(self) -> Credentials:
-        """What a client must use to come through here."""
+        """Credentials of clients that use the proxy."""
         return Credentials(lambda: Access(self.server))
 
     def plan(self, matches: Callable[[web.Request], bool], do: Do, **how: Any) -> Fault:
-        """Plan a fault; it applies before those that were planned later."""
+        """Plan a fault; earlier faults take precedence."""
         fault = Fault(matches, do, **how)
         self.faults.append(fault)
         return fault
 
     def heal(self) -> None:
-        """End everything that was planned; what is silent stays so."""
+        """End all planned faults; silenced streams stay silent."""
         self.faults.clear()
         self.echo_seconds = 0.0
 
     @property
     def open_streams(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._streams)
 
     def drop_streams(self) -> None:
-        """Break every open watch, in the middle of whatever it was saying."""
+        """Break every open watch, possibly in the middle of an event."""
         for stream in self._streams:
             stream.flows.set()
             if stream.request.transport is not None:
                 stream.request.transport.abort()
 
     def silence_streams(self) -> None:
-        """Hold everything back on the open watches; their connections stay."""
+        """Hold back all events of the open watches; their connections stay."""
         for stream in self._streams:
             stream.flows.clear()
 
     async def inject(self, event: dict[str, Any] | bytes) -> None:
-        """Say something on every open watch."""
+        """Send a line on every open watch."""
         line = event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
         for stream in list(self._streams):
             await stream.response.write(line)
@@ -182,7 +181,7 @@ class FaultProxy:
         try:
             return await self._pass_on(request, fault)
         except aiohttp.ClientError:
-            return _break(request)  # as the server behind did, or would have done
+            return _break(request)  # as the server did, or would have done
 
     async def _pass_on(self, request: web.Request, fault: Fault | None) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
@@ -193,7 +192,7 @@ class FaultProxy:
             request.method,
             f"{self._upstream.server}{request.raw_path}",
             headers=headers,
-            data=await request.read() or None,  # an empty one would get a type
+            data=await request.read() or None,  # aiohttp would add a content type to an empty body
             ssl=tls or True,
             read_bufsize=1 << 20,
         ) as answer:
@@ -222,7 +221,7 @@ class FaultProxy:
                 if self.echo_seconds:
                     stream.repeat(line, self.echo_seconds)
         except (ConnectionError, aiohttp.ClientError):
-            pass  # the client went away, or a fault broke the connection
+            pass  # the client has closed, or a fault broke the connection
         finally:
             stream.hush()
             self._streams.discard(stream)
@@ -230,7 +229,7 @@ class FaultProxy:
 
 
 class ProxyThread:
-    """A proxy that runs in a thread of its own, for tests that are not asynchronous."""
+    """A proxy in its own thread, for synchronous tests."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.proxy = FaultProxy(credentials)
@@ -243,7 +242,7 @@ class ProxyThread:
             runner.run(self._serve(started))
 
     def do(self, act: Callable[[FaultProxy], object]) -> None:
-        """Do something to the proxy, in its thread."""
+        """Call a function with the proxy in its thread."""
 
         async def call() -> None:
             act(self.proxy)
@@ -261,7 +260,7 @@ class ProxyThread:
 
 @contextmanager
 def open_fault_proxy(credentials: Credentials) -> Iterator[ProxyThread]:
-    """Run a proxy in a thread for as long as the context lasts."""
+    """Run a proxy in a thread while the context is open."""
     runner = ProxyThread(credentials)
     started = threading.Event()
     thread = threading.Thread(target=runner.run, args=[started], daemon=True)

@@ -1,4 +1,4 @@
-"""Runs the operators as users do: the command, a configuration file, a kubeconfig."""
+"""Runs ``koord run`` with a configuration file and a kubeconfig."""
 
 import http.client
 import os
@@ -19,7 +19,7 @@ _STOPPED_WITHIN = 30.0
 
 @dataclass(frozen=True)
 class RunningOperators:
-    """A process, where it answers over HTTP, and the file that it logs to."""
+    """A process with its HTTP address and log file."""
 
     process: subprocess.Popen
     port: int
@@ -43,7 +43,7 @@ class RunningOperators:
 def run_operators(
     kubeconfig: Path, folder: Path, *arguments: str, settings: str = ""
 ) -> Iterator[RunningOperators]:
-    """Run ``koord run`` until the context ends; it is ready when the context begins.
+    """Run ``koord run`` while the context is open; it is ready when the context begins.
 
     ``settings`` are more lines of its configuration.
     """

@@ -1,4 +1,4 @@
-"""A line between a client and a server that can be cut: bytes, not requests.
+"""A TCP proxy between a client and a server, which can be cut.
 
 While it is cut, connections stay open and nothing comes through, as behind a firewall that drops
 packets. What was on its way is gone; connections that lived through a cut break when it is mended,
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 
 class TcpProxy:
-    """Listens on ``port`` of this machine and passes everything on to ``target``."""
+    """Listens on ``port`` on loopback and forwards everything to ``target``."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
@@ -23,11 +23,11 @@ class TcpProxy:
         self._stop = asyncio.Event()
 
     def cut(self) -> None:
-        """Let nothing through from now on."""
+        """Break all connections and refuse new ones."""
         self._loop.call_soon_threadsafe(self._set_cut, True)
 
     def mend(self) -> None:
-        """Let new connections through again."""
+        """Accept new connections again."""
         self._loop.call_soon_threadsafe(self._set_cut, False)
 
     def _set_cut(self, is_cut: bool) -> None:  # noqa: FBT001 - called by the loop
@@ -44,7 +44,7 @@ class TcpProxy:
         server.close()
         for writer in self._writers:
             writer.transport.abort()
-        await asyncio.sleep(0.1)  # until the loop has seen them end
+        await asyncio.sleep(0.1)  # until the loop has seen the connections end
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
@@ -74,7 +74,7 @@ class TcpProxy:
 
 @contextmanager
 def open_line(target: int) -> Iterator[TcpProxy]:
-    """Run a proxy in a thread for as long as the context lasts."""
+    """Run a proxy in a thread while the context is open."""
     proxy = TcpProxy(target)
     started = threading.Event()
     thread = threading.Thread(target=proxy._run, args=[started], daemon=True)

@@ -1,4 +1,4 @@
-"""Adapters translate a case to our own functions and their answer back; they hold no rule.
+"""Adapters call our functions with the input of a case; they contain no rule.
 
 One module per area, each with ``ADAPTERS``: kind -> function from the input of a case to the fields
 of its answer. Everything runs as ``compat: koordinator``.

@@ -1,4 +1,4 @@
-"""ElasticQuota: cases as the values of the core, asked with the rules of Koordinator."""
+"""Adapters for ElasticQuota: cases as values of the core, with the rules of Koordinator."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ERROR_KINDS = {
     QuotaFault.IS_PARENT_HAS_CHILDREN: "HasChildren",
     QuotaFault.IS_PARENT_HAS_PODS: "HasBoundPods",
 }
-"""Our codes, in the words of the cases; all others are the same."""
+"""Our codes -> codes of the cases, where they differ."""
 
 REASONS = {
     "InsufficientEntitlement": "InsufficientQuota",
@@ -428,7 +428,7 @@ def adapt_pod_request(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
-    """Let events of one pod go by; whether its quota exists decides which one it counts for."""
+    """Replay the events of one pod; it counts for its quota only if that exists."""
     options = case.get("options") or {}
     book = UsageTracker(KOORDINATOR)
     use = make_use({"name": "pod", "quota": "quota", "request": case["podRequest"]}, is_used=False)

@@ -1,4 +1,4 @@
-"""Gangs: cases as API objects, decoded as the operators decode them, put into a book and asked."""
+"""Adapters for gangs: cases as API objects, decoded like those of the operators."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make_defaults(case: Mapping[str, Any]) -> GangDefaults:
 
 
 def decode_pod(pod: Mapping[str, Any], defaults: GangDefaults, number: int = 0) -> Pod:
-    """Take a case's pod the way from the wire to the core; ``number`` is its place in the case."""
+    """Decode the pod of a case; ``number`` is its position."""
     labels = dict(pod.get("labels") or {})
     if pod.get("gang"):
         labels[keys.POD_GROUP] = pod["gang"]
@@ -74,7 +74,7 @@ def make_uid(pod: Mapping[str, Any]) -> str:
 
 
 def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> PodGroup:
-    """Take a case's PodGroup the way from the wire to the core."""
+    """Decode the PodGroup of a case."""
     annotations = dict(pod_group.get("annotations") or {})
     manifest = {
         "metadata": {
@@ -108,7 +108,7 @@ def keys_of(pods: Iterable[Pod]) -> list[str]:
 
 
 def describe(book: GangCache, key: str) -> Fields:
-    """Write a gang with the names that the cases use."""
+    """Write a gang with the field names of the cases."""
     spec = book.spec(key)
     settings = spec or GangSpec(key, 0, 0, 0, group=(key,), source=GangSource.ANNOTATION)
     members = book.members(key).values()
@@ -281,7 +281,7 @@ def bind_annotations(case: Fields) -> Fields:
 
 
 def release(pod: Pod, group: str, members: frozenset[str]) -> Pod:
-    """Let a pod be released once, whose binding then failed."""
+    """Release a pod whose binding then fails."""
     record = make_bind_record(pod, group, members)
     if record is None:
         return pod

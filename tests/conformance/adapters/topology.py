@@ -1,4 +1,4 @@
-"""Network topology: cases as API objects in a cluster's state, planned as the operators plan."""
+"""Adapters for network topology: cases as API objects, planned like by the operators."""
 
 from __future__ import annotations
 

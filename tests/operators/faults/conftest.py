@@ -1,4 +1,4 @@
-"""Two replicas of the operators behind a proxy that misbehaves on demand."""
+"""Two replicas of the operators behind a proxy that injects faults."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from koord.sandbox import Component, Sandbox
 
 
 class ProxiedPair(Pair[Replica]):
-    """Both behind one proxy, so that no fault spares either of them."""
+    """Two replicas behind one proxy, so that faults hit both."""
 
     def __init__(
         self, box: Sandbox, cluster: Cluster, replicas: list[Replica], thread: ProxyThread
@@ -24,15 +24,15 @@ class ProxiedPair(Pair[Replica]):
         self.thread = thread
 
     def free_lease(self) -> None:
-        """Let the other one lead at once, as if the Lease had been handed back."""
+        """Release the Lease, so that the other replica leads immediately."""
         self.cluster.box.client.patch(LEASE, {"spec": {"holderIdentity": ""}})
 
     def restart(self, component: Component) -> None:
-        """Kill a part of the control plane and start it again."""
+        """Restart a component of the control plane."""
         self._box.restart(component)
 
     def keep_running(self) -> None:
-        """Start again what has ended, as a kubelet does."""
+        """Restart processes that have ended, as a kubelet does."""
         for one in self.replicas:
             if not one.is_running():
                 one.start()
@@ -40,13 +40,13 @@ class ProxiedPair(Pair[Replica]):
 
 @pytest.fixture
 def pair(quiet_cluster: Cluster, operators_box: Sandbox, tmp_path: Path) -> Iterator[ProxiedPair]:
-    """Two replicas at work, with a follower that is ready."""
+    """Two running replicas, with a synced follower."""
     credentials = find_credentials(
         str(operators_box.kubeconfig_for("koord-system", "koord-operators"))
     )
     with ExitStack() as stack:
         thread = stack.enter_context(open_fault_proxy(credentials))
-        # Those after us need not wait until it is over.
+        # Later tests must not wait until it expires.
         stack.callback(delete_lease, operators_box)
         replicas = [
             Replica(operators_box, tmp_path / name, thread.proxy.server)

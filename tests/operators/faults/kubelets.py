@@ -1,8 +1,7 @@
-"""Stand-ins for what a sandbox has not: the admission of kubelets, and a controller.
+"""Fakes of components that a sandbox lacks: admission by kubelets, and a controller.
 
-kwok runs every pod that is bound, whether it fits or not. A kubelet looks first: what does not fit
-beside the pods that it has admitted is marked ``Failed`` with the reason ``OutOfcpu`` and never
-started, and the controller of the pod makes another one.
+kwok runs every bound pod. A kubelet rejects pods that do not fit: they are marked ``Failed`` with
+the reason ``OutOfcpu``, and their controller creates replacements.
 """
 
 import time
@@ -17,29 +16,29 @@ OVER = frozenset({"Succeeded", "Failed"})
 
 @dataclass
 class Kubelets:
-    """Admits bound pods in the order in which they are seen, node by node.
+    """Admits bound pods in the order in which they are observed.
 
-    ``rejects`` are turned down whatever room there is, as when a device cannot be allocated.
-    ``replace`` makes another pod in the place of a rejected member of a gang.
+    ``to_reject`` members are rejected although they fit, as when a device cannot be allocated.
+    ``replace`` creates the replacement of a rejected member.
     """
 
     cluster: Cluster
     room: dict[str, int]
-    """Node -> milli-CPU that it has."""
+    """Node -> capacity in milli-CPU."""
     replace: Callable[[dict[str, Any], str], None]
     seen: set[str] = field(default_factory=set)
-    """Uids of pods that were ever seen with a node."""
+    """Uids of pods that were ever observed with a node."""
     rejected: int = 0
     over_committed: int = 0
     repaired_seconds: list[float] = field(default_factory=list)
     to_reject: int = 0
-    """How many members of gangs are to be turned down although there is room."""
+    """Number of gang members to reject although they fit."""
     _admitted: set[str] = field(default_factory=set)
     _missing: dict[str, float] = field(default_factory=dict)
-    """Name of a replacement that has no node yet -> when the pod before was rejected."""
+    """Name of a replacement without a node -> time of the rejection."""
 
     def look(self) -> list[dict[str, Any]]:
-        """Look at all pods once; return them as they are after that, rejected ones included."""
+        """Admit or reject new pods; return all pods as they are afterwards."""
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods"
         pods: list[dict[str, Any]] = self.cluster.box.client.get(path)["items"]
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
@@ -58,7 +57,7 @@ class Kubelets:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every replacement has its node."""
+        """Whether every replacement is bound."""
         return not self._missing
 
     def _admit(self, pod: dict[str, Any], used: dict[str, int]) -> None:
@@ -81,7 +80,7 @@ class Kubelets:
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods/{name}/status"
         status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected"}
         self.cluster.box.client.patch(path, {"status": status})
-        # Taken for whole, its gang could be deleted, and the replacement would be alone for ever.
+        # Otherwise its gang counts as whole and may be deleted, and the replacement waits for ever.
         pod["status"] |= status
         if GROUP_LABEL in pod["metadata"].get("labels", {}):
             other = f"{name.partition('.')[0]}.{self.rejected}"
@@ -101,7 +100,7 @@ def uid_of(pod: dict[str, Any]) -> str:
 
 
 def cpu_of(pod: dict[str, Any]) -> int:
-    """Return the milli-CPU that a pod asks for, in the only form that these tests use."""
+    """Return the requested milli-CPU; only quantities with suffix ``m`` are supported."""
     return sum(
         int(one["resources"]["requests"]["cpu"].removesuffix("m"))
         for one in pod["spec"]["containers"]

@@ -1,8 +1,7 @@
-"""The API server misbehaves in every way that a proxy can think of, while gangs come and go.
+"""Faults of the API server, injected by a proxy, while gangs are created and deleted.
 
-Two replicas share the proxy, so no replica is better off than the other one. What ends is started
-again, as a kubelet does it. A fault is over when it is healed; how long nothing is placed after
-that is what counts, and what the API objects show.
+Both replicas use the same proxy. Processes that end are restarted, as by a kubelet. Measured is the
+time from the end of a fault to the next placement; the API objects must satisfy all invariants.
 """
 
 import random
@@ -28,7 +27,7 @@ Fault = Callable[[ProxiedPair], None]
 
 WITHIN = 10.0
 NEW_ONES_WITHIN = LEASE_SECONDS + 5.0
-"""If nobody lived through a fault: who has just started gives the last leader its whole Lease."""
+"""If both replicas were restarted: a new process waits until the Lease expires."""
 SILENT_WITHIN = 75.0
 ENDLESS = 1 << 30
 
@@ -53,7 +52,7 @@ def misbehave(
     drops: bool = False,
     **how: Any,
 ) -> None:
-    """Plan a fault until it is healed; ``drops`` breaks what streams, so that it is asked anew."""
+    """Plan a fault until it is healed; ``drops`` breaks open watches."""
 
     def plan(proxy: FaultProxy) -> None:
         proxy.plan(matches, do, times=ENDLESS, **how)
@@ -64,7 +63,7 @@ def misbehave(
 
 
 def echo(pair: ProxiedPair) -> None:
-    """Say every event again half a second later."""
+    """Repeat every event half a second later."""
     pair.thread.do(lambda proxy: setattr(proxy, "echo_seconds", 0.5))
 
 
@@ -99,12 +98,12 @@ FAULTS: dict[str, Fault] = {
     "etcd-restart": partial(restart, component=Component.ETCD),
 }
 OVER_AT_ONCE = {"dropped-streams", "apiserver-restart", "etcd-restart"}
-"""When these have been done there is nothing left to heal."""
+"""Faults that are over immediately."""
 
 
 @pytest.fixture
 def load(pair: ProxiedPair) -> Iterator[Load]:
-    """Gangs that come and go, and are placed."""
+    """A running load, of which the first gangs are bound."""
     pair.cluster.add_nodes(NODES, GPUS)
     with Load(pair.cluster) as load:
         pair.expect(lambda: len(load.bound) > NODES, "gangs are bound")
@@ -113,7 +112,7 @@ def load(pair: ProxiedPair) -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Outage:
-    """How long nothing was placed after faults were healed, and who lived to see that."""
+    """Time without placements after some faults, and the replicas that survived them."""
 
     faults: list[str]
     lasted_seconds: float
@@ -127,7 +126,7 @@ class Outage:
 
 
 def apply_faults(pair: ProxiedPair, load: Load, kinds: list[str], seconds: float) -> Outage:
-    """Let faults last for a while, and heal them."""
+    """Apply faults for some seconds, and heal them."""
     before = [one.number for one in pair.replicas]
     for kind in kinds:
         FAULTS[kind](pair)
@@ -153,7 +152,7 @@ def place_again(pair: ProxiedPair, load: Load) -> float:
 
 
 def judge(pair: ProxiedPair, load: Load) -> dict[str, Any]:
-    """Fail for anything that must never be; return what was counted."""
+    """Fail for violated invariants; return counts."""
     load.settle()
     pair.keep_running()
     pair.expect(lambda: not find_torn_gangs(pair.cluster), "no gang is torn")
@@ -166,7 +165,7 @@ def test_some_faults(pair: ProxiedPair, load: Load) -> None:
     for name in ("dropped-after", "410", "echoes", "503"):
         apply_faults(pair, load, [name], 3.0)
     judge(pair, load)
-    # Otherwise faults would spare what they are to hit first.
+    # Requests for the Lease went through the proxy.
     assert any(one.path == LEASE for one in pair.thread.proxy.seen)
 
 
@@ -174,7 +173,7 @@ def test_some_faults(pair: ProxiedPair, load: Load) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seconds", [5.0, 20.0])
 def test_every_fault(pair: ProxiedPair, load: Load, seconds: float) -> None:
-    """Five seconds a leader survives; after twenty nobody leads, if leases are concerned, too."""
+    """A leader survives five seconds; after twenty it has lost the Lease."""
     name = f"api-faults-{seconds:.0f}s"
     check_faults(pair, load, name, [([kind], seconds) for kind in FAULTS])
 
@@ -185,7 +184,7 @@ def test_silent_watches(pair: ProxiedPair, load: Load) -> None:
     took = []
     for _ in range(3):
         pair.thread.do(FaultProxy.silence_streams)
-        time.sleep(3.0)  # what was under way is placed
+        time.sleep(3.0)  # until writes in flight have arrived
         took.append(3.0 + place_again(pair, load))
         write_figures("api-faults-silence", {"placing_again_seconds": took})
     write_figures("api-faults-silence", {"placing_again_seconds": took, **judge(pair, load)})
@@ -199,7 +198,7 @@ def test_faults_at_random(pair: ProxiedPair, load: Load, seed: int) -> None:
     """Five minutes each."""
     choose = random.Random(seed)  # noqa: S311 - repeatable
     faults = []
-    left = 250.0  # and as much again as it takes to recover
+    left = 250.0  # without the time to recover
     while left > 0:
         kinds = choose.sample(sorted(FAULTS), choose.choice([1, 1, 2, 3]))
         seconds = choose.uniform(1.0, 15.0)

@@ -1,7 +1,7 @@
-"""The process is killed after, or right before, its n-th write; the next one goes on from there.
+"""The leader is killed before or after its n-th write, and the follower recovers.
 
-Every point is one number of writes that the API server has carried out when the leader dies, in a
-scenario with gangs of every kind. What is there afterwards is judged by the API objects alone.
+A crash point is a number of writes that the API server has carried out, in a scenario with gangs of
+every kind. The result is judged by API objects alone.
 """
 
 import os
@@ -24,12 +24,12 @@ GANGS = {
     "ungated": (4, 4, {"gated": False}),
     "huge": (30, 30, {}),
 }
-"""Name -> how many members, how many are needed, of which kind; the last one has no place."""
+"""Name -> members, minimum, options of the pods; the last one does not fit."""
 NODES = 21
 
 
 class Scene:
-    """One round: gangs with names of their own."""
+    """The gangs of one round."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
@@ -63,7 +63,7 @@ class Scene:
 
 
 def plan_crash(proxy: FaultProxy, leader: Replica, writes: int, *, is_before: bool) -> None:
-    """Kill the leader at its n-th write from now on: before it is carried out, or after."""
+    """Kill the leader before or after its n-th write from now on."""
     numbers = count(1)
 
     def is_nth(request: web.Request) -> bool:
@@ -75,7 +75,7 @@ def plan_crash(proxy: FaultProxy, leader: Replica, writes: int, *, is_before: bo
 
 
 def crash(pair: ProxiedPair, number: int, writes: int, *, is_before: bool) -> float:
-    """Kill the leader at one point; return how long the next one took from its election on."""
+    """Kill the leader at one point; return the seconds from the election to the last binding."""
     leader, follower = pair.find_leader()
     scene = Scene(pair.cluster, number)
     pair.thread.do(lambda proxy: plan_crash(proxy, leader, writes, is_before=is_before))
@@ -106,13 +106,13 @@ def check_crashes(pair: ProxiedPair, points: list[tuple[int, bool]], name: str) 
 
 
 @pytest.mark.timeout(120)
-def test_the_next_one_finishes_what_was_begun(pair: ProxiedPair) -> None:
+def test_next_process_finishes_interrupted_gangs(pair: ProxiedPair) -> None:
     check_crashes(pair, [(3, False), (9, True), (20, False)], "crash-points-few")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("is_before", [False, True], ids=["after", "before"])
-def test_every_write(pair: ProxiedPair, *, is_before: bool) -> None:
+def test_crash_at_every_write(pair: ProxiedPair, *, is_before: bool) -> None:
     name = f"crash-points-{'before' if is_before else 'after'}"
     check_crashes(pair, [(writes, is_before) for writes in range(1, 41)], name)

@@ -1,7 +1,7 @@
-"""kube-scheduler binds pods to the same nodes at the same time, and they are nine tenths full.
+"""kube-scheduler and the operators bind pods to the same nodes, which are 90 % full.
 
-Neither sees what the other one has decided and not yet written, so now and then both give the same
-room away, and a kubelet turns a pod down. How often, and how soon a gang is whole again?
+Neither sees decisions of the other before they are written, so both sometimes use the same room,
+and a kubelet rejects a pod. Measured are the share of such pods and the time to repair gangs.
 """
 
 import time
@@ -19,7 +19,7 @@ NODES = 20
 ROOM = 64_000
 """Milli-CPU of a node."""
 FILLERS, FILLER = 6, 8_000
-"""Pods that stay, on each node, and what each of them takes: three quarters of it."""
+"""Number and milli-CPU of permanent pods per node: three quarters of its capacity."""
 SMALL = 2_000
 MEMBERS = 4
 LOAD = 0.9
@@ -28,7 +28,7 @@ OVER_COMMITTED_AT_MOST = 0.001
 
 
 class Tenants:
-    """Gangs for the operators and single pods for kube-scheduler, each for half of the room."""
+    """Gangs for the operators and single pods for kube-scheduler, half of the room each."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -39,7 +39,7 @@ class Tenants:
         self._gangs = int(room / 2 / SMALL / MEMBERS)
 
     def settle_in(self) -> dict[str, int]:
-        """Have nodes that are three quarters full; return what room they have."""
+        """Add nodes that are three quarters full; return their capacity."""
         names = self.cluster.add_nodes(NODES)
         for name in names:
             for at in range(FILLERS):
@@ -48,7 +48,7 @@ class Tenants:
         return dict.fromkeys(names, ROOM)
 
     def turn_over(self, pods: list[dict[str, Any]]) -> None:
-        """Delete what has been placed longest, and create as much as it takes to be full."""
+        """Delete the oldest pods, and create new ones up to the intended load."""
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
         groups = defaultdict(list)
         singles = []
@@ -78,7 +78,7 @@ class Tenants:
         self.cluster.box.client.create(self._path, body)
 
     def replace(self, pod: dict[str, Any], name: str) -> None:
-        """Make another pod in the place of one that was rejected, as its controller does."""
+        """Create the replacement of a rejected pod, as its controller does."""
         self.join(pod["metadata"]["labels"][GROUP_LABEL], name)
 
     def _pod(self, name: str, cpu: int, **options: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def age_of(group: list[dict[str, Any]]) -> str:
 
 
 def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
-    """Let both place pods on the same nodes, until some are turned down; return what came of it."""
+    """Let both schedulers place pods until some are rejected; return the figures."""
     tenants = Tenants(cluster)
     kubelets = Kubelets(cluster, tenants.settle_in(), tenants.replace)
     kubelets.look()
@@ -131,7 +131,7 @@ def share(cluster: Cluster, seconds: float, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(120)
-def test_gangs_are_repaired_beside_another_scheduler(cluster: Cluster) -> None:
+def test_gangs_are_repaired_after_kubelet_rejections(cluster: Cluster) -> None:
     figures = share(cluster, 8.0, "shared-nodes-short")
     assert figures["rejected"]
     assert len(figures["repaired_seconds"]) >= figures["rejected"] - figures["over_committed"]
@@ -139,7 +139,7 @@ def test_gangs_are_repaired_beside_another_scheduler(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_little_is_given_away_twice(cluster: Cluster) -> None:
+def test_double_booking_is_rare(cluster: Cluster) -> None:
     figures = share(cluster, 240.0, "shared-nodes")
     assert figures["over_committed_share"] <= OVER_COMMITTED_AT_MOST, figures
     assert figures["repaired_seconds"][-1] <= REPAIRED_WITHIN, figures

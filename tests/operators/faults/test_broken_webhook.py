@@ -1,4 +1,4 @@
-"""Writes for the pods of one namespace always fail, as with a broken admission webhook of it."""
+"""All writes to pods of one namespace fail, as with a broken admission webhook."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from koord.sandbox import Sandbox
 
 NODES = 38
 MEMBERS = 256
-"""As many as may be in flight."""
+"""The maximum of pods in flight."""
 SINGLES = 44
 WEBHOOK = 'Internal error occurred: failed calling webhook "broken.example"'
 
@@ -40,7 +40,7 @@ def break_webhook(pair: ProxiedPair) -> None:
 
 
 @pytest.mark.timeout(150)
-def test_a_broken_webhook_holds_up_its_own_namespace_only(
+def test_broken_webhook_blocks_only_its_own_namespace(
     pair: ProxiedPair, neighbour: Cluster
 ) -> None:
     stuck = pair.cluster
@@ -73,7 +73,7 @@ def test_a_broken_webhook_holds_up_its_own_namespace_only(
 
     before = len(pair.thread.proxy.seen)
     time.sleep(3.0)
-    assert len(pair.thread.proxy.seen) - before < 3 * 100, "what fails is not repeated much"
+    assert len(pair.thread.proxy.seen) - before < 3 * 100, "failed writes are retried with back-off"
 
     pair.thread.do(FaultProxy.heal)
     pair.expect(lambda: len(stuck.bound()) == MEMBERS + SINGLES, "all are bound")

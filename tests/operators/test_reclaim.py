@@ -1,4 +1,4 @@
-"""Taking back what a quota uses beyond what it is entitled to, on a real API server."""
+"""Reclaim of over-used quota on a real API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARK = "operators.koordinator.sh/OverEntitlement"
 
 
 class Scene:
-    """Two teams that share the GPUs of one cluster, and operators that take back over-use."""
+    """Two quotas that share the GPUs of a cluster, with reclaim enabled."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -59,11 +59,11 @@ class Scene:
         self.cluster.expect(is_running, f"{names} run")
 
     def expect_left(self, *names: str) -> None:
-        """Wait until all others are gone, those that the stand-in of the kubelet ends."""
+        """Wait until kwok has deleted all other pods."""
         self.cluster.expect(lambda: set(self.cluster.pods()) == set(names), f"{names} are left")
 
     def protect(self, least: int, **labels: str) -> None:
-        """Let no fewer than ``least`` pods with these labels be left."""
+        """Create a PodDisruptionBudget with ``minAvailable``."""
         body = {
             "metadata": {"name": "budget"},
             "spec": {"minAvailable": least, "selector": {"matchLabels": labels}},
@@ -80,7 +80,7 @@ class Scene:
         return f"/apis/policy/v1/namespaces/{self.cluster.namespace}/poddisruptionbudgets"
 
     def evictions(self) -> list[str]:
-        """Return the pods whose eviction was asked for and accepted, in order."""
+        """Return pods whose eviction was accepted, in order."""
         return [
             write.name
             for write in self.cluster.box.writes(SERVICE_ACCOUNT)
@@ -113,7 +113,7 @@ def scene(quiet_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     running.stop()
 
 
-def test_what_was_lent_comes_back_gang_by_gang(scene: Scene) -> None:
+def test_lent_gpus_are_reclaimed_gang_by_gang(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
     scene.expect_running("g-0", "g-1")
@@ -128,7 +128,7 @@ def test_what_was_lent_comes_back_gang_by_gang(scene: Scene) -> None:
     scene.cluster.expect(lambda: scene.notes("Pod") == [told, told], "the pods say so")
 
 
-def test_what_a_budget_protects_stays_and_another_goes(scene: Scene) -> None:
+def test_pod_protected_by_a_budget_stays_and_another_is_evicted(scene: Scene) -> None:
     scene.share(2)
     scene.pod("low", "a", labels={"is": "protected"})
     scene.pod("high", "a", priorityClassName="system-cluster-critical")
@@ -139,21 +139,21 @@ def test_what_a_budget_protects_stays_and_another_goes(scene: Scene) -> None:
     assert set(scene.cluster.pods()) == {"low", "mine"}
 
 
-def test_a_gang_goes_only_when_its_budget_lets_all_of_it_go(scene: Scene) -> None:
+def test_gang_is_evicted_only_if_its_budget_allows_all_evictions(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
     scene.expect_running("g-0", "g-1")
     scene.protect(1, **{GROUP_LABEL: "g"})
     scene.pod("mine", "b")
-    time.sleep(5)  # it has been tried by then, more than once
+    time.sleep(5)  # several intervals of reclaim
     assert {"g-0", "g-1"} <= set(scene.cluster.bound())
-    assert not scene.evictions(), "not even asked of the server, since together they may not go"
+    assert not scene.evictions(), "no eviction is requested, because the budget forbids one of them"
     scene.cluster.box.client.delete(f"{scene.budgets}/budget")
     scene.cluster.expect_bound("mine")
     scene.expect_left("mine")
 
 
-def test_what_was_begun_is_finished_after_a_crash(scene: Scene) -> None:
+def test_interrupted_eviction_is_finished_after_a_crash(scene: Scene) -> None:
     scene.share(2)
     scene.gang("g", 2, "a")
     scene.expect_running("g-0", "g-1")

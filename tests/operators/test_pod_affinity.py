@@ -1,4 +1,4 @@
-"""Rules about other pods and volumes, as decided by the operators as shipped."""
+"""Pod affinity, topology spread and volumes, as enforced by the operators."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ def put_in_zones(cluster: Cluster, nodes: list[str]) -> dict[str, str]:
 
 
 def bind_claim(cluster: Cluster, name: str, node: str) -> list[dict[str, Any]]:
-    """Create a claim and the volume of one node that it is bound to; return a pod's volumes."""
+    """Create a claim bound to a local volume of a node; return the volumes of a pod."""
     client, space = cluster.box.client, cluster.namespace
     shared = {"storageClassName": "", "accessModes": ["ReadWriteOnce"]}
     size = {"storage": "1Gi"}
@@ -44,7 +44,7 @@ def bind_claim(cluster: Cluster, name: str, node: str) -> list[dict[str, Any]]:
     return [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
 
 
-def test_members_that_keep_apart_get_a_node_each_or_none(cluster: Cluster) -> None:
+def test_gang_with_pod_anti_affinity_is_placed_whole_or_not_at_all(cluster: Cluster) -> None:
     cluster.add_nodes(2)
     cluster.gang("a", 3, gpus=1, labels=WEB, affinity=APART)
     cluster.expect_group("a", "InsufficientNodes")
@@ -58,7 +58,7 @@ def test_members_that_keep_apart_get_a_node_each_or_none(cluster: Cluster) -> No
     assert len(set(cluster.bound().values())) == 3
 
 
-def test_pods_that_are_there_keep_others_away(cluster: Cluster) -> None:
+def test_existing_anti_affinity_is_respected(cluster: Cluster) -> None:
     first, second = cluster.add_nodes(2)
     pinned = {"test": cluster.namespace, HOSTNAME: first}
     cluster.pod("shy", gpus=1, nodeSelector=pinned, affinity=APART)
@@ -81,7 +81,7 @@ def test_members_are_spread_over_zones(cluster: Cluster) -> None:
     assert Counter(zones[node] for node in cluster.bound().values()) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_a_bound_volume_draws_its_pod_to_its_node(cluster: Cluster) -> None:
+def test_pod_goes_to_the_node_of_its_bound_volume(cluster: Cluster) -> None:
     nodes = cluster.add_nodes(3)
     for at, node in enumerate(nodes):
         cluster.pod(f"p{at}", gpus=1, volumes=bind_claim(cluster, f"c{at}", node))
@@ -89,7 +89,7 @@ def test_a_bound_volume_draws_its_pod_to_its_node(cluster: Cluster) -> None:
     assert cluster.bound() == {f"p{at}": node for at, node in enumerate(nodes)}
 
 
-def test_a_claim_that_is_bound_with_its_pod_is_left_to_kube_scheduler(cluster: Cluster) -> None:
+def test_claim_with_delayed_binding_needs_kube_scheduler(cluster: Cluster) -> None:
     client, space = cluster.box.client, cluster.namespace
     cluster.add_nodes(1)
     client.create(

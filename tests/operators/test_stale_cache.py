@@ -1,4 +1,4 @@
-"""What happens while the operators know that they do not know the cluster."""
+"""Behaviour while the cache of the operators is known to be stale."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ async def operating(client: Client) -> AsyncIterator[Parts]:
             task.cancel()
 
 
-async def test_nothing_is_placed_while_the_nodes_are_not_followed(quiet_cluster: Cluster) -> None:
+async def test_nothing_is_placed_while_the_watch_of_nodes_is_broken(quiet_cluster: Cluster) -> None:
     cluster = quiet_cluster
     here = asyncio.to_thread
     await here(cluster.add_nodes, 1)
