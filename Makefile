@@ -1,5 +1,5 @@
-# Needs git, make and a python3 (3.11 or newer) with venv; everything else is fetched on first use.
-# A python3 that is too old can be replaced for one call: make PYTHON=python3.13 demo
+# Needs git, make and python3 (3.11 or newer) with venv; everything else is fetched on first use.
+# Another Python for one call: make PYTHON=python3.13 demo
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
@@ -8,46 +8,46 @@ PURE := */koord/core/*,*/koord/api/*
 # The tests that need no cluster. Those in tests/model run without coverage, which makes them slow.
 UNIT := -m "not sandbox and not slow"
 export UV_PYTHON_DOWNLOADS := never
-# Compiling takes some seconds once, and saves them at the first start of every command.
+# Compile once, which makes the first start of every command faster.
 export UV_COMPILE_BYTECODE := 1
-# The certificates that git, pip and go use here: they know a company's own authority, too.
+# Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
 .PHONY: help demo test check soak bench format crds clean
 
-help: ## list what can be made
+help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
 
-demo: .venv/ready ## a cluster on this machine, a gang placed whole, what to look at (no containers)
+demo: .venv/ready ## place a gang in a cluster on this machine (no containers)
 	@$(BIN)/koord demo
 
-test: .venv/ready ## every test, those against a real API server included (ARGS="-k gang" picks some)
+test: .venv/ready ## run all tests, also those against a real API server (ARGS="-k gang" selects some)
 	@$(BIN)/koord sandbox build
 	@$(BIN)/pytest $(ARGS)
 
-check: .venv/ready ## what is known without a cluster: style, types, layers, generated files, pure tests
+check: .venv/ready ## run all checks that need no cluster: style, types, layers, generated files, unit tests
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 	@$(BIN)/koord crds --check
 	@$(BIN)/coverage run -m pytest $(UNIT) --ignore=tests/model --junit-xml=build/tests/unit.xml
 	@$(BIN)/coverage report --include="$(PURE)"
 	@$(BIN)/pytest $(UNIT) tests/model --junit-xml=build/tests/model.xml
 
-soak: .venv/ready ## thousands of crashes, a million random operations in a model of a cluster, random trees of quotas (ARGS="--seed 7")
+soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, and random quota trees (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)
 	@$(BIN)/python -m tests.quota.soak
 	@$(BIN)/python -m tests.framework.soak
 
-bench: .venv/ready ## how fast pods are placed, as a share of what the API server can do (ARGS="--quick")
+bench: .venv/ready ## measure placement, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-format: .venv/ready ## put the sources in order
+format: .venv/ready ## format the sources
 	@$(BIN)/ruff check --fix && $(BIN)/ruff format
 
-crds: .venv/ready ## write crds/ from the models
+crds: .venv/ready ## generate crds/ from the models
 	@$(BIN)/koord crds
 
-clean: ## remove what was installed or made in this folder
+clean: ## remove installed tools and build results
 	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist
 
 .tools/ready: tools/uv.txt
