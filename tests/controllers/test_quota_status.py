@@ -1,6 +1,7 @@
 """When the statuses of quotas are updated: later while more urgent writes go on."""
 
 import pytest
+from tests.cluster import make_cluster
 
 from koord.controllers.quota_status import (
     LONGEST_WHILE_BUSY_SECONDS,
@@ -8,7 +9,6 @@ from koord.controllers.quota_status import (
     QuotaStatusPolicy,
 )
 from koord.controllers.status_controller import StatusController
-from koord.core.state import ClusterState
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ async def test_update_waits_for_the_end_of_a_burst_but_not_forever(
     now, updates = [0.0], []
     monkeypatch.setattr(QuotaStatusPolicy, "update_all", lambda _: updates.append(now[0]))
     policy = QuotaStatusPolicy(
-        ClusterState(),
+        make_cluster().state,
         None,  # type: ignore[arg-type]
         clock=lambda: now[0],
         is_busy=lambda: now[0] < busy,
