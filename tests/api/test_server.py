@@ -34,8 +34,8 @@ def test_server_names_the_field_and_the_reason(server: Sandbox, case: Refusal) -
     with pytest.raises(SandboxApiError) as refusal:
         create(server, make_object(case.kind, **case.spec))
 
-    assert (case.server_field or case.field) in str(refusal)
-    assert (case.server_message or case.message) in str(refusal)
+    assert (case.server_field or case.field) in str(refusal.value)
+    assert (case.server_message or case.message) in str(refusal.value)
 
 
 @pytest.mark.parametrize(("kind", "spec"), ACCEPTED)
