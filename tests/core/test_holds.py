@@ -55,7 +55,7 @@ class Scene:
         return outcome
 
     def units(self, key: str) -> tuple[Unit, ...]:
-        made = demands(self.state.book, key)
+        made = demands(self.state.gangs, key)
         assert isinstance(made, Ready), made
         return made.units
 
@@ -157,7 +157,7 @@ def test_slots_are_kept_for_replacements_that_wait_for_each_other() -> None:
 
 def test_compat_keeps_nothing() -> None:
     scene = make_degraded()
-    scene.state.book.compat = True
+    scene.state.gangs.compat = True
     scene.put(started("a-9", "n0"))
     assert len(scene.holds) == 0
 

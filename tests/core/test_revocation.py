@@ -238,10 +238,10 @@ def test_marked_pods_may_stay_if_they_are_a_gang() -> None:
         pod = scene.state.pods[f"uid-default-{uid}"]
         scene.put(replace(pod, is_terminating=True, is_doomed=True))
     marked = [scene.state.pods[uid] for uid in sorted(scene.state.doomed)]
-    assert can_stay(scene.state.book, marked)
+    assert can_stay(scene.state.gangs, marked)
     scene.state.remove_pod("uid-default-g-1")
     assert len(scene.state.doomed) == 2
-    assert not can_stay(scene.state.book, [scene.state.pods[uid] for uid in scene.state.doomed])
+    assert not can_stay(scene.state.gangs, [scene.state.pods[uid] for uid in scene.state.doomed])
 
 
 def start(scene: Scene, name: str, started: float) -> None:

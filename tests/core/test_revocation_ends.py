@@ -98,7 +98,7 @@ class World:
     def partial_gangs(self) -> list[str]:
         found = []
         for name, least in self.minimum.items():
-            members = self.state.book.members(f"default/{name}").values()
+            members = self.state.gangs.members(f"default/{name}").values()
             running = sum(bool(pod.node) for pod in members)
             if 0 < running < least:
                 found.append(f"{running} of {least} of {name}")
@@ -152,7 +152,7 @@ def test_a_gang_of_which_less_is_left_than_its_minimum_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def all_are_spare(self: reclaim._View, gang: str) -> list[Pod]:
-        members = self._state.book.members(gang).values()
+        members = self._state.gangs.members(gang).values()
         return [pod for pod in members if pod.node]
 
     monkeypatch.setattr(reclaim._View, "_spares_of", all_are_spare)

@@ -154,7 +154,7 @@ class StateMachine(RuleBasedStateMachine):
     @invariant()
     def book_holds_exactly_the_members(self) -> None:
         members = {uid for uid, pod in self.observed.items() if pod.gang is not None}
-        assert set(self.state.book.members("default/g")) == members
+        assert set(self.state.gangs.members("default/g")) == members
 
 
 StateMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -184,7 +184,7 @@ def test_what_is_said_of_a_pod_when_it_waits_no_longer_is_heard() -> None:
         state.upsert_pod(pod.wait_reason("MissingMembers").build())
     changes = feed.drain()
     assert (changes.singles, changes.gangs) == ({"uid-default-a"}, {"default/g"})
-    said = [state.pods["uid-default-a"], state.book.members("default/g")["uid-default-b"]]
+    said = [state.pods["uid-default-a"], state.gangs.members("default/g")["uid-default-b"]]
     assert {pod.wait_reason for pod in said} == {"MissingMembers"}
 
 

@@ -229,7 +229,7 @@ class Gangs(RuleBasedStateMachine):
         uids = {one.pod.uid for one in placement.assignments}
         gangs = {one.pod.gang.key for one in placement.assignments if one.pod.gang}
         for key in gangs:
-            group = self.state.book.group(key).gangs
+            group = self.state.gangs.group(key).gangs
             is_started = self.has_started(key)
             others = [one for one in group if self.has_started(one) == is_started]
             for other in others:
@@ -243,7 +243,7 @@ class Gangs(RuleBasedStateMachine):
 
     def has_started(self, key: str) -> bool:
         """Whether a pod lives that was released when the gang was, or later."""
-        group = self.state.book.group(key).gangs
+        group = self.state.gangs.group(key).gangs
         return any(
             pod.uid in self.incarnations.get(key, ())
             for other in group
@@ -256,7 +256,7 @@ class Gangs(RuleBasedStateMachine):
         placed = {one.pod.uid for one in placement.assignments}
         members = {one.pod.gang.key for one in placement.assignments if one.pod.gang}
         for key in members:
-            group = self.state.book.group(key).gangs
+            group = self.state.gangs.group(key).gangs
             for other in (one for one in group if not self.has_started(one)):
                 if self.has_started(key):
                     continue

@@ -64,7 +64,7 @@ def test_even_spread_within_a_part_of_a_sub_group() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}})
     groups = SubGroup("replica", layer="Block"), SubGroup("tensor", 4, parent="replica")
     place_nested(cluster, groups)
-    ready = demands(cluster.state.book, GANG)
+    ready = demands(cluster.state.gangs, GANG)
     assert isinstance(ready, Ready)
     placed = nodes_of(cluster.plan(*ready.units))
     assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]

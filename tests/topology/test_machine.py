@@ -110,7 +110,7 @@ class GangsInANetwork(Gangs):
                 continue
             together = [
                 pod
-                for other in self.state.book.group(key).gangs
+                for other in self.state.gangs.group(key).gangs
                 if other in self.groups and self.groups[other].spec.topology == wish
                 if self.groups[other].spec.nest is None
                 for pod in self.alive(other)

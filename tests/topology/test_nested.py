@@ -74,7 +74,7 @@ class Scene:
             self.state.upsert_pod(make_pod(f"filler-{node}").gpu(8).running(node).build())
 
     def decide(self) -> Plan:
-        ready = demands(self.state.book, A)
+        ready = demands(self.state.gangs, A)
         assert isinstance(ready, Ready), ready
         return self.cluster.plan(*ready.units)
 
@@ -148,7 +148,7 @@ def test_it_starts_with_as_many_sub_groups_as_it_needs_and_the_others_follow_who
 def test_quorum_adds_up_from_below(least: int | None) -> None:
     groups = replicas(3)
     some = members(*groups)[:-1]
-    found = demands(Scene(make_nest(*groups, least=least), *some, minimum=1).state.book, A)
+    found = demands(Scene(make_nest(*groups, least=least), *some, minimum=1).state.gangs, A)
     if least is None:
         assert found == MissingMembers((GangCount(f"{A}/g2", 1, 2),))
     else:
@@ -218,7 +218,7 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
             scene.state.upsert_pod(bound)
             late = make_pod(f"{key[-1]}-late-{at}").gang(key).gpu(8).build()
             scene.state.upsert_pod(replace(late, sub_group="g1"))
-    ready = demands(scene.state.book, A)
+    ready = demands(scene.state.gangs, A)
     assert isinstance(ready, Ready)
     assert sorted(unit.key for unit in ready.units) == [f"{A}/g1", f"{B}/g1"]
 
@@ -235,7 +235,7 @@ def test_sub_groups_beyond_those_needed_start_too_where_the_gang_lacks_members()
 def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
     groups = replicas(2)
     some = [*members(groups[0]), member("g1", 0)]
-    found = demands(Scene(make_nest(*groups, least=1), *some, minimum=3).state.book, A)
+    found = demands(Scene(make_nest(*groups, least=1), *some, minimum=3).state.gangs, A)
     assert found == MissingMembers((GangCount(A, 2, 3),))
 
 

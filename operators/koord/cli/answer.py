@@ -185,12 +185,12 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
 
 def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanation:
     state = reading.state
-    if target.key not in state.book:
-        raise TargetNotFoundError(describe_missing(reading, target, state.book.keys()))
+    if target.key not in state.gangs:
+        raise TargetNotFoundError(describe_missing(reading, target, state.gangs.keys()))
     explanation = explain_gang(state, target.key, Scoring())
     reason = keep_known(explanation.reason, reading, target.namespace)
     standing = explanation.standing
-    pod_group = state.book.pod_group(target.key)
+    pod_group = state.gangs.pod_group(target.key)
     history = look_back(
         target.kind,
         standing,
@@ -258,7 +258,7 @@ def _place_of(pod: Pod) -> PodPlace | None:
 
 
 def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
-    book = reading.state.book
+    book = reading.state.gangs
     spec = book.spec(key)
     if spec is None and are_settings_unknown(reading):
         return None

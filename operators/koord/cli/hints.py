@@ -40,8 +40,8 @@ def find_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
 
 def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
     namespace, name = gang.split("/", 1)
-    known = state.book.keys()
-    groups = [key.split("/", 1) for key in known if state.book.pod_group(key) is not None]
+    known = state.gangs.keys()
+    groups = [key.split("/", 1) for key in known if state.gangs.pod_group(key) is not None]
     if close := _nearest(name, (other for place, other in groups if place == namespace)):
         yield f"There is a PodGroup {close}. Did you mean that?"
     elif elsewhere := [place for place, other in groups if other == name]:
@@ -50,14 +50,14 @@ def _find_pod_group(state: ClusterState, gang: GangKey) -> Iterator[str]:
 
 
 def _find_members(state: ClusterState, count: GangCount) -> Iterator[str]:
-    if state.book.members(count.gang):
+    if state.gangs.members(count.gang):
         return
     namespace, name = count.gang.split("/", 1)
-    tallies = {key: state.book.tally(key) for key in state.book.keys()}  # noqa: SIM118 - no dict
+    tallies = {key: state.gangs.tally(key) for key in state.gangs.keys()}  # noqa: SIM118 - no dict
     orphans = {
         key.split("/", 1)[1]: tally.label_claims
         for key, tally in tallies.items()
-        if key.startswith(f"{namespace}/") and state.book.pod_group(key) is None
+        if key.startswith(f"{namespace}/") and state.gangs.pod_group(key) is None
     }
     if close := _nearest(name, (orphan for orphan, claims in orphans.items() if claims)):
         pods = "1 pod names" if orphans[close] == 1 else f"{orphans[close]} pods name"

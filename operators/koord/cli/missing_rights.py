@@ -93,7 +93,7 @@ def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> s
 
 
 def _asks_for_topology(reading: Reading, target: Target) -> bool:
-    book, key = reading.state.book, target.key
+    book, key = reading.state.gangs, target.key
     if target.kind is TargetKind.POD:
         pod = reading.state.pod_by_key(key)
         key = pod.gang.key if pod is not None and pod.gang is not None else ""

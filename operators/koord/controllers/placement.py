@@ -95,7 +95,7 @@ class PlacementController:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.attempts = AttemptCounter(self.state.book)
+        self.attempts = AttemptCounter(self.state.gangs)
         self.flights = WritesInFlight(self._note_held_up)
         self.restarts.is_committing = self.queue.is_committing
 

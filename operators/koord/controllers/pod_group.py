@@ -97,19 +97,19 @@ class PodGroupStatusPolicy:
 
     def _is_new(self, gang: GangKey) -> bool:
         """Whether no pod has joined and no status was written, so none can be wrong."""
-        pod_group = self.state.book.pod_group(gang)
-        is_empty = not self.state.book.members(gang)
+        pod_group = self.state.gangs.pod_group(gang)
+        is_empty = not self.state.gangs.members(gang)
         return is_empty and (pod_group is None or pod_group.phase is Phase.UNSET)
 
     async def update(self, gang: GangKey) -> float | None:
         if self._is_in_flight(gang):
             return PAUSE.quiet
-        pod_group = self.state.book.pod_group(gang)
+        pod_group = self.state.gangs.pod_group(gang)
         if pod_group is None:
             self._written.pop(gang, None)
             return None
         now = self.wall_clock()
-        status = observe(self.state.book, gang, now)
+        status = observe(self.state.gangs, gang, now)
         again = None
         if status.timeout_at is not None and status.timeout_at > now:
             again = status.timeout_at - now
@@ -136,7 +136,7 @@ class PodGroupStatusPolicy:
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound: their status is about to change."""
         assumed = self.state.assumed
-        return bool(assumed) and any(uid in assumed for uid in self.state.book.members(gang))
+        return bool(assumed) and any(uid in assumed for uid in self.state.gangs.members(gang))
 
     def _on_changed_nodes(self, nodes: set[str]) -> set[GangKey]:
         """Return the gangs with members on nodes that have failed or come back."""
@@ -157,12 +157,12 @@ class PodGroupStatusPolicy:
         changed = {name for name in names if self._layers.get(name) != before.get(name)}
         if not changed:
             return set()
-        gangs = self.state.book.keys()
+        gangs = self.state.gangs.keys()
         constraints = ((gang, self._constraint(gang)) for gang in gangs)
         return {gang for gang, one in constraints if one and one.topology in changed}
 
     def _constraint(self, gang: GangKey) -> TopologyConstraint | None:
-        spec = self.state.book.spec(gang)
+        spec = self.state.gangs.spec(gang)
         return None if spec is None else spec.topology
 
     def _has_failed(self, node: str) -> bool:
@@ -173,13 +173,13 @@ class PodGroupStatusPolicy:
         """Return members that may be lost."""
         if not self._failed_nodes:
             return None
-        pods = (pod for pod in self.state.book.members(gang).values() if pod.is_alive)
+        pods = (pod for pod in self.state.gangs.members(gang).values() if pod.is_alive)
         nodes = [pod.node for pod in pods if self._has_failed(pod.node)]
         return MemberOnFailedNode(len(nodes), tuple(sorted(set(nodes)))) if nodes else None
 
     def _find_unknown_topology(self, gang: GangKey) -> UnknownLayer | MissingTopology | None:
         """Return the topology or the layers that a gang names and that do not exist."""
-        spec = self.state.book.spec(gang)
+        spec = self.state.gangs.spec(gang)
         if spec is None or spec.topology is None:
             return None
         named = {one.layer for one in spec.topology.layers}
@@ -195,9 +195,9 @@ class PodGroupStatusPolicy:
 
     def _find_unknown_sub_groups(self, gang: GangKey) -> InvalidAnnotation | None:
         """Return sub-groups that members name and the gang does not list."""
-        spec = self.state.book.spec(gang)
+        spec = self.state.gangs.spec(gang)
         listed = spec.nest.by_name if spec is not None and spec.nest is not None else ()
-        named = {pod.sub_group for pod in self.state.book.members(gang).values()} - {"", *listed}
+        named = {pod.sub_group for pod in self.state.gangs.members(gang).values()} - {"", *listed}
         problem = f"is on members, and {operators.SUB_GROUPS} does not list it"
         bad = (
             BadValue(operators.SUB_GROUP, cut(name), "the gang itself", problem) for name in named
@@ -211,7 +211,7 @@ class PodGroupStatusPolicy:
             return {}
         placement: dict[str, Any] = {"nodes": len(status.nodes)}
         state = self.state
-        where = locate_gang(state.book, state.topologies, state.table.row_of, gang)
+        where = locate_gang(state.gangs, state.topologies, state.table.row_of, gang)
         if where is not None:
             placement |= {
                 "topology": where.topology,

@@ -161,10 +161,10 @@ class RevokeController:
         groups: dict[str, list[Pod]] = {}
         for uid in sorted(self.state.doomed - self._evicted):
             pod = self.state.pods[uid]
-            key = uid if pod.gang is None else self.state.book.group(pod.gang.key).id
+            key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
         for pods in groups.values():
-            if not await self._evict_all(pods) and can_stay(self.state.book, pods):
+            if not await self._evict_all(pods) and can_stay(self.state.gangs, pods):
                 await asyncio.gather(*map(self.evictor.unmark, pods))
 
     def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:

@@ -76,7 +76,7 @@ class GangRestarts:
             del self._due[gang]
             restart = None if self._is_restarting(gang) else self._check(gang, now)
             if restart is not None:
-                self._restarting[gang] = self.state.book.group(gang).gangs
+                self._restarting[gang] = self.state.gangs.group(gang).gangs
                 taken.append(restart)
         return taken
 
@@ -87,13 +87,13 @@ class GangRestarts:
         if self._is_in_flight(gang):
             self._due[gang] = now + CHECK_AGAIN_SECONDS
             return None
-        restart = find_restart(self.state.book, gang)
+        restart = find_restart(self.state.gangs, gang)
         if restart is None:
             self._held_up.discard(gang)
         if restart is None or restart.lost:
             self._interrupted_since.pop(gang, None)
             return restart
-        spec = self.state.book.spec(gang)
+        spec = self.state.gangs.spec(gang)
         since = self._interrupted_since.setdefault(gang, now)
         until = since + (spec.wait_seconds if spec is not None else 0)
         if now >= until:
@@ -103,7 +103,7 @@ class GangRestarts:
 
     def _is_in_flight(self, gang: GangKey) -> bool:
         """Whether members are being bound, or the watch has not confirmed it."""
-        assumed, members = self.state.assumed, self.state.book.members(gang)
+        assumed, members = self.state.assumed, self.state.gangs.members(gang)
         return self.is_committing(gang) or any(uid in assumed for uid in members)
 
     async def carry_out(self, restart: Restart) -> None:
@@ -129,7 +129,7 @@ class GangRestarts:
         reason = RestartingGang(*counts) if is_allowed else RestartProtected(*counts)
         if is_allowed or gang not in self._held_up:
             log.info(reason.text(), extra={"gang": gang, "pods": len(restart.pods)})
-            pod_group = self.state.book.pod_group(gang)
+            pod_group = self.state.gangs.pod_group(gang)
             if pod_group is not None:
                 self.announcer.announce_event(pod_group, reason, reason.text())
         (self._held_up.discard if is_allowed else self._held_up.add)(gang)

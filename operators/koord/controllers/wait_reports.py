@@ -132,7 +132,7 @@ class WaitReports:
         if not unit.is_whole or not outcome.bound:
             return
         for demand in unit.demands:
-            pod_group = self.state.book.pod_group(demand.gang)
+            pod_group = self.state.gangs.pod_group(demand.gang)
             placed = [pod for pod in demand.pods if pod.uid in outcome.bound]
             if pod_group is None or not placed:
                 continue
@@ -162,7 +162,7 @@ class WaitReports:
     def report(self, planner: Planner, now: float) -> None:
         for gang in self._gangs_due.take(now):
             speaker = self._speaker_of(gang)
-            for pod in self.state.book.members(gang).values():
+            for pod in self.state.gangs.members(gang).values():
                 self._report_pod(pod, planner, now, speaks=pod.uid == speaker)
             self._report_gang(gang, planner, now)
         for uid in self._singles_due.take(now):
@@ -176,9 +176,9 @@ class WaitReports:
 
     def _speaker_of(self, gang: GangKey) -> str:
         """Return the pod that gets the events of a gang without PodGroup: the oldest pending."""
-        if self.state.book.pod_group(gang) is not None:
+        if self.state.gangs.pod_group(gang) is not None:
             return ""
-        tally = self.state.book.tally(gang)
+        tally = self.state.gangs.tally(gang)
         waiting = (*tally.plannable.values(), *tally.foreign.values())
         first = min(waiting, key=order_of, default=None)
         return first.uid if first is not None else ""
@@ -229,7 +229,7 @@ class WaitReports:
 
     def _report_gang(self, gang: GangKey, planner: Planner, now: float) -> None:
         last = self._gang_reports.pop(gang, None)
-        pod_group = self.state.book.pod_group(gang)
+        pod_group = self.state.gangs.pod_group(gang)
         if pod_group is None:
             return
         reason = self._reason_of(gang, planner)
@@ -249,13 +249,13 @@ class WaitReports:
 
     def _reason_of(self, gang: GangKey, planner: Planner) -> Reason | None:
         """Return why a complete gang is not placed; None if enough members are."""
-        members = self.state.book.members(gang).values()
+        members = self.state.gangs.members(gang).values()
         held_up = [write for pod in members if (write := planner.held_up_by(pod)) is not None]
-        if has_minimum(self.state.book, gang, without=len(held_up)):
+        if has_minimum(self.state.gangs, gang, without=len(held_up)):
             return None
         if held_up:
             return held_up[0]
-        tally = self.state.book.tally(gang)
+        tally = self.state.gangs.tally(gang)
         pod = next(iter(tally.plannable.values()), None) or next(iter(tally.foreign.values()), None)
         reason = None if pod is None else planner.reason_for(pod)
         return None if reason is not None and reason.is_incomplete else reason

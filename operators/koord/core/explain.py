@@ -105,7 +105,7 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
         return PodExplanation(pod, PlacementState.BOUND, None)
     if pod.handling is Handling.NOT_OURS:
         return PodExplanation(pod, PlacementState.NOT_OURS, None)
-    made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.book, pod.gang.key)
+    made = Ready((unit_of(pod),)) if pod.gang is None else demands(state.gangs, pod.gang.key)
     if not isinstance(made, Ready):
         return PodExplanation(pod, PlacementState.WAITING, made, _offers(state, (pod,)))
     if pod.handling is Handling.FOREIGN_GATE:
@@ -120,7 +120,7 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
 
 def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExplanation:
     """Explain one gang of the state."""
-    book = state.book
+    book = state.gangs
     made = demands(book, key)
     tally = book.tally(key)
     reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
@@ -161,7 +161,7 @@ def _view(
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
-    living = [pod for pod in state.book.members(key).values() if pod.is_alive]
+    living = [pod for pod in state.gangs.members(key).values() if pod.is_alive]
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
     shape = snapshot.shape_of(like[0]) if like else None
     members = [sibling.node for sibling in view.siblings_of(key)]

@@ -77,7 +77,7 @@ class Holds:
 
     def absorb(self, gangs: Iterable[GangKey], state: ClusterState, now: float) -> set[str]:
         """Follow changes of these gangs; return the nodes on which room is no longer kept."""
-        for pod in state.book.take_departed():
+        for pod in state.gangs.take_departed():
             if pod.gang is not None:
                 departed = self._departed.setdefault(pod.gang.key, [])
                 departed.append(pod)
@@ -132,11 +132,11 @@ class Holds:
         yield from self._partial.values()
 
     def _follow(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
-        lost = 0 if state.book.compat else count_to_replace(state.book, gang)
+        lost = 0 if state.gangs.compat else count_to_replace(state.gangs, gang)
         # Who is on the way out still has its room.
         leaving = sum(
             pod.is_terminating and bool(pod.node) and not pod.phase.is_terminal
-            for pod in (state.book.members(gang).values() if lost else ())
+            for pod in (state.gangs.members(gang).values() if lost else ())
         )
         size = max(0, lost - leaving)
         hold = self._lost.get(gang)
@@ -144,7 +144,7 @@ class Holds:
             if not lost:
                 self._departed.pop(gang, None)
             return self._lost.pop(gang).nodes() if hold is not None else set()
-        spec = state.book.spec(gang)
+        spec = state.gangs.spec(gang)
         if spec is None or (hold is not None and hold.size == size):
             return set()
         if hold is None:
@@ -166,7 +166,7 @@ def _slots_of(
 
     Of whom nothing is known, it is the room of a living member.
     """
-    members = state.book.members(gang).values()
+    members = state.gangs.members(gang).values()
     planned = [
         _Slot(pod.shape, pod.recorded.node, pod.sub_group)
         for pod in sorted(members, key=order_of)

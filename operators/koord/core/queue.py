@@ -214,7 +214,7 @@ class Queue:
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
         if self.is_committing(gang):
             return None
-        verdict = demands(state.book, gang)
+        verdict = demands(state.gangs, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
 
     def _units_of_single(self, uid: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:

@@ -63,7 +63,7 @@ def mend(state: ClusterState) -> None:
 
 
 def _count_all(keeper: QuotaCache, state: ClusterState) -> None:
-    keeper.count_gangs(state.book.keys(), state.book, state.is_complete)
+    keeper.count_gangs(state.gangs.keys(), state.gangs, state.is_complete)
     for pod in state.pods.values():
         if pod.gang is None:
             keeper.count_pod(pod)

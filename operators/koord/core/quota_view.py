@@ -147,7 +147,7 @@ def ask_what_if(
                 quota=quota,
             )
         )
-    made = demands(state.book, key)
+    made = demands(state.gangs, key)
     return _first_reason(state, made.units, scoring) if isinstance(made, Ready) else made
 
 
@@ -188,8 +188,8 @@ def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator
         elif pod.is_plannable:
             yield _first_reason(state, (unit_of(pod),), scoring).code
     for gang in sorted(gangs):
-        made = demands(state.book, gang)
-        members = [one for one in state.book.members(gang).values() if one.is_waiting]
+        made = demands(state.gangs, gang)
+        members = [one for one in state.gangs.members(gang).values() if one.is_waiting]
         if not isinstance(made, Ready):
             yield from [made.code] * len(members)
         elif made.units:

@@ -148,7 +148,7 @@ class _View:
                 unit = RunningUnit(pod.uid, {}, pod.priority, _start(pod))
                 yield self._make(unit, (pod,))
             else:
-                group = self._state.book.group(pod.gang.key)
+                group = self._state.gangs.group(pod.gang.key)
                 groups[group.id] = group
         for group in groups.values():
             yield from self._divide(group)
@@ -158,7 +158,7 @@ class _View:
         members = tuple(
             pod
             for gang in group.gangs
-            for pod in self._state.book.members(gang).values()
+            for pod in self._state.gangs.members(gang).values()
             if _has_place(pod) and not self._is_leaving(pod)
         )
         if any(pod.uid in self._state.assumed for pod in members):
@@ -172,7 +172,7 @@ class _View:
 
     def _spares_of(self, gang: str) -> list[Pod]:
         """Return the members that a gang can do without, those that go first in front."""
-        book = self._state.book
+        book = self._state.gangs
         spec = book.spec(gang)
         if spec is None:
             return []

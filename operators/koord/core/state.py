@@ -55,10 +55,10 @@ class ClusterState:
         self.doomed: set[str] = set()
         """uids of pods that carry our mark and are yet to be evicted."""
         self.table = NodeTable()
-        self.book = GangCache(compat=compat)
+        self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
         rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
-        self.plugins = (*make_plugins(self.book, rules, hooks), *more_plugins)
+        self.plugins = (*make_plugins(self.gangs, rules, hooks), *more_plugins)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -156,7 +156,7 @@ class ClusterState:
 
     def is_complete(self, gang: GangKey) -> bool:
         """Whether a gang and all gangs of its group have their quorum."""
-        return isinstance(find_quorum(self.book, gang), Reached)
+        return isinstance(find_quorum(self.gangs, gang), Reached)
 
     def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
         """Yield the pods that others see on a node, each with the node's row, by their keys."""
@@ -176,7 +176,7 @@ class ClusterState:
     def everything(self) -> Changes:
         """Return what a reader sees that has seen nothing yet."""
         singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
-        return Changes(set(self.table.row_of), set(self.book.keys()), singles)
+        return Changes(set(self.table.row_of), set(self.gangs.keys()), singles)
 
     @property
     def is_followed(self) -> bool:
@@ -185,7 +185,7 @@ class ClusterState:
 
     def publish(self) -> None:
         """Hand what has changed to every reader."""
-        self._changes.gangs |= self.book.touched()
+        self._changes.gangs |= self.gangs.touched()
         if self._changes:
             for feed in self._feeds:
                 feed.note(self._changes)
@@ -232,7 +232,7 @@ class ClusterState:
         self.pods.pop(uid, None)
         self.plugin(Topologies).attraction.note(uid, "", "")
         self._discharge(uid, is_free=True)
-        self.book.remove_pod(uid)
+        self.gangs.remove_pod(uid)
         if pod.gang is None:
             self._changes.singles.add(uid)
 
@@ -270,11 +270,11 @@ class ClusterState:
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
         """Take in a PodGroup as observed."""
-        self.book.upsert_pod_group(pod_group)
+        self.gangs.upsert_pod_group(pod_group)
 
     def remove_pod_group(self, key: GangKey) -> None:
         """Forget a PodGroup that is gone."""
-        self.book.remove_pod_group(key)
+        self.gangs.remove_pod_group(key)
 
     def upsert_quota(self, quota: QuotaSpec) -> None:
         """Take in an ElasticQuota as observed."""
@@ -392,9 +392,9 @@ class ClusterState:
         if pod.gang is None or (before is not None and before.gang is None):
             self._changes.singles.add(uid)
         if pod.gang is None:
-            self.book.remove_pod(uid)
+            self.gangs.remove_pod(uid)
         else:
-            self.book.upsert_pod(pod)
+            self.gangs.upsert_pod(pod)
 
     def _keep(self, before: Pod | None, pod: Pod | None) -> None:
         if before is not None and before.kept_on:

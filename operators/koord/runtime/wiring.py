@@ -112,7 +112,7 @@ class Parts:
         return {
             "nodes": len(state.table),
             "pods": len(state.pods),
-            "gangs": len(state.book.keys()),
+            "gangs": len(state.gangs.keys()),
         }
 
     def describe(self) -> dict[str, object]:

@@ -105,7 +105,7 @@ class Quotas(Plugin):
             self.cache.served |= session.served_by(placed)
 
     def _count(self, state: "ClusterState", changes: Changes) -> None:
-        self.cache.count_gangs(changes.gangs, state.book, state.is_complete)
+        self.cache.count_gangs(changes.gangs, state.gangs, state.is_complete)
         for uid in changes.singles:
             pod = state.pods.get(uid)
             if pod is None:
