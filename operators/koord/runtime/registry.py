@@ -1,10 +1,10 @@
 """The registrations: which domains there are, and what each brings into a process.
 
 A domain is registered by one ``Domain`` in ``DOMAINS``: its operators, what it needs whichever
-operators run, its part of the debug page, and its plugin of the planner. A custom resource that is
-only validated takes nothing but an ``Operator`` with that resource.
+operators run, and its part of the debug page. A custom resource that is only validated takes
+nothing but an ``Operator`` with that resource.
 
-Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without loading
+Plugins of the planner stand in ``koord.core.registry``: the command line plans with them too. Kinds that are reflected stand in ``koord.kube.kinds``, which the command line reads without loading
 the operators; each kind says which operators read it. Commands are modules of ``koord.cli``, found
 by name for the same reason.
 """
@@ -33,7 +33,6 @@ from koord.runtime.operators import (
 
 if TYPE_CHECKING:
     from koord.controllers.validation import VerdictSink
-    from koord.core.framework.plugin import Plugin
     from koord.runtime.wiring import Parts
 
 
@@ -61,8 +60,6 @@ class Domain:
     """Adds what the domain needs whichever operators run: its metrics, for example."""
     describe: "Callable[[Parts], Mapping[str, object]] | None" = None
     """Returns the domain's part of the debug page."""
-    plugin: "Callable[[], Plugin] | None" = None
-    """Makes a plugin of the planner, beside those that ``koord.core.registry`` makes."""
 
 
 DOMAINS: Final = (

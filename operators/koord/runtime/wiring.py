@@ -71,7 +71,6 @@ class Parts:
                 compat=settings.compat is Compat.KOORDINATOR,
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
                 hooks=hooks,
-                more_plugins=[domain.plugin() for domain in DOMAINS if domain.plugin is not None],
             ),
             TranslatorOptions(
                 settings.scheduler_name,
