@@ -14,7 +14,7 @@ from tests.recorded.jobs import Job, JobMaker
 from tests.recorded.quotas import Quotas, capacity_of, make_quotas
 from tests.recorded.world import NAMESPACES, World, make_world
 
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.quota.model import QuotaSpec
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ FATES = (Fate.BOUND,) * 14 + (Fate.ASSUMED, Fate.ASSUMED, Fate.RELEASED, Fate.RE
 SCORINGS = (
     Scoring(),
     Scoring(),
-    Scoring({key: Weighed(Strategy.MOST_ALLOCATED, 1) for key in DEFAULT_WEIGHTS}),
-    Scoring({key: Weighed(Strategy.LEAST_ALLOCATED, 2) for key in DEFAULT_WEIGHTS}),
+    Scoring({key: Weighed(ScoringStrategy.MOST_ALLOCATED, 1) for key in DEFAULT_WEIGHTS}),
+    Scoring({key: Weighed(ScoringStrategy.LEAST_ALLOCATED, 2) for key in DEFAULT_WEIGHTS}),
 )
 
 

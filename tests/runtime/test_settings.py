@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, Strategy, Weighed
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, ScoringStrategy, Weighed
 from koord.core.gang.model import MatchPolicy
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
@@ -48,8 +48,8 @@ logFormat: json
     )
     assert settings.scheduler_name == "other"
     assert settings.make_scoring().weights == {
-        "cpu": Weighed(Strategy.MOST_ALLOCATED, 1),
-        "example.com/gpu": Weighed(Strategy.LEAST_ALLOCATED, 7),
+        "cpu": Weighed(ScoringStrategy.MOST_ALLOCATED, 1),
+        "example.com/gpu": Weighed(ScoringStrategy.LEAST_ALLOCATED, 7),
     }
     assert settings.http_address == Address("0.0.0.0", 9000)  # noqa: S104 - only parsed
     assert settings.bind_concurrency == 8

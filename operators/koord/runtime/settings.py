@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from koord.api.compat import Compat
 from koord.api.quantity import parse_duration_seconds
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, Strategy, Weighed
+from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.runtime.logs import LogFormat
 
@@ -69,7 +69,7 @@ class _Section(BaseModel):
 class ResourceScore(_Section):
     """How one resource is scored: spread or pack, and its weight."""
 
-    type: Strategy
+    type: ScoringStrategy
     weight: int = Field(default=1, ge=1, le=100, strict=True)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from koord.core.framework.arrays import Ints
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.plugin import Scale
-from koord.core.framework.scoring import MAX_SCORE, Scoring, Strategy, Term, score_of
+from koord.core.framework.scoring import MAX_SCORE, Scoring, ScoringStrategy, Term, score_of
 from koord.core.pods import Pod, PodShape
 from koord.core.units import CPU, MEMORY, PODS
 
@@ -239,7 +239,7 @@ def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], liked: Ints | Non
     for term in terms:
         size = cycle.table.allocatable[term.column, rows]
         after = np.minimum(cycle.used[term.column, rows] + term.request, size)
-        part = size - after if term.strategy is Strategy.LEAST_ALLOCATED else after
+        part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
         counts = size > 0
         total += np.where(counts, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
         weights += np.where(counts, term.weight, 0)

@@ -13,7 +13,7 @@ from koord.core.units import ACCELERATOR, CPU, MEMORY
 MAX_SCORE = 100
 
 
-class Strategy(StrEnum):
+class ScoringStrategy(StrEnum):
     """Use all nodes evenly, or pack onto few."""
 
     LEAST_ALLOCATED = "LeastAllocated"
@@ -24,14 +24,14 @@ class Strategy(StrEnum):
 class Weighed:
     """How one resource counts."""
 
-    strategy: Strategy
+    strategy: ScoringStrategy
     weight: int = 1
 
 
 DEFAULT_WEIGHTS: Mapping[str, Weighed] = {
-    CPU: Weighed(Strategy.LEAST_ALLOCATED, 1),
-    MEMORY: Weighed(Strategy.LEAST_ALLOCATED, 1),
-    ACCELERATOR: Weighed(Strategy.MOST_ALLOCATED, 2),
+    CPU: Weighed(ScoringStrategy.LEAST_ALLOCATED, 1),
+    MEMORY: Weighed(ScoringStrategy.LEAST_ALLOCATED, 1),
+    ACCELERATOR: Weighed(ScoringStrategy.MOST_ALLOCATED, 2),
 }
 
 
@@ -52,7 +52,7 @@ class Term:
 
     column: int
     request: int
-    strategy: Strategy
+    strategy: ScoringStrategy
     weight: int
 
 
@@ -63,7 +63,7 @@ def score_of(terms: list[Term], used: list[int], allocatable: list[int], pods: i
         if size <= 0:
             continue
         after = min(taken + pods * term.request, size)
-        part = size - after if term.strategy is Strategy.LEAST_ALLOCATED else after
+        part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
         total += term.weight * (part * MAX_SCORE // size)
         weights += term.weight
     return total // weights if weights else 0
