@@ -4,7 +4,7 @@ import pytest
 
 from koord.api.keys import gang, quota
 from koord.api.lint import lint
-from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_slips
+from koord.api.misspelled_keys import ANNOTATIONS, LABELS, find_misspelled_keys
 
 POD = """\
 kind: Job
@@ -28,7 +28,7 @@ spec:
     ],
 )
 def test_misspelled_keys_are_named_with_what_may_be_meant(key: str, meant: str) -> None:
-    for slips in (find_slips([key], ()), find_slips((), [key])):
+    for slips in (find_misspelled_keys([key], ()), find_misspelled_keys((), [key])):
         (slip,) = slips
         assert slip.key == key
         assert meant in slip.problem
@@ -43,12 +43,12 @@ def test_misspelled_keys_are_named_with_what_may_be_meant(key: str, meant: str) 
     ],
 )
 def test_keys_of_others_are_left_alone(key: str) -> None:
-    assert not [*find_slips([key], [key])]
+    assert not [*find_misspelled_keys([key], [key])]
 
 
 def test_every_key_of_ours_is_right_in_its_place_and_named_in_the_other() -> None:
-    assert not [*find_slips(LABELS, ANNOTATIONS)]
-    wrong = {slip.key for slip in find_slips(ANNOTATIONS, LABELS)}
+    assert not [*find_misspelled_keys(LABELS, ANNOTATIONS)]
+    wrong = {slip.key for slip in find_misspelled_keys(ANNOTATIONS, LABELS)}
     assert wrong == LABELS | ANNOTATIONS
 
 

@@ -9,7 +9,7 @@ import networkx as nx
 from rich.console import Console
 from tests.builders import make_node, make_pod
 from tests.cluster import FakeCluster, open_cycle
-from tests.topology.test_gathering import GANG, ask, make_members, make_network, must, prefer
+from tests.topology.test_gang_topology import GANG, ask, make_members, make_network, must, prefer
 
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Target, TargetKind
@@ -23,8 +23,8 @@ from koord.cli.topology_view import (
     make_document,
     write_topology_graph,
 )
-from koord.core.plan import Gathered
-from koord.core.topology.strategy.domain_capacity import survey
+from koord.core.plan import ObservedTopology
+from koord.core.topology.strategy.observation import domain_capacities
 
 SIZES = {"s0": {"a": [8, 8], "b": [8]}, "s1": {"c": [16]}}
 
@@ -90,7 +90,7 @@ def test_a_topology_shows_what_is_free() -> None:
     state.upsert_node(make_node("bare").build())
     tree = state.topologies.tree("default")
     assert tree is not None
-    domains = tuple(survey(open_cycle(state), tree))
+    domains = tuple(domain_capacities(open_cycle(state), tree))
     text = write(draw(domains, describe_free, None, "--all"))
     assert "Spine s0  3 nodes; free: cpu 16 of 24" in text
     few = write(draw(domains, describe_free, 3, "--all"))
@@ -115,7 +115,9 @@ def test_a_topology_as_a_graph() -> None:
 
 
 def test_a_suboptimal_place_says_by_how_much() -> None:
-    where = Gathered("default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1))
+    where = ObservedTopology(
+        "default", "Block", ("s0", "a"), (("Block", 1), ("Node", 3)), ("Node", 1)
+    )
     assert describe_where(where) == (
         "Place: Block s0/a; uses 1 Block, 3 Node; "
         "maybe not the best: at most 1 Node more than needed"

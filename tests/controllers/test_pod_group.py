@@ -19,8 +19,7 @@ from koord.controllers.pod_group import (
 )
 from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
-from koord.core.gang.model import BadValue, Phase, PodGroup
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.gang.model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -172,7 +171,7 @@ async def observe_spec(nest: SubGroupTree | None, sub_group: str = "") -> Condit
     state = make_cluster().state
     state.upsert_topology(Topology("default", (Layer(NODE_LAYER, ""),)))
     group = make_pod_group(A, 1).topology(TopologyConstraint(())).build()
-    state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+    state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
     state.upsert_pod(replace(make_pod("a-0").gang(A).build(), sub_group=sub_group))
     await PodGroupStatusPolicy(state, Sink(), lambda: 0.0, lambda: 0.0).update(A)
     (spec_valid,) = said
@@ -201,7 +200,7 @@ class Alone:
         self.policy = PodGroupStatusPolicy(self.state, self, clock, clock)
         self.controller = StatusController(self.policy, clock)
         group = make_pod_group(A, 1).topology(wish).build()
-        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
 
     def write_status(
         self, _: PodGroup, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]

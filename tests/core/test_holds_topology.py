@@ -1,4 +1,4 @@
-"""Room that is kept for lost members of gangs that must share a domain of the network."""
+"""Room held for lost members of gangs that must share a topology domain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene, started, waiting
 
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.queue import unit_of
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -52,7 +52,7 @@ def lose_a_node(asked: TopologyConstraint) -> Scene:
         (wish(layer=NODE_LAYER), "r0", False),
     ],
 )
-def test_room_is_kept_where_the_replacement_may_go_and_nowhere_else(
+def test_room_is_held_in_the_replacement_domain(
     asked: TopologyConstraint,
     rack: str,
     is_kept: bool,  # noqa: FBT001 - a column of the table
@@ -64,13 +64,13 @@ def test_room_is_kept_where_the_replacement_may_go_and_nowhere_else(
     assert placed_on(scene.plan(unit_of(thief))) == ({} if is_kept else {"thief": "spare"})
 
 
-def test_room_is_not_kept_on_a_node_that_has_left_the_domain() -> None:
+def test_room_is_not_held_on_a_node_outside_the_domain() -> None:
     scene = lose_a_node(wish())
     add_node(scene, "n1", "r1")
     assert placed_on(scene.plan(unit_of(waiting("thief")))) == {"thief": "n1"}
 
 
-def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
+def test_replacement_uses_the_room_held_in_its_domain() -> None:
     scene = lose_a_node(wish())
     add_node(scene, "far", "r1")
     add_node(scene, "near", "r0")
@@ -80,10 +80,10 @@ def test_the_replacement_goes_to_the_room_that_was_kept_in_its_domain() -> None:
     assert placed_on(scene.plan(thief, repair)) == {"thief": "far", "a-2": "near"}
 
 
-def test_what_one_sub_group_is_confined_to_confines_no_other() -> None:
+def test_domain_of_one_sub_group_does_not_restrict_others() -> None:
     nest = SubGroupTree(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
     group = make_pod_group(A, 4).topology(TopologyConstraint(())).wait(60).build()
-    spec = replace(group.spec, nest=nest)
+    spec = replace(group.spec, sub_groups=nest)
     scene = Scene(0, groups=[replace(group, spec=spec)])
     scene.cluster.topology(*LAYERS)
     for rack, nodes in (("r0", 3), ("r1", 2), ("r2", 2)):

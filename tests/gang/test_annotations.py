@@ -1,4 +1,4 @@
-"""What pods and PodGroups write about gangs, and what is in force."""
+"""Gang settings of pods and PodGroups, and the values used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HUGE = "x" * (1 << 20)
         ({keys.POD_GROUP: "", keys.LEGACY_NAME: "b"}, NAMED, ("b", NameSource.LEGACY_LABEL)),
     ],
 )
-def test_the_first_name_that_is_not_empty_wins(
+def test_first_nonempty_name_wins(
     labels: dict[str, str], annotations: dict[str, str], expected: tuple[str, str] | None
 ) -> None:
     assert gang.parse_gang_name(labels, annotations) == expected
@@ -63,12 +63,12 @@ def test_minimum(labels: dict[str, str], annotations: dict[str, str], expected: 
         (".s", None), ("9999999h", None), ("1e3s", None), ("--1s", None), (HUGE, None),
     ],
 )  # fmt: skip
-def test_durations_as_go_writes_them(text: str, seconds: int | None) -> None:
+def test_go_durations(text: str, seconds: int | None) -> None:
     assert gang.parse_duration_seconds(text) == seconds
 
 
 @given(st.text(alphabet="0123456789.hmsnuµ+-e ", max_size=70))
-def test_no_text_is_too_odd_for_a_duration(text: str) -> None:
+def test_any_text_is_accepted_as_duration(text: str) -> None:
     seconds = gang.parse_duration_seconds(text)
     assert seconds is None or abs(seconds) <= 2**63 // 10**9 + 1
 
@@ -100,7 +100,7 @@ def test_group_lists(text: str, expected: tuple[str, ...] | str | None) -> None:
         assert groups == expected
 
 
-def test_a_pod_with_the_label_leaves_everything_to_its_pod_group() -> None:
+def test_annotations_of_a_pod_with_the_label_are_ignored() -> None:
     annotations = {**NAMED, keys.MIN_AVAILABLE: "3", keys.MODE: "nonsense"}
     read = gang.parse_pod_gang("ns", {keys.POD_GROUP: "pg"}, annotations)
     assert read == gang.PodGang("pg", NameSource.POD_GROUP_LABEL)
@@ -150,7 +150,7 @@ def test_defaults() -> None:
         (keys.GROUPS, "a,b", '["ns/a"]'),
     ],
 )
-def test_a_bad_value_is_reported_and_the_default_is_in_force(
+def test_invalid_value_is_reported_and_the_default_used(
     key: str, value: str, in_force: str
 ) -> None:
     read = gang.parse_pod_gang("ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", key: value})
@@ -159,7 +159,7 @@ def test_a_bad_value_is_reported_and_the_default_is_in_force(
     assert [(bad.key, bad.value, bad.in_force) for bad in read.bad] == [(key, value, in_force)]
 
 
-def test_an_entry_that_names_no_gang_is_reported_and_stays() -> None:
+def test_invalid_entry_of_a_list_is_reported_and_kept() -> None:
     read = gang.parse_pod_gang(
         "ns", {}, NAMED | {keys.MIN_AVAILABLE: "1", keys.GROUPS: '["b","ns/a"]'}
     )
@@ -169,7 +169,7 @@ def test_an_entry_that_names_no_gang_is_reported_and_stays() -> None:
     assert [bad.key for bad in read.bad] == [keys.GROUPS]
 
 
-def test_the_match_policy_wins_over_its_alias() -> None:
+def test_match_policy_takes_precedence_over_its_alias() -> None:
     annotations = NAMED | {keys.MIN_AVAILABLE: "1", keys.MATCH_POLICY_ALIAS: "only-waiting"}
     read = gang.parse_pod_gang("ns", {}, annotations)
     assert read is not None
@@ -181,7 +181,7 @@ def test_the_match_policy_wins_over_its_alias() -> None:
     assert read.settings.match_policy == "waiting-and-running"
 
 
-def test_huge_values_are_cut() -> None:
+def test_long_values_are_cut() -> None:
     annotations = NAMED | dict.fromkeys(
         (keys.MIN_AVAILABLE, keys.TOTAL_NUMBER, keys.WAITING_TIME, keys.MODE, keys.GROUPS), HUGE
     )
@@ -200,12 +200,12 @@ def test_wait_time_of_a_pod_group(seconds: int | None, expected: int) -> None:
     assert (settings.wait_seconds, bad) == (expected, ())
 
 
-def test_pod_groups_take_no_waiting_time_annotation() -> None:
+def test_waiting_time_annotation_of_a_pod_group_is_ignored() -> None:
     settings, bad = gang.parse_pod_group_settings("ns/a", 1, 30, {keys.WAITING_TIME: "5m"})
     assert (settings.wait_seconds, bad) == (30, ())
 
 
-def test_the_bind_record_is_written_under_both_names() -> None:
+def test_bind_record_is_written_under_both_keys() -> None:
     assert gang.encode_bind_record("ns/a,ns/b", 4) == {
         "internal.scheduling.koordinator.sh/bind-gang-group-id": "ns/a,ns/b",
         "internal.scheduling.koordinator.sh/bind-gang-member-count": "4",
@@ -215,7 +215,7 @@ def test_the_bind_record_is_written_under_both_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["a,ns/b", ",", HUGE, "a," + HUGE])
-def test_names_that_cannot_be_told_from_others_start_nothing(name: str) -> None:
+def test_ambiguous_names_are_invalid(name: str) -> None:
     read = gang.parse_pod_gang("ns", {}, {keys.NAME: name, keys.MIN_AVAILABLE: "1"})
     assert read is not None
     assert read.settings is None
@@ -224,7 +224,7 @@ def test_names_that_cannot_be_told_from_others_start_nothing(name: str) -> None:
     assert [bad.key for bad in read.bad] == [keys.NAME]
 
 
-def test_deprecated_labels_are_named_with_what_to_use_instead() -> None:
+def test_deprecated_labels_are_reported_with_their_replacement() -> None:
     labels = {keys.LEGACY_NAME: "a", keys.LEGACY_MIN_AVAILABLE: "2"}
     found = gang.parse_pod_gang("default", labels, {})
     assert found is not None
@@ -268,7 +268,7 @@ def test_sub_groups_are_read() -> None:
         ([{"name": "a", "minMember": -1}], "minMember"),
     ],
 )
-def test_sub_groups_that_make_no_tree_are_named_and_left_out(
+def test_sub_groups_that_are_no_tree_are_reported_and_ignored(
     groups: list[dict[str, object]], problem: str
 ) -> None:
     found = read_sub_groups(*groups)
@@ -285,7 +285,7 @@ def test_sub_groups_that_make_no_tree_are_named_and_left_out(
         ('{"groups": [{"name": "a", "minSubGroups": 2}, {"name": "b", "parent": "a"}]}', '"a"'),
     ],
 )
-def test_more_sub_groups_than_there_are_cannot_be_asked_for(text: str, asker: str) -> None:
+def test_min_sub_groups_above_their_number_is_reported(text: str, asker: str) -> None:
     found = gang.parse_pod_gang(
         "ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", operators.SUB_GROUPS: text}
     )
@@ -297,7 +297,7 @@ def test_more_sub_groups_than_there_are_cannot_be_asked_for(text: str, asker: st
 
 
 @pytest.mark.parametrize("policy", ["once-satisfied", "only-waiting", "waiting-and-running"])
-def test_what_becomes_of_a_gang_depends_on_its_match_policy_if_nothing_is_written(
+def test_default_on_member_failure_depends_on_match_policy(
     policy: str,
 ) -> None:
     annotations = NAMED | {keys.MIN_AVAILABLE: "2", keys.MATCH_POLICY: policy}

@@ -1,4 +1,4 @@
-"""The page on gangs says what the code does."""
+"""The page on gangs agrees with the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITHOUT_INTERNAL = {keys.BIND_GROUP_ID_DEPRECATED, keys.BIND_MEMBER_COUNT_DEPREC
 
 
 def write_phases() -> list[str]:
-    """Write the table of phases as the page holds it."""
+    """Write the table of phases as on the page."""
     return [f"| {name_phases(row.origins)} | {row.when} | `{row.target.value}` |" for row in TABLE]
 
 
@@ -35,19 +35,19 @@ def name_phases(phases: frozenset[Phase]) -> str:
     return ", ".join(names)
 
 
-def test_the_page_holds_the_table_of_phases() -> None:
+def test_page_contains_the_table_of_phases() -> None:
     _, rest = PAGE.split("<!-- phases: made from the table in core/gang/phase.py -->\n")
     _, lines = next(groupby(rest.splitlines(), key=lambda line: line.startswith("|")))
     assert list(lines)[2:] == write_phases()
 
 
-def test_the_page_names_every_key() -> None:
+def test_page_names_every_key() -> None:
     known = {value for name, value in vars(keys).items() if name.isupper()}
     missing = {key for key in known - OTHER_PAGES - UNUSED - WITHOUT_INTERNAL if key not in PAGE}
     assert not missing
 
 
-def test_the_page_names_every_condition_and_reason() -> None:
+def test_page_names_every_condition_and_reason() -> None:
     assert [kind for kind in ConditionType if f"| `{kind}` |" not in PAGE] == []
     pages = PAGE + QUOTA_PAGE
     codes = [code for code, cls in REASONS.items() if cls.__module__.startswith("koord.")]

@@ -1,4 +1,4 @@
-"""What becomes of a started gang that has lost members."""
+"""Restarts of started gangs that have lost members."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def make_book(
         ((member("a"), member("b"), member("c", plan="q", node="")), RESTART, ["a", "b", "c"]),
     ],
 )
-def test_what_is_left_of_a_gang_goes_when_members_are_lost(
+def test_remaining_members_are_evicted_when_members_are_lost(
     pods: tuple[Pod, ...], policy: OnMemberFailure, left: list[str]
 ) -> None:
     restart = find_restart(make_book(*pods, policy=policy), A)
@@ -77,9 +77,7 @@ def test_what_is_left_of_a_gang_goes_when_members_are_lost(
 
 
 @pytest.mark.parametrize(("created", "is_lost"), [(5, False), (7, True)])
-def test_a_member_that_waited_when_the_plan_was_made_is_not_a_replacement(
-    created: int, *, is_lost: bool
-) -> None:
+def test_member_older_than_the_plan_is_no_replacement(created: int, *, is_lost: bool) -> None:
     book = make_book(make_pod("c").gang(A).created(created).build())
     for name in "ab":
         pod = make_pod(name).gang(A).released("n", "p", A, 3, 3, youngest=6.0)
@@ -87,18 +85,18 @@ def test_a_member_that_waited_when_the_plan_was_made_is_not_a_replacement(
     assert (find_restart(book, A) is not None) is is_lost
 
 
-def test_a_start_that_was_cut_off_is_told_apart() -> None:
+def test_interrupted_start_counts_unbound_members() -> None:
     pods = (member("a"), member("b"), member("c", node=""))
     restart = find_restart(make_book(*pods, on_bind=OnBindFailure.RESTART_GANG), A)
     assert restart is not None
     assert (restart.lost, restart.unbound, len(restart.pods)) == (0, 1, 3)
 
 
-def test_koordinators_rules_know_no_restart() -> None:
+def test_compat_never_restarts() -> None:
     assert find_restart(make_book(member("a"), compat=True), A) is None
 
 
-def test_all_gangs_that_started_together_go_together() -> None:
+def test_gangs_that_started_together_restart_together() -> None:
     book = GangCache()
     for key, policy in ((A, RESTART), (B, REPLACE)):
         book.upsert_pod_group(make_pod_group(key, 1).on_member_failure(policy).group(A, B).build())
@@ -114,7 +112,7 @@ def test_all_gangs_that_started_together_go_together() -> None:
     assert find_restart(book, B) is None, "it has lost nobody"
 
 
-def test_a_gang_none_of_whose_members_is_bound_yet_has_lost_nobody() -> None:
+def test_gang_without_bound_members_has_lost_none() -> None:
     book, both = GangCache(), f"{A},{B}"
     for key in (A, B):
         book.upsert_pod_group(make_pod_group(key, 1).on_member_failure(RESTART).group(A, B).build())
@@ -124,7 +122,7 @@ def test_a_gang_none_of_whose_members_is_bound_yet_has_lost_nobody() -> None:
 
 
 @pytest.mark.parametrize(("policy", "is_repair"), [(REPLACE, True), (IGNORE, False)])
-def test_replacements_go_first_unless_losses_are_ignored(
+def test_replacements_go_first_unless_failures_are_ignored(
     policy: OnMemberFailure, *, is_repair: bool
 ) -> None:
     book = make_book(member("a"), member("b"), waiting("c"), policy=policy)
@@ -133,7 +131,7 @@ def test_replacements_go_first_unless_losses_are_ignored(
     assert [unit.is_repair for unit in ready.units] == [is_repair]
 
 
-def test_only_waiting_gangs_are_whole_again_only_when_they_restart() -> None:
+def test_only_waiting_gang_with_a_lost_member_restarts() -> None:
     book = make_book(member("a"), waiting("b"))
     group = make_pod_group(A, 2).match_policy(MatchPolicy.ONLY_WAITING).on_member_failure(RESTART)
     book.upsert_pod_group(group.build())

@@ -1,4 +1,4 @@
-"""Which gangs start together: the closure of mutual listings, for groups of any size."""
+"""Gang groups are the closure of mutual listings, of any size."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ lists = st.frozensets(names, max_size=6)
 
 
 @given(st.dictionaries(names, st.none() | lists | st.just(frozenset(NAMES))), names)
-def test_groups_are_what_their_definition_says(
+def test_group_is_the_closure_of_mutual_listings(
     listings: dict[GangKey, frozenset[GangKey] | None], key: GangKey
 ) -> None:
     def listed(gang: GangKey) -> frozenset[GangKey]:
@@ -36,8 +36,8 @@ def test_groups_are_what_their_definition_says(
     }
 
 
-def test_thousands_of_gangs_with_one_list_are_each_asked_a_few_times() -> None:
-    """Anybody may write such lists; asking each gang about each other would take seconds."""
+def test_large_group_reads_each_list_a_few_times() -> None:
+    """Comparing each gang with each other would take seconds."""
     gangs = frozenset(f"ns/g{i}" for i in range(2000))
     asked = 0
 

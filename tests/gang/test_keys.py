@@ -1,4 +1,4 @@
-"""Every key that users write about gangs, against values of every odd form: what is in force."""
+"""Every key of gangs with valid, invalid and unusual values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_group(annotations: Texts) -> tuple[GangSettings, tuple[BadSetting, ...]
 
 
 def is_reported(bad: tuple[BadSetting, ...], key: str) -> bool:
-    """Whether exactly this key is reported, in words that are bounded."""
+    """Whether exactly this key is reported, with texts of limited length."""
     assert all(len(one.value) <= gang.MAX_SHOWN + 1 and one.problem for one in bad)
     assert {one.key for one in bad} <= {key}
     return bool(bad)
@@ -53,7 +53,7 @@ def test_minimum_by_annotation(text: str, number: int | None) -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), INTEGERS.items(), ids=repr)
-def test_minimum_by_deprecated_label_which_does_not_give_way(text: str, number: int | None) -> None:
+def test_invalid_deprecated_label_does_not_fall_back(text: str, number: int | None) -> None:
     found = read_pod({keys.MIN_AVAILABLE: "4"}, {keys.LEGACY_MIN_AVAILABLE: text})
     if not text:
         assert found.settings is not None
@@ -161,7 +161,7 @@ def test_choices(key: str, field: str, choices: tuple[str, ...], default: str) -
 
 @pytest.mark.parametrize("wrong", ["", "nonsense"])
 @pytest.mark.parametrize(("key", "alias"), [(keys.MATCH_POLICY, keys.MATCH_POLICY_ALIAS)])
-def test_the_alias_steps_in_for_nothing_and_not_for_nonsense(
+def test_alias_is_used_if_the_key_is_absent_not_if_invalid(
     key: str, alias: str, wrong: str
 ) -> None:
     settings, bad = read_group({key: wrong, alias: "only-waiting"})
@@ -196,7 +196,7 @@ RULE: Final = '{"gatherStrategy":[{"layer":"Rack","strategy":"MustGather"}]}'
         (operators.SUB_GROUPS, "sub_groups", '{"groups":[{"name":"g"}]}'),
     ],
 )
-def test_what_is_json(key: str, field: str, good: str) -> None:
+def test_invalid_json_is_reported(key: str, field: str, good: str) -> None:
     bad_texts = ("null", "[]", "1e3", "-1", "x", good[:-1], f"{good}x", "{'a': 1}", "[" * 9000)
     for text in ("", good, f" {good}\n", *bad_texts, f'{{"groups": [], "x": "{HUGE * 999}"}}'):
         is_good = text.strip() == good
@@ -207,14 +207,14 @@ def test_what_is_json(key: str, field: str, good: str) -> None:
             assert is_reported(bad, key) is (bool(text) and not is_good), text
 
 
-def test_the_name_of_a_topology_is_any_text() -> None:
+def test_any_text_names_a_topology() -> None:
     for text in ("", "default", *ODD_TEXTS):
         settings, bad = read_group({operators.TOPOLOGY: text})
         assert (settings.topology_name, bad) == (text, ())
 
 
-def test_what_is_of_no_effect_on_a_pod_group() -> None:
-    """They are for pods without PodGroup, or were never used."""
+def test_keys_without_effect_on_a_pod_group() -> None:
+    """They apply to pods without PodGroup, or were never used."""
     unused = (keys.NAME, keys.MIN_AVAILABLE, keys.WAITING_TIME, keys.TIMEOUT, keys.POD_GROUP)
     assert read_group(dict.fromkeys((*unused, operators.SUB_GROUP), "1e3")) == read_group({})
 
@@ -226,12 +226,12 @@ SOURCES: Final = (
     ("scheduling.k8s.io:native", {}, {}, NameSource.NATIVE),
     ("kueue.x-k8s.io:kueue", {kubernetes.KUEUE_NAME: "kueue"}, {}, NameSource.KUEUE),
 )
-"""Every way to name a gang, the one that counts before all others first."""
+"""Every way to name a gang, in order of precedence."""
 
 
 @pytest.mark.parametrize("first", range(len(SOURCES)), ids=[one[0] for one in SOURCES])
-def test_which_name_counts(first: int) -> None:
-    """Each goes before those below it, and one that is empty before none."""
+def test_precedence_of_names(first: int) -> None:
+    """Each takes precedence over those below it; an empty one is ignored."""
     labels: Texts = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
     annotations: Texts = {keys.NAME: ""}
     for _, more_labels, more_annotations, _ in SOURCES[first:]:
@@ -244,7 +244,7 @@ def test_which_name_counts(first: int) -> None:
     assert (found.name, found.source) == (name, source)
 
 
-def test_nothing_names_no_gang() -> None:
+def test_pod_without_a_name_has_no_gang() -> None:
     empty = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
     settings = {keys.MIN_AVAILABLE: "2", keys.GROUPS: '["ns/b"]', kubernetes.KUEUE_TOTAL: "2"}
     assert gang.parse_pod_gang("ns", empty, {keys.NAME: "", **settings}, DEFAULTS) is None
@@ -252,8 +252,8 @@ def test_nothing_names_no_gang() -> None:
 
 @pytest.mark.parametrize("key", [keys.LEGACY_NAME, keys.NAME])
 @pytest.mark.parametrize("name", [*ODD_TEXTS, "a/b", "A b", "x" * 253, "x" * 254, "a,b"])
-def test_names_of_odd_form(key: str, name: str) -> None:
-    """Any text names a gang, but for those that could be taken for another or fit no object."""
+def test_unusual_names(key: str, name: str) -> None:
+    """Any text names a gang, unless it is ambiguous or too long for an object."""
     labels = {key: name} if key == keys.LEGACY_NAME else {}
     annotations = {keys.MIN_AVAILABLE: "1"} | ({} if labels else {key: name})
     found = gang.parse_pod_gang("ns", labels, annotations, DEFAULTS)

@@ -50,7 +50,7 @@ gangs = st.sampled_from(GANGS)
 
 
 class Gangs(RuleBasedStateMachine):
-    """A cluster of few nodes and few gangs, so that they are in each other's way."""
+    """A cluster of few nodes and few gangs, so that they compete."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +78,13 @@ class Gangs(RuleBasedStateMachine):
     # What other machines do otherwise
 
     def furnish(self, state: ClusterState) -> None:
-        """Put in what is there before anything happens."""
+        """Create the initial objects."""
 
     def build_node(self, name: str, gpus: int) -> Node:
         return make_node(name).gpu(gpus).build()
 
     def check_network(self, placement: Placement) -> None:
-        """Look at a placement once it is bound."""
+        """Check a placement once it is bound."""
 
     # What users and machines do
 
@@ -121,9 +121,9 @@ class Gangs(RuleBasedStateMachine):
         before = self.groups.get(key)
         listed = before.spec.group if before is not None else (key,)
         wish = before.spec.topology if before is not None else None
-        nest = before.spec.nest if before is not None else None
+        nest = before.spec.sub_groups if before is not None else None
         group = made.group(*listed).topology(wish).build()
-        self.groups[key] = replace(group, spec=replace(group.spec, nest=nest))
+        self.groups[key] = replace(group, spec=replace(group.spec, sub_groups=nest))
         self.state.upsert_pod_group(self.groups[key])
 
     @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))
@@ -173,7 +173,7 @@ class Gangs(RuleBasedStateMachine):
 
     @invariant()
     def plan_all(self) -> None:
-        """Plan after every other step, so that some changes come alone and some together."""
+        """Plan after every other step, so that changes come alone and together."""
         self.steps += 1
         if self.steps % 2:
             return
@@ -185,7 +185,7 @@ class Gangs(RuleBasedStateMachine):
         self.check_reasons()
 
     def cycle(self) -> bool:
-        """Plan once; tell whether anything was placed."""
+        """Plan once; return whether anything was placed."""
         changes = self.feed.drain()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, self.now)
         changes.freed |= self.holds.expire(self.now)
@@ -225,7 +225,7 @@ class Gangs(RuleBasedStateMachine):
             )
 
     def remember(self, placement: Placement) -> None:
-        """Note for every gang who was released when it started, and who came later."""
+        """Note which pods each gang was started with, and which came later."""
         uids = {one.pod.uid for one in placement.assignments}
         gangs = {one.pod.gang.key for one in placement.assignments if one.pod.gang}
         for key in gangs:
@@ -264,7 +264,7 @@ class Gangs(RuleBasedStateMachine):
                 assert len(bound) >= self.groups[other].spec.min_member, (key, other, placement)
 
     def check_order(self, units: list[Unit]) -> None:
-        """The plan depends on what there is, and not on the order in which it came."""
+        """The plan does not depend on the order of arrival."""
         if any(unit.lease_seconds for unit in units) or len(self.holds):
             return
         rebuilt = make_cluster().state
@@ -294,7 +294,7 @@ class Gangs(RuleBasedStateMachine):
             self.state.remove_node("one-more")
 
     def check_reasons(self) -> None:
-        """Whoever waits has a reason."""
+        """Every pending unit has a reason."""
         for pod in self.state.pods.values():
             if not pod.is_waiting:
                 continue
@@ -307,7 +307,7 @@ class Gangs(RuleBasedStateMachine):
         self.check_causes()
 
     def check_causes(self) -> None:
-        """What is said of those who sleep is still so: nobody sleeps on when the cause is gone."""
+        """Reasons of pending units are current: a unit is requeued when the cause is gone."""
         asleep = dict(self.queue.blocked.items())
         units = [one.unit for one in asleep.values()]
         outcome = self.plan_with(deepcopy(self.holds), self.state, units)

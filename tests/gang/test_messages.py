@@ -1,4 +1,4 @@
-"""What users read."""
+"""Messages of reasons and conditions."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_codes_are_unique() -> None:
         type("Other", (Reason,), {"code": "Planned"})
 
 
-def test_the_registry_holds_every_code() -> None:
+def test_registry_contains_every_code() -> None:
     modules = (framework_reasons, gang_reasons, plugin_reasons, quota_reasons, reasons)
     classes = {
         one
@@ -248,7 +248,7 @@ def test_causes_read_as_kube_scheduler_writes_them(refused: RefusedNodes, text: 
     assert refused.text() == text
 
 
-def test_other_members_are_told_who_holds_them_up() -> None:
+def test_messages_name_the_member_that_blocks_others() -> None:
     shortage = make_shortage()
     assert shortage.text_for("default/w-4") == shortage.text()
     assert shortage.text_for("default/w-5").endswith(" This pod waits for default/w-4.")
@@ -272,12 +272,12 @@ def test_other_members_are_told_who_holds_them_up() -> None:
         BindFailed("default/p", 500, "m" * 100_000),
     ],
 )
-def test_texts_are_bounded(reason: Reason) -> None:
+def test_texts_are_limited_in_length(reason: Reason) -> None:
     assert len(reason.text()) <= MAX_TEXT
     assert len(reason.text_for("default/other")) <= MAX_TEXT
 
 
-def test_many_causes_become_a_count() -> None:
+def test_many_causes_are_counted() -> None:
     refused = tuple(RefusedNodes(NodeRefusal.TAINT, 30 - i, detail=f"t{i}: ") for i in range(20))
     text = make_shortage(refused=refused).text()
     assert "30 node(s) had untolerated taint {t0: }" in text
@@ -285,7 +285,7 @@ def test_many_causes_become_a_count() -> None:
     assert "{t19: }" not in text
 
 
-def test_notes_name_what_is_odd_and_are_nothing_if_nothing_is() -> None:
+def test_notes_name_irregularities_only() -> None:
     bad = BadValue("a/mode", "strict", "Strict", "must be Strict or NonStrict")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,), (DeprecatedKey("old", "new"),))
     assert describe_settings(claim) == (

@@ -71,7 +71,7 @@ def settle(before: str, min_member: int, pods: str) -> str:
         ("Scheduling", 4, "RRRR", "Running"),
     ],
 )
-def test_where_the_phase_rests(before: str, min_member: int, pods: str, after: str) -> None:
+def test_settled_phases(before: str, min_member: int, pods: str, after: str) -> None:
     assert settle(before, min_member, pods) == after
 
 
@@ -93,7 +93,7 @@ def test_where_the_phase_rests(before: str, min_member: int, pods: str, after: s
         ("Running", 2, "pp", "PreScheduling"),
     ],
 )
-def test_a_group_starts_over_when_its_pods_come_back(
+def test_group_starts_over_with_new_pods(
     before: str, min_member: int, pods: str, after: str
 ) -> None:
     assert settle(before, min_member, pods) == after
@@ -108,7 +108,7 @@ def test_a_group_starts_over_when_its_pods_come_back(
         ("Finished", "pp", "Finished"),
     ],
 )
-def test_upstream_where_ours_differs(before: str, pods: str, after: str) -> None:
+def test_compat_phases(before: str, pods: str, after: str) -> None:
     counts = PhaseInput(2, count(pods), compat=True)
     assert step_phase(Phase(before), counts) == after
 
@@ -119,7 +119,7 @@ def test_upstream_where_ours_differs(before: str, pods: str, after: str) -> None
     st.text("pLPRSF", max_size=6),
     st.booleans(),
 )
-def test_every_phase_comes_to_rest(
+def test_every_phase_settles(
     before: Phase,
     min_member: int,
     pods: str,
@@ -131,7 +131,7 @@ def test_every_phase_comes_to_rest(
     assert step_phase(path[-1], counts) is path[-1]
 
 
-def test_every_phase_has_a_way_out_whatever_the_counts() -> None:
+def test_every_phase_has_a_row_for_any_counts() -> None:
     for phase in Phase:
         rows = [row for row in TABLE if phase in row.origins]
         assert rows

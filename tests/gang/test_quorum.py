@@ -1,4 +1,4 @@
-"""Which gangs may be planned, as which units, and what holds the others back."""
+"""Which gangs may be planned, as which units, and why others are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
-from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
 from koord.core.gang.reasons import (
     GangCount,
@@ -23,7 +22,7 @@ from koord.core.gang.reasons import (
     MissingPodGroup,
     Reached,
 )
-from koord.core.gang.start import make_start_id
+from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
 from koord.core.pods import Pod, PodPhase
 from koord.core.reasons import WaitingForForeignGate
 from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
@@ -84,7 +83,7 @@ def test_permit_by_policy(standing: PermitState, satisfied: str, permit: Permit)
         assert answer is permit
 
 
-def test_permit_counts_members_that_others_bound_except_upstream() -> None:
+def test_permit_counts_members_bound_by_others_unless_compat() -> None:
     standing = stand(ONCE, waiting=2, bound=1)
     assert permit_member(standing, [standing]) is Permit.GO
     assert permit_member(standing, [standing], compat=True) is Permit.WAIT
@@ -99,12 +98,12 @@ def test_permit_asks_every_gang_of_the_group() -> None:
     assert permit_member(None, []) is Permit.UNKNOWN_GANG
 
 
-def test_a_gang_below_its_minimum_waits() -> None:
+def test_gang_below_its_minimum_waits() -> None:
     book = make_book(make_pods("a", 3, A), [make_pod_group(A, 4).build()])
     assert demands(book, A) == MissingMembers((GangCount(A, 3, 4),))
 
 
-def test_a_complete_gang_is_one_unit() -> None:
+def test_complete_gang_is_one_unit() -> None:
     book = make_book(make_pods("a", 5, A), [make_pod_group(A, 4).build()])
     (unit,) = ready(book).units
     assert (unit.key, unit.group, unit.required, unit.is_repair) == (A, A, 4, False)
@@ -124,7 +123,7 @@ def test_members_are_ordered_by_priority_then_age_then_name() -> None:
     assert unit.priority == 7
 
 
-def test_a_group_is_one_unit_and_starts_only_as_a_whole() -> None:
+def test_group_is_one_unit() -> None:
     groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
     book = make_book([*make_pods("a", 3, A), *make_pods("b", 1, B)], groups)
     short = MissingMembers((GangCount(B, 1, 2),))
@@ -141,7 +140,7 @@ def test_a_group_is_one_unit_and_starts_only_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("gone", ["terminating", "succeeded", "failed"])
-def test_members_on_their_way_out_do_not_count(gone: str) -> None:
+def test_terminating_members_do_not_count(gone: str) -> None:
     leaver = make_pod("gone").gang(A)
     if gone == "terminating":
         leaver.terminating()
@@ -163,7 +162,7 @@ def test_members_placed_by_others_count_once_bound() -> None:
     assert is_satisfied(upstream, A)
 
 
-def test_a_member_left_to_another_scheduler_with_its_node_has_a_place() -> None:
+def test_pinned_member_of_another_scheduler_is_placed() -> None:
     left = make_pod("a-0").gang(A).released("n1", "plan-1", A, 2).not_ours().build()
     book = make_book([left, *make_pods("new", 1, A)], [make_pod_group(A, 2).build()])
     assert is_satisfied(book, A)
@@ -181,20 +180,20 @@ def test_replacements_of_a_started_gang_are_single_pods() -> None:
     ]
 
 
-def test_surplus_of_a_gang_at_strength_is_no_repair() -> None:
+def test_surplus_of_a_complete_gang_is_no_repair() -> None:
     pods = [make_started("a-0").build(), make_started("a-1").build(), *make_pods("new", 1, A)]
     (unit,) = ready(make_book(pods, [make_pod_group(A, 2).build()])).units
     assert (unit.key, unit.is_repair) == ("uid-default-new-0", False)
 
 
-def test_who_succeeded_needs_no_repair() -> None:
+def test_succeeded_members_need_no_repair() -> None:
     done = make_started("a-1").phase(PodPhase.SUCCEEDED).build()
     pods = [make_started("a-0").build(), done, *make_pods("new", 1, A)]
     (unit,) = ready(make_book(pods, [make_pod_group(A, 2).build()])).units
     assert not unit.is_repair
 
 
-def test_a_recreated_gang_gathers_again() -> None:
+def test_recreated_gang_needs_its_quorum_again() -> None:
     book = make_book([make_started("a-0").build()], [make_pod_group(A, 2).build()])
     assert is_satisfied(book, A)
     book.upsert_pod(make_started("a-0").terminating().build())
@@ -203,7 +202,7 @@ def test_a_recreated_gang_gathers_again() -> None:
 
 
 @pytest.mark.parametrize("group", ["", B, "default/ab", "default/a-b"])
-def test_a_member_that_came_from_elsewhere_is_no_proof_of_a_start(group: str) -> None:
+def test_member_released_with_another_gang_proves_no_start(group: str) -> None:
     stray = make_pod("b-0").gang(A).released("n1", "plan-1", group, 2).running("n1").build()
     book = make_book([stray, *make_pods("new", 1, A)], [make_pod_group(A, 3).build()])
     assert not is_satisfied(book, A)
@@ -227,8 +226,8 @@ def test_waiting_and_running_counts_survivors() -> None:
     assert (unit.key, unit.required, unit.is_repair) == (A, 2, True)
 
 
-def test_only_waiting_gang_whose_start_was_cut_off_is_finished() -> None:
-    """Released members are of one start with those of the same plan that got their nodes."""
+def test_only_waiting_gang_interrupted_after_release_starts_the_rest() -> None:
+    """Released members start with those of the same plan that have nodes."""
     groups = [make_pod_group(gang, 2).match_policy(ONLY_WAITING).group(A, B) for gang in (A, B)]
     rest = [make_pod(name).gang(B).released("n1", "plan-1", f"{A},{B}", 4) for name in ("y", "z")]
     pods = [make_started("w").build(), make_started("x").build(), *(one.build() for one in rest)]
@@ -255,7 +254,7 @@ def test_only_waiting_gang_interrupted_by_a_crash_starts_its_remaining_members(
     member_count: int,
     is_ready: bool,  # noqa: FBT001
 ) -> None:
-    """A crash may come when one has its place and nothing is written on the others yet."""
+    """A crash may come when one member has a node and the others are not written to yet."""
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
     start = make_start_id(frozenset({"uid-default-w", "uid-default-x"}))
     first = make_pod("w").gang(A)
@@ -293,14 +292,14 @@ def test_only_waiting_needs_the_whole_gang_again() -> None:
 
 
 @pytest.mark.parametrize("policy", list(MatchPolicy))
-def test_a_gang_that_runs_complete_has_its_quorum_and_nothing_to_plan(policy: MatchPolicy) -> None:
+def test_complete_running_gang_has_nothing_to_plan(policy: MatchPolicy) -> None:
     pods = [make_started("a-0").build(), make_started("a-1").build()]
     book = make_book(pods, [make_pod_group(A, 2).match_policy(policy).build()])
     assert isinstance(find_quorum(book, A), Reached)
     assert ready(book) == Ready()
 
 
-def test_a_pod_group_without_pods_misses_all_of_them() -> None:
+def test_pod_group_without_pods_misses_all_members() -> None:
     assert demands(make_book((), [make_pod_group(A, 2).build()]), A) == MissingMembers(
         (GangCount(A, 0, 2),)
     )
@@ -311,14 +310,14 @@ def test_members_without_their_pod_group_wait_for_it() -> None:
     assert demands(book, A) == MissingPodGroup(A)
 
 
-def test_members_without_a_usable_minimum_say_so() -> None:
+def test_members_without_a_valid_minimum_report_it() -> None:
     bad = BadValue("min-available", "x", "none", "not a number")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,))
     pod = make_pod("a-0")._set(gang=claim).build()
     assert demands(make_book([pod]), A) == InvalidAnnotation((bad,))
 
 
-def test_a_listed_gang_that_does_not_exist_holds_the_lister() -> None:
+def test_listed_gang_that_does_not_exist_delays_the_lister() -> None:
     group = make_pod_group(A, 1).group(A, B, C).build()
     book = make_book(make_pods("a", 1, A), [group])
     assert demands(book, A) == MissingGang(A, (B, C))
@@ -328,7 +327,7 @@ def test_a_listed_gang_that_does_not_exist_holds_the_lister() -> None:
     assert demands(book, A) == MissingPodGroup(B)
 
 
-def test_a_one_sided_listing_holds_only_the_lister() -> None:
+def test_one_sided_listing_delays_only_the_lister() -> None:
     groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 1).build()]
     book = make_book([*make_pods("a", 1, A), *make_pods("b", 1, B)], groups)
     assert demands(book, A) == InconsistentGroup(A, (B,))
@@ -347,14 +346,14 @@ def test_groups_are_closed_over_mutual_listings() -> None:
     assert unit.key == f"{A},{B},{C}"
 
 
-def test_a_started_group_does_not_wait_for_a_sibling_that_is_gone() -> None:
+def test_started_group_does_not_wait_for_a_deleted_gang() -> None:
     groups = [make_pod_group(A, 2).group(A, B).build()]
     pods = [make_started("a-0").build(), *make_pods("new", 1, A)]
     assert len(ready(make_book(pods, groups)).units) == 1
     assert demands(make_book(pods, groups, compat=True), A) == MissingGang(A, (B,))
 
 
-def test_a_gang_added_to_a_started_group_gathers_and_holds_up_nobody() -> None:
+def test_gang_added_to_a_started_group_needs_its_quorum_alone() -> None:
     groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
     pods = [make_started("a-0").build(), *make_pods("a-new", 1, A), *make_pods("b", 1, B)]
     book = make_book(pods, groups)
@@ -370,14 +369,14 @@ def test_a_gang_added_to_a_started_group_gathers_and_holds_up_nobody() -> None:
     assert len(ready(upstream, B).units) == 2, "there its members start one by one"
 
 
-def test_a_gang_of_a_started_group_that_lost_all_is_repaired() -> None:
+def test_gang_of_a_started_group_without_members_is_repaired() -> None:
     groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 2).group(A, B).build()]
     started = make_pod("a-0").gang(A).released("n1", "plan-1", f"{A},{B}", 3).running("n1").build()
     book = make_book([started, *make_pods("b-new", 2, B)], groups)
     assert [(unit.required, unit.is_repair) for unit in ready(book, B).units] == [(1, True)] * 2
 
 
-def test_a_minimum_raised_after_the_start_makes_no_repair() -> None:
+def test_raised_minimum_is_no_repair() -> None:
     def survivor(name: str, strength: int) -> Pod:
         return make_pod(name).gang(A).released("n1", "p", A, 2, strength).running("n1").build()
 
@@ -392,7 +391,7 @@ def test_a_minimum_raised_after_the_start_makes_no_repair() -> None:
     assert [unit.is_repair for unit in ready(book).units] == [False, False]
 
 
-def test_a_unit_says_how_strong_each_gang_is_with_it() -> None:
+def test_unit_computes_the_strength_of_each_gang() -> None:
     pods = [make_started("a-0").build(), *make_pods("new", 2, A)]
     (first, _) = ready(make_book(pods, [make_pod_group(A, 3).build()])).units
     assert first.strengths_with({"uid-default-new-0"}) == {A: 2}
@@ -400,7 +399,7 @@ def test_a_unit_says_how_strong_each_gang_is_with_it() -> None:
     assert whole.strengths_with({pod.uid for pod in whole.pods}) == {A: 2}
 
 
-def test_foreign_gates_hold_the_gang_until_enough_are_free() -> None:
+def test_foreign_gates_delay_the_gang_until_enough_are_removed() -> None:
     gated = [
         make_pod(f"g-{i}").gang(A).foreign_gates("example.com/b", "example.com/a").build()
         for i in range(2)
@@ -415,13 +414,13 @@ def test_foreign_gates_hold_the_gang_until_enough_are_free() -> None:
     assert [pod.name for pod in unit.pods] == ["a-0", "a-1"]
 
 
-def test_a_gang_without_minimum_starts_pod_by_pod() -> None:
+def test_gang_without_minimum_starts_pod_by_pod() -> None:
     book = make_book(make_pods("a", 2, A), [make_pod_group(A, 0).build()])
     assert [unit.required for unit in ready(book).units] == [1, 1]
 
 
 @given(st.permutations([*make_pods("a", 4, A), *make_pods("b", 3, B)]), st.booleans())
-def test_the_answer_does_not_depend_on_the_order_of_arrival(pods: list[Pod], turn: bool) -> None:  # noqa: FBT001 - drawn
+def test_quorum_does_not_depend_on_order_of_arrival(pods: list[Pod], turn: bool) -> None:  # noqa: FBT001 - drawn
     groups = [make_pod_group(A, 2).group(A, B).build(), make_pod_group(B, 1).group(A, B).build()]
     expected = demands(make_book(sorted(pods, key=lambda pod: pod.uid), groups), A)
     assert demands(make_book(pods, reversed(groups) if turn else groups), A) == expected

@@ -1,4 +1,4 @@
-"""What the status of a gang says."""
+"""The status of a gang."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def condition(status: GangStatus, kind: ConditionType) -> tuple[bool, Reason] | 
     return next(((is_true, why) for name, is_true, why in status.conditions if name == kind), None)
 
 
-def test_a_gang_that_gathers() -> None:
+def test_status_of_an_incomplete_gang() -> None:
     book = make_book(make_pods("a", 3, A), [make_pod_group(A, 4).total(6).build()])
     status = observe(book, A, now=100.0)
     assert status.phase is Phase.PENDING
@@ -59,7 +59,7 @@ def test_a_gang_that_gathers() -> None:
     assert (status.timeout_at, status.schedule_start, status.incarnation) == (None, None, "")
 
 
-def test_a_complete_gang_that_finds_no_place_times_out_and_says_when() -> None:
+def test_unplaced_complete_gang_times_out() -> None:
     book = make_book(make_pods("a", 4, A), [make_pod_group(A, 4).wait(60).build()])
     status = observe(book, A, now=62.0)
     assert status.phase is Phase.PRE_SCHEDULING
@@ -70,7 +70,7 @@ def test_a_complete_gang_that_finds_no_place_times_out_and_says_when() -> None:
     assert condition(status, ConditionType.PLACED) is None
 
 
-def test_a_gang_on_its_way_to_nodes() -> None:
+def test_status_of_a_released_gang() -> None:
     pods = [
         make_member("a-0", node="n1").build(),
         make_member("a-1", node="n2").bound("n2").build(),
@@ -85,7 +85,7 @@ def test_a_gang_on_its_way_to_nodes() -> None:
     assert (status.incarnation, status.nodes) == ("plan-1", ("n1", "n2"))
 
 
-def test_who_plans_knows_better_whether_those_on_their_way_have_a_place() -> None:
+def test_reported_refusal_overrides_placed_of_unbound_members() -> None:
     group = make_pod_group(A, 2)._set(attempts=1).build()
     released = [make_member("a-0").build(), make_member("a-1").build()]
     assert (
@@ -97,7 +97,7 @@ def test_who_plans_knows_better_whether_those_on_their_way_have_a_place() -> Non
     assert said[0]
 
 
-def test_members_that_others_placed_are_told_apart() -> None:
+def test_members_placed_by_others_are_counted() -> None:
     pods = [
         make_member("a-0").running("n1").build(),
         make_pod("a-1").gang(A).running("n2").build(),
@@ -106,7 +106,7 @@ def test_members_that_others_placed_are_told_apart() -> None:
     assert condition(status, ConditionType.PLACED) == (True, Planned(2, 2, "plan-1", by_others=1))
 
 
-def test_a_bound_gang() -> None:
+def test_status_of_a_bound_gang() -> None:
     pods = [make_member(f"a-{i}").running("n1").build() for i in range(2)]
     group = make_pod_group(A, 2).phase(Phase.SCHEDULED).schedule_start(5).build()
     status = observe(make_book(pods, [group]), A, now=9.0)
@@ -114,7 +114,7 @@ def test_a_bound_gang() -> None:
     assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
 
 
-def test_a_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None:
+def test_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None:
     pods = [
         make_member("a-0").running("n1").created(1).build(),
         make_member("a-1", plan="plan-2").running("n1").created(5).build(),
@@ -127,7 +127,7 @@ def test_a_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> No
     assert (status.incarnation, status.plan_id) == ("plan-1", "plan-2")
 
 
-def test_a_finished_gang_is_neither_degraded_nor_late() -> None:
+def test_finished_gang_is_neither_degraded_nor_timed_out() -> None:
     pods = [make_member(f"a-{i}").bound("n1").phase(PodPhase.SUCCEEDED).build() for i in range(2)]
     group = make_pod_group(A, 2).phase(Phase.RUNNING).build()
     status = observe(make_book(pods, [group]), A, now=9999.0)
@@ -145,14 +145,14 @@ def test_members_that_have_succeeded_are_not_missing() -> None:
     assert condition(status, ConditionType.QUORUM_REACHED) == (True, quorum)
 
 
-def test_settings_that_cannot_be_used() -> None:
+def test_invalid_settings_are_reported() -> None:
     bad = BadValue("k", "v", "default", "is odd")
     group = make_pod_group(A, 1)._set_spec(bad_values=(bad,)).build()
     status = observe(make_book((), [group]), A, now=0.0)
     assert condition(status, ConditionType.SPEC_VALID) == (False, InvalidAnnotation((bad,)))
 
 
-def test_a_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
+def test_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
     left = make_member("a-1").not_ours()._set(pinned=True)
     pods = [make_member("a-0").running("n1").build(), left.build()]
     book = make_book(pods, [make_pod_group(A, 2).build()])
@@ -164,7 +164,7 @@ def test_a_member_that_kube_scheduler_cannot_bind_is_lost() -> None:
     assert condition(status, ConditionType.PLACED) is None
 
 
-def test_deprecated_keys_on_members_are_named_and_count() -> None:
+def test_deprecated_keys_on_members_are_reported() -> None:
     used = DeprecatedKey("old", "new")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (), (used,))
     pods = [make_pod(f"a-{i}")._set(gang=claim).build() for i in range(2)]
@@ -172,7 +172,7 @@ def test_deprecated_keys_on_members_are_named_and_count() -> None:
     assert condition(status, ConditionType.SPEC_VALID) == (True, SpecValid((used,)))
 
 
-def test_a_one_sided_listing_is_a_matter_of_the_settings_not_of_the_quorum() -> None:
+def test_one_sided_listing_makes_the_spec_invalid_not_the_quorum() -> None:
     groups = [make_pod_group(A, 1).group(A, B).build(), make_pod_group(B, 1).build()]
     book = make_book(make_pods("a", 1, A), groups)
     status = observe(book, A, now=0.0)
@@ -184,7 +184,7 @@ def test_a_one_sided_listing_is_a_matter_of_the_settings_not_of_the_quorum() -> 
     assert condition(observe(book, B, now=0.0), ConditionType.SPEC_VALID) == (True, SpecValid())
 
 
-def test_the_own_listing_is_named_before_those_of_siblings() -> None:
+def test_own_one_sided_listing_is_named_first() -> None:
     c = "default/c"
     groups = [
         make_pod_group(A).group(A, B, c).build(),
@@ -200,7 +200,7 @@ def test_the_own_listing_is_named_before_those_of_siblings() -> None:
         )
 
 
-def test_members_of_others_count_once_they_have_a_node() -> None:
+def test_members_of_other_schedulers_count_once_bound() -> None:
     pods = [make_pod("launcher").gang(A).not_ours().created(9).build(), *make_pods("a", 2, A)]
     book = make_book(pods, [make_pod_group(A, 2).wait(60).build()])
     status = observe(book, A, now=2.0)
@@ -208,7 +208,7 @@ def test_members_of_others_count_once_they_have_a_node() -> None:
     assert status.timeout_at == 61.0
 
 
-def test_owners_are_taken_from_the_oldest_pod_when_the_quorum_is_reached() -> None:
+def test_owners_are_those_of_the_oldest_pod() -> None:
     pods = [
         make_pod("young").gang(A).created(2).owners("job-y").build(),
         make_pod("old").gang(A).created(1).owners("job-x", "job-w").build(),
@@ -238,7 +238,7 @@ def test_members_released_together_are_recorded_and_kept() -> None:
 
 
 @given(st.permutations([make_member(f"a-{i}", f"plan-{i}").bound(f"n{i}").build() for i in "123"]))
-def test_the_status_does_not_depend_on_the_order_of_arrival(pods: list[Pod]) -> None:
+def test_status_does_not_depend_on_order_of_arrival(pods: list[Pod]) -> None:
     group = make_pod_group(A, 4).build()
     in_order = sorted(pods, key=lambda pod: pod.uid)
     assert observe(make_book(pods, [group]), A, 7.0) == observe(
@@ -246,8 +246,8 @@ def test_the_status_does_not_depend_on_the_order_of_arrival(pods: list[Pod]) -> 
     )
 
 
-def test_what_holds_for_a_whole_group_is_found_once() -> None:
-    """In a group of thousands, counting all members for each gang would take minutes."""
+def test_answers_for_a_group_are_computed_once() -> None:
+    """Counting all members of a large group for each of its gangs would take minutes."""
     gangs = [f"default/g{i}" for i in range(3)]
     book = GangCache()
     for gang in gangs:

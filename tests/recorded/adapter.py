@@ -168,7 +168,7 @@ def _tell_placement(placement: Placement) -> dict[str, Plain]:
         "plan_id": placement.plan_id,
         "group": placement.group,
         "nodes": [[one.pod.key, one.node] for one in placement.assignments],
-        "gathered": to_plain(placement.gathered),
+        "gathered": to_plain(placement.topologies),
         "strengths": to_plain(placement.strengths),
     }
 

@@ -10,8 +10,14 @@ from tests.builders import GPU, PodBuilder, make_pod, make_pod_group
 from tests.recorded.traits import choose_traits
 from tests.recorded.world import APPS, GIB, NAMESPACES, World
 
-from koord.core.gang.model import GangMode, MatchPolicy, OnMemberFailure
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.gang.model import (
+    ROOT,
+    GangMode,
+    MatchPolicy,
+    OnMemberFailure,
+    SubGroup,
+    SubGroupTree,
+)
 from koord.core.plugins.volumes import VolumeClaim
 from koord.core.pods import Handling
 from koord.core.topology_constraint import (
@@ -236,7 +242,7 @@ class JobMaker:
         nest = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), (*top, *subs))
         total = sum(one.min_member for one in subs)
         group = self._add_group(job, "g", total if least is None else 1)
-        job.groups[-1] = group = replace(group, spec=replace(group.spec, nest=nest))
+        job.groups[-1] = group = replace(group, spec=replace(group.spec, sub_groups=nest))
         for sub in subs:
             members = sub.min_member + dice.choice((0, 0, 0, 1))
             before = len(job.pods)

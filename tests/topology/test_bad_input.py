@@ -1,4 +1,4 @@
-"""What makes no sense about the network is refused with a clear reason, on clusters of any size."""
+"""Impossible topology constraints are refused with a clear reason, on clusters of any size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster() -> FakeCluster:
         ("none", "Spine", 1, "MissingTopology", "none"),
     ],
 )
-def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
+def test_gang_on_nodes_without_labels_is_refused(  # noqa: PLR0917 - the columns of the table
     cluster: FakeCluster, topology: str, layer: str, multiple: int, code: str, words: str
 ) -> None:
     wish = TopologyConstraint((LayerConstraint(layer, GatherStrategy.MUST, multiple),), topology)
@@ -59,7 +59,7 @@ def test_nodes_without_labels(  # noqa: PLR0917 - the columns of the table
     assert [placement.unit for placement in outcome.placements] == [alone.key]
 
 
-def test_a_multiple_larger_than_the_gang(cluster: FakeCluster) -> None:
+def test_multiple_larger_than_the_gang_is_refused(cluster: FakeCluster) -> None:
     wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled")
     cluster.state.upsert_topology(
         Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1]))

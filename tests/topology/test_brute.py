@@ -1,4 +1,4 @@
-"""The solver finds what trying every split finds, on thousands of tiny trees.
+"""The solver finds the same as an exhaustive search, on thousands of small trees.
 
 A small share runs with every check; ``-m slow`` runs all.
 """
@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from tests.topology.brute import Problem, find_best, room_of, worth
 
-from koord.core.topology.capacity import SplitRequest
-from koord.core.topology.goal import Goal
+from koord.core.topology.capacity import Goal, SplitRequest
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
-from koord.core.topology.solve import NoSplit, split
+from koord.core.topology.solve import NoSplit, count_used, split
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import NODE_LAYER
 
@@ -24,7 +23,7 @@ SLOW = range(400, 24_400)
 
 
 def make_problem(seed: int) -> Problem:
-    """Make a cluster of up to ten nodes and three layers, and something to place on it."""
+    """Make a cluster of up to ten nodes and three layers, and a gang to place on it."""
     dice = random.Random(seed)  # noqa: S311 - the same every time
     depth = dice.randint(1, 3)
     nodes = dice.randint(1, 10)
@@ -94,20 +93,20 @@ def check(seed: int) -> None:
     assert key == best, f"seed {seed}: {shares} is worth {key}, the best is {best}: {problem}"
 
 
-def test_small_clusters_are_split_as_by_trying_everything() -> None:
+def test_split_equals_exhaustive_search() -> None:
     for seed in EVERY_CHECK:
         check(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_many_small_clusters_are_split_as_by_trying_everything() -> None:
+def test_split_equals_exhaustive_search_on_many_clusters() -> None:
     for seed in SLOW:
         check(seed)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_common_domain_is_never_higher_than_the_lowest_that_has_room(seed: int) -> None:
+def test_common_domain_is_the_lowest_with_room(seed: int) -> None:
     problem = replace(make_problem(seed), multiples={}, prefer=(), fixed=(), near=())
     problem = replace(problem, least=problem.most)
     tree = make_tree(problem)
@@ -118,11 +117,12 @@ def test_the_common_domain_is_never_higher_than_the_lowest_that_has_room(seed: i
         assert isinstance(found, NoSplit)
     else:
         assert not isinstance(found, NoSplit)
-        assert found.layer >= deepest
+        used = count_used(tree, tree.positions_of([row for row, _ in found.shares]))
+        assert max(layer for layer, count in enumerate(used) if count == 1) >= deepest
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_where_all_places_are_needed_they_are_taken_as_if_there_were_a_choice(
+def test_shortcut_for_full_domains_equals_the_search(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(seed)
@@ -134,7 +134,7 @@ def test_where_all_places_are_needed_they_are_taken_as_if_there_were_a_choice(
     assert at_once == split(tree, make_ask(problem, tree))
 
 
-def test_the_only_node_that_holds_all_is_taken_and_no_other() -> None:
+def test_gang_goes_to_the_only_node_that_holds_it() -> None:
     paths = (("0", "n0"), ("0", "n1"), ("1", "n2"))
     problem = Problem(paths=paths, offers=(1, 3, 2), least=3, most=3, must=2)
     tree = make_tree(problem)

@@ -1,14 +1,13 @@
-"""Trees of sixteen layers: the costs of so many no longer fit 64 bits, the answer is the same."""
+"""Trees of sixteen layers: costs do not fit 64 bits, the result is the same."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from koord.core.topology.capacity import SplitRequest
-from koord.core.topology.goal import Goal
+from koord.core.topology.capacity import Goal, SplitRequest
+from koord.core.topology.knapsack import make_weights
 from koord.core.topology.layers import InvalidLayers, Layer, order_layers
 from koord.core.topology.solve import NoSplit, split
-from koord.core.topology.split_cost import make_weights
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import NODE_LAYER
 
@@ -16,7 +15,7 @@ DEPTH = 15
 
 
 def make_tree(nodes: int) -> TopologyTree:
-    """Make a tree in which every layer halves the nodes, as far as they go."""
+    """Make a tree in which every layer halves the nodes while there are two."""
     names = [f"L{at}" for at in range(DEPTH)]
     layers = [Layer(name, above, (name,)) for name, above in zip(names, ["", *names], strict=False)]
     chain = order_layers([*layers, Layer(NODE_LAYER, names[-1])])
@@ -28,13 +27,13 @@ def make_tree(nodes: int) -> TopologyTree:
     return tree
 
 
-def test_so_many_layers_need_wide_costs() -> None:
+def test_sixteen_layers_need_wide_costs() -> None:
     values = [("opening", layer, 600) for layer in range(1, DEPTH + 2)]
     assert make_weights(values, DEPTH + 1).is_wide
     assert not make_weights(values[:4], DEPTH + 1).is_wide
 
 
-def test_a_deep_tree_is_split_as_well_as_a_flat_one() -> None:
+def test_deep_tree_is_split_like_a_flat_one() -> None:
     tree = make_tree(600)
     offers = np.array([1 + row % 3 for row in range(600)])[tree.rows]
     goal = Goal(0, (2, DEPTH), (1,) * (tree.depth + 1))

@@ -1,4 +1,4 @@
-"""What holds of every plan for gangs that ask something of the network."""
+"""Invariants of plans for gangs with topology constraints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYERS = (
 Nodes = list[tuple[str, str, int]]
 """Spine, block, CPUs."""
 Gangs = list[tuple[TopologyConstraint, int, int, int]]
-"""Wish, CPUs of a member, members, how many of them are required."""
+"""Constraint, CPUs per member, members, required members."""
 
 nodes_of_clusters = st.lists(
     st.tuples(st.sampled_from("st"), st.sampled_from("abc"), st.integers(1, 6)),
@@ -80,7 +80,7 @@ def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
 
 @given(nodes_of_clusters, gangs_of_clusters)
 @settings(max_examples=150, deadline=None)
-def test_plans_keep_to_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs) -> None:
+def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs) -> None:
     outcome = plan_for(nodes, gangs)
     load: Counter[int] = Counter()
     for placement in outcome.placements:
@@ -98,20 +98,20 @@ def test_plans_keep_to_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
             counts = Counter(domains[one.layer])
             assert one.strategy is not GatherStrategy.MUST or len(counts) == 1
             assert all(members % one.multiple == 0 for members in counts.values())
-        used = dict(placement.gathered[0].used) if placement.gathered else {}
+        used = dict(placement.topologies[0].used) if placement.topologies else {}
         assert all(len(set(domains[layer])) == used[layer] for layer in used)
     assert all(taken <= nodes[at][2] for at, taken in load.items())
 
 
 @given(nodes_of_clusters, gangs_of_clusters)
 @settings(max_examples=60, deadline=None)
-def test_plans_do_not_depend_on_the_order_of_arrival(nodes: Nodes, gangs: Gangs) -> None:
+def test_plans_do_not_depend_on_order_of_arrival(nodes: Nodes, gangs: Gangs) -> None:
     assert plan_for(nodes, gangs) == plan_for(nodes, gangs, shuffle=7)
 
 
 @given(nodes_of_clusters, gangs_of_clusters.map(lambda gangs: gangs[:1]))
 @settings(max_examples=60, deadline=None)
-def test_one_more_node_makes_nothing_unplaceable(nodes: Nodes, gangs: Gangs) -> None:
+def test_additional_node_keeps_gangs_placeable(nodes: Nodes, gangs: Gangs) -> None:
     if plan_for(nodes, gangs).placements:
         assert plan_for([*nodes, ("t", "c", 6)], gangs).placements
 
@@ -139,7 +139,7 @@ def lowest_that_holds(nodes: Nodes, cpus: int, count: int, must: str) -> int:
     st.integers(1, 8),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_common_domain_is_never_higher_than_koordinators(
+def test_common_domain_is_never_higher_than_with_koordinator(
     nodes: Nodes, must: str, cpus: int, count: int
 ) -> None:
     # To prefer few domains of a lower layer may be worth an upper one.
@@ -152,5 +152,5 @@ def test_the_common_domain_is_never_higher_than_koordinators(
     lowest = lowest_that_holds(nodes, cpus, count, must)
     assert bool(outcome.placements) is (lowest >= 0)
     for placement in outcome.placements:
-        (where,) = placement.gathered
+        (where,) = placement.topologies
         assert len(where.domain) >= lowest

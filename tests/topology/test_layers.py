@@ -1,4 +1,4 @@
-"""Lists of layers: which make one chain, and what is said of those that do not."""
+"""Lists of layers: which make one chain, and how others are explained."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NODES = Layer(NODE_LAYER, "Block")
         (Layer("Spine", ROOT_LAYER, ("spine",)), NODES, BLOCK),
     ],
 )
-def test_the_order_follows_from_parents(layers: tuple[Layer, ...]) -> None:
+def test_layers_are_ordered_by_parents(layers: tuple[Layer, ...]) -> None:
     chain = order_layers(layers)
     assert not isinstance(chain, InvalidLayers)
     assert [layer.name for layer in chain] == ["Spine", "Block", NODE_LAYER]
 
 
-def test_nodes_alone_are_a_chain() -> None:
+def test_node_layer_alone_is_valid() -> None:
     assert order_layers((Layer(NODE_LAYER),)) == (Layer(NODE_LAYER),)
 
 
@@ -65,7 +65,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("layers", "fault", "names", "text"), FAULTS)
-def test_what_is_wrong_is_a_value(
+def test_invalid_layers_are_explained(
     layers: tuple[Layer, ...], fault: LayerFault, names: tuple[str, ...], text: str
 ) -> None:
     found = order_layers(layers)

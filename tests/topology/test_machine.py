@@ -1,4 +1,4 @@
-"""Gangs that ask something of the network, in a cluster where anything may happen next."""
+"""Random events in a cluster with topologies and gangs with topology constraints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 from tests.support.machines import check_100_000_steps
 
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
+from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (
@@ -87,7 +87,7 @@ class GangsInANetwork(Gangs):
         if key in self.groups:
             parts = (SubGroup(f"g{at}", at + 1, layer) for at, layer in enumerate(layers))
             nest = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
-            spec = replace(self.groups[key].spec, nest=nest)
+            spec = replace(self.groups[key].spec, sub_groups=nest)
             self.groups[key] = replace(self.groups[key], spec=spec)
             self.state.upsert_pod_group(self.groups[key])
 
@@ -101,9 +101,9 @@ class GangsInANetwork(Gangs):
     # What must hold
 
     def check_network(self, placement: Placement) -> None:
-        """Members share what they must share and come in whole multiples, the old ones too."""
+        """Check that members, old and new, share the required domains in whole multiples."""
         for key in {one.pod.gang.key for one in placement.assignments if one.pod.gang}:
-            wish, nest = self.groups[key].spec.topology, self.groups[key].spec.nest
+            wish, nest = self.groups[key].spec.topology, self.groups[key].spec.sub_groups
             if nest is not None:
                 self.check_sub_groups(key, nest, placement)
             if wish is None or nest is not None:
@@ -112,7 +112,7 @@ class GangsInANetwork(Gangs):
                 pod
                 for other in self.state.gangs.group(key).gangs
                 if other in self.groups and self.groups[other].spec.topology == wish
-                if self.groups[other].spec.nest is None
+                if self.groups[other].spec.sub_groups is None
                 for pod in self.alive(other)
                 if pod.node
             ]
@@ -127,7 +127,7 @@ class GangsInANetwork(Gangs):
                 assert not any(n % one.multiple for n in known.values()), (key, wish, paths)
 
     def check_sub_groups(self, key: str, nest: SubGroupTree, placement: Placement) -> None:
-        """Look at sub-groups that got members: they share a domain, and none is begun in part."""
+        """Check that each sub-group with new members shares its domain."""
         names = [layer.name for layer in LAYERS]
         for group in nest.groups:
             members = [pod for pod in self.alive(key) if pod.node and pod.sub_group == group.name]
@@ -161,6 +161,6 @@ TestGangsInANetwork.settings = settings(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_steps_in_a_network() -> None:
+def test_a_hundred_thousand_steps_with_topologies() -> None:
     """The same, nightly."""
     check_100_000_steps(GangsInANetwork)

@@ -1,4 +1,4 @@
-"""Gangs that ask something of the network and of a quota: both, or nothing of either."""
+"""Gangs with topology constraints in quotas: both are satisfied, or nothing is used."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(cluster: FakeCluster, *units: Unit) -> Plan:
     return cluster.plan(*units)
 
 
-def test_a_gang_that_fits_no_domain_leaves_its_quota_to_the_next() -> None:
+def test_gang_that_fits_no_domain_uses_no_quota() -> None:
     cluster = make_state(most=3)
     outcome = run(cluster, make_gang(cluster, "wide", 3, 3), make_gang(cluster, "tight", 2, 2))
     assert [one.unit for one in outcome.placements] == ["default/tight"]
@@ -60,17 +60,17 @@ def test_a_gang_that_fits_no_domain_leaves_its_quota_to_the_next() -> None:
     assert isinstance(refusal.reason, NoDomainFits)
 
 
-def test_a_gang_beyond_its_quota_takes_no_room_in_any_domain() -> None:
+def test_gang_over_its_quota_uses_no_domain() -> None:
     cluster = make_state(most=2)
     big, small = make_gang(cluster, "big", 3, 3), make_gang(cluster, "small", 2, 2)
     outcome = run(cluster, big, small)
     assert [one.unit for one in outcome.placements] == ["default/small"]
     assert [type(one.reason) for one in outcome.refusals] == [InsufficientMax]
-    where = outcome.placements[0].gathered[0]
+    where = outcome.placements[0].topologies[0]
     assert dict(where.used)["Block"] == 1
 
 
-def test_surplus_beyond_the_quota_is_left_and_the_rest_is_gathered() -> None:
+def test_surplus_over_the_quota_waits_the_rest_is_placed() -> None:
     cluster = make_state(most=2)
     outcome = run(cluster, make_gang(cluster, "g", 4, 1))
     nodes = {one.node for one in outcome.placements[0].assignments}

@@ -1,4 +1,4 @@
-"""The tree of domains, kept up to date node by node."""
+"""The tree of domains, updated node by node."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.core.topology.cache import Topology, TopologyCache
-from koord.core.topology.describe import describe_domains
 from koord.core.topology.layers import InvalidLayers, Layer, LayerFault, order_layers
-from koord.core.topology.tree import TopologyTree
+from koord.core.topology.tree import TopologyTree, describe_domains
 from koord.core.topology_constraint import NODE_LAYER
 
 LAYERS = (
@@ -31,7 +30,7 @@ def outline(tree: TopologyTree) -> list[tuple[str, str, int]]:
     return [("/".join(one.path), one.layer, one.nodes) for one in describe_domains(tree)]
 
 
-def test_domains_are_paths() -> None:
+def test_domains_are_identified_by_path() -> None:
     tree = make_tree({"a": {"spine": "s1", "block": "b"}, "b": {"spine": "s2", "block": "b"}})
     assert outline(tree) == [
         ("", "ClusterTopologyLayer", 2),
@@ -42,22 +41,22 @@ def test_domains_are_paths() -> None:
     ]
 
 
-def test_the_first_label_that_is_not_empty_names_the_domain() -> None:
+def test_first_nonempty_label_names_the_domain() -> None:
     labels = {"spine": "", "old/spine": "s9", "block": "b"}
-    assert make_tree({"a": labels}).path_of_row(0) == ("s9", "b")
+    assert make_tree({"a": labels}).path_of_row(0) == ("s9", "b", "a")
 
 
-def test_without_label_right_above_the_nodes_a_node_is_a_domain_of_its_own() -> None:
-    assert make_tree({"a": {"spine": "s1"}}).path_of_row(0) == ("s1", "a")
+def test_node_without_the_lowest_label_is_its_own_domain() -> None:
+    assert make_tree({"a": {"spine": "s1"}}).path_of_row(0) == ("s1", "a", "a")
 
 
-def test_without_label_further_up_a_node_is_left_out_and_named() -> None:
+def test_node_without_an_upper_label_is_left_out() -> None:
     tree = make_tree({"a": {"block": "b"}, "b": {"spine": "s", "block": "b"}})
     assert tree.left_out == {"a": "Spine"}
     assert len(tree) == 1
 
 
-def test_many_nodes_without_labels_are_no_error() -> None:
+def test_many_nodes_without_labels_are_left_out() -> None:
     tree = make_tree({f"n{at}": {} for at in range(10_000)})
     assert (len(tree), len(tree.left_out)) == (0, 10_000)
     assert outline(tree) == [("", "ClusterTopologyLayer", 0)]
@@ -69,7 +68,7 @@ Labels = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.none() | Labels), max_size=40))
-def test_a_tree_that_followed_every_change_is_the_tree_made_anew(
+def test_tree_after_updates_equals_a_rebuilt_tree(
     changes: list[tuple[int, dict[str, str] | None]],
 ) -> None:
     tree = make_tree({})
@@ -82,15 +81,14 @@ def test_a_tree_that_followed_every_change_is_the_tree_made_anew(
             nodes[row] = labels
             tree.upsert(row, f"n{row}", labels)
         tree.name_ranks(2)
-    anew = make_tree({f"n{row}": labels for row, labels in sorted(nodes.items())})
-    assert outline(tree) == outline(anew)
-    assert tree.left_out == anew.left_out
-    assert {tree.path_of_row(row) for row in nodes} == {
-        anew.path_of_row(row) for row in range(len(nodes))
-    }
+    rebuilt = make_tree({f"n{row}": labels for row, labels in sorted(nodes.items())})
+    assert outline(tree) == outline(rebuilt)
+    assert tree.left_out == rebuilt.left_out
+    paths = {rebuilt.path_of_row(row) for row in rebuilt.rows.tolist()}
+    assert {tree.path_of_row(row) for row in tree.rows.tolist()} == paths
 
 
-def test_a_book_keeps_the_last_valid_tree_until_layers_are_valid_again() -> None:
+def test_last_valid_tree_is_kept_while_layers_are_invalid() -> None:
     book = TopologyCache()
     book.upsert_node(0, "a", {"spine": "s", "block": "b"})
     assert book.upsert(Topology("default", LAYERS))
@@ -104,7 +102,7 @@ def test_a_book_keeps_the_last_valid_tree_until_layers_are_valid_again() -> None
     assert book.tree("default") is None
 
 
-def test_after_a_restart_the_layers_kept_in_the_status_are_in_force() -> None:
+def test_layers_kept_in_the_status_are_used_after_a_restart() -> None:
     book = TopologyCache()
     book.upsert_node(0, "a", {"spine": "s", "block": "b"})
     book.upsert(Topology("default", (LAYERS[0],), last_valid=LAYERS))

@@ -1,8 +1,7 @@
 """Gangs: from labels and annotations to settings, and the annotations written at the bind.
 
-Every reader takes plain mappings and never raises: a value that cannot be used becomes a
-`BadSetting`, and the default that upstream has for it is in force. What follows from the settings
-is decided elsewhere; this module knows no pod and no PodGroup.
+Every reader takes plain mappings and never raises: an invalid value becomes a `BadSetting`, and
+Koordinator's default is used. Knows no pod, no PodGroup, and no rule that uses the settings.
 """
 
 import json
@@ -39,15 +38,15 @@ ON_MEMBER_FAILURE: Final = ("Replace", "RestartGang", "Ignore")
 ON_BIND_FAILURE: Final = ("Retry", "RestartGang")
 MAX_INTEGER: Final = 2**31 - 1
 MAX_LEVELS: Final = 8
-"""How deep sub-groups may be nested."""
+"""Limit of the depth of sub-groups."""
 MAX_NAME: Final = 253
-"""Longer names fit no object of Kubernetes; their gangs cannot start."""
+"""No object of Kubernetes has a longer name; gangs with one cannot start."""
 MAX_GROUPS_TEXT: Final = 32 * 1024
-"""Longer lists are refused unread: the group is recorded on every member, several times over."""
+"""Limit of lists of gangs: the group is recorded on every member, several times."""
 GROUP_SEPARATOR: Final = ","
-"""Stands between the gangs in the identity of a group: in a name it would make two groups one."""
+"""Separates the gangs in the identity of a group, so names must not contain it."""
 MAX_SHOWN: Final = 80
-"""Longer values are cut where they are quoted."""
+"""Limit of values that are quoted in messages."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -66,7 +65,7 @@ class NameSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BadSetting:
-    """A setting that cannot be used: what was written (cut), what is wrong, what is in force."""
+    """An invalid setting: its value (cut), what is wrong, and what is used instead."""
 
     key: str
     value: str
@@ -76,7 +75,7 @@ class BadSetting:
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """What is in force where nothing usable is written."""
+    """The settings that are used if nothing valid is written."""
 
     wait_seconds: int = 600
     match_policy: str = "once-satisfied"
@@ -101,10 +100,10 @@ class GangSettings:
 
 @dataclass(frozen=True, slots=True)
 class PodGang:
-    """What a pod says of its gang.
+    """The gang of a pod by its labels and annotations.
 
-    ``settings`` is None when the PodGroup label names the gang (the object carries the settings,
-    the pod's own annotations do not count) or when the pod brings no usable minimum.
+    ``settings`` is None if the PodGroup label names the gang (the object carries the settings, the
+    pod's own annotations do not count) or if the pod has no valid minimum.
     """
 
     name: str
@@ -112,14 +111,14 @@ class PodGang:
     settings: GangSettings | None = None
     bad: tuple[BadSetting, ...] = ()
     deprecated: tuple[tuple[str, str], ...] = ()
-    """Keys in use that should not be, each with the one to use instead."""
+    """Deprecated keys in use, each with the one to use instead."""
 
 
 UPSTREAM_DEFAULTS: Final = GangDefaults()
 
 
 def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource] | None:
-    """Return the name of a pod's gang and where it stands; the first that is not empty wins."""
+    """Return the name of a pod's gang and its source; the first that is not empty wins."""
     if name := labels.get(keys.POD_GROUP):
         return name, NameSource.POD_GROUP_LABEL
     if name := labels.get(keys.LEGACY_NAME):
@@ -130,7 +129,7 @@ def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource]
 
 
 def make_foreign_name(group: str, name: str) -> str:
-    """Return the name of a gang that others declare: no name of ours can be equal to it."""
+    """Return the name of a gang declared by another API; no other gang has such a name."""
     return f"{group}:{name}"
 
 
@@ -145,7 +144,7 @@ def parse_min_available(labels: Texts, annotations: Texts) -> int | BadSetting:
 
 
 def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
-    """Read a group list as it is written: None if there is none."""
+    """Parse a list of gangs; None if there is none."""
     if not text:
         return None
     if len(text) > MAX_GROUPS_TEXT:
@@ -162,7 +161,7 @@ def parse_groups(text: str) -> tuple[str, ...] | BadSetting | None:
 
 
 def resolve_wait_seconds(seconds: int | None, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> int:
-    """Return the wait time of a PodGroup: nothing, 0 or less mean the default."""
+    """Return the wait time of a PodGroup: None, 0 or less mean the default."""
     return seconds if seconds is not None and seconds > 0 else defaults.wait_seconds
 
 
@@ -173,10 +172,10 @@ def parse_pod_gang(
     defaults: GangDefaults = UPSTREAM_DEFAULTS,
     native: str = "",
 ) -> PodGang | None:
-    """Read everything that a pod says of its gang; None for a pod without one.
+    """Parse the gang of a pod; None for a pod without one.
 
-    ``native`` is the PodGroup of Kubernetes' own that it names. Koordinator's keys go before it,
-    and it goes before the label of Kueue.
+    ``native`` is the native PodGroup of Kubernetes that it names. Koordinator's keys take
+    precedence over it, and it over the label of Kueue.
     """
     named = parse_gang_name(labels, annotations)
     if named is None and native:
@@ -206,14 +205,14 @@ def parse_pod_group_settings(
     annotations: Texts,
     defaults: GangDefaults = UPSTREAM_DEFAULTS,
 ) -> tuple[GangSettings, tuple[BadSetting, ...]]:
-    """Read the settings of a PodGroup: ``key`` is its ``namespace/name``."""
+    """Parse the settings of a PodGroup; ``key`` is its ``namespace/name``."""
     reader = _Reader(key, annotations, defaults)
     wait_seconds = resolve_wait_seconds(schedule_timeout_seconds, defaults)
     return reader.settings(min_member, wait_seconds), tuple(reader.bad)
 
 
 def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
-    """Write what a member is bound with; older readers look under the deprecated keys."""
+    """Return the annotations of a bound member, under the deprecated keys as well."""
     count = str(member_count)
     return {
         keys.BIND_GROUP_ID: group_id,
@@ -226,7 +225,7 @@ def encode_bind_record(group_id: str, member_count: int) -> dict[str, str]:
 def _parse_kueue(
     namespace: str, labels: Texts, annotations: Texts, defaults: GangDefaults
 ) -> PodGang | None:
-    """Read a group of plain pods as Kueue knows it: all of them are needed."""
+    """Parse a group of plain pods of Kueue, which needs all of its pods."""
     group = labels.get(kubernetes.KUEUE_NAME)
     if not group:
         return None
@@ -247,7 +246,7 @@ def _find_name_problem(name: str) -> str:
 
 
 class _Reader:
-    """Reads the annotations that pods and PodGroups share, and collects what is wrong."""
+    """Parses the annotations that pods and PodGroups share, and collects invalid values."""
 
     def __init__(self, key: str, annotations: Texts, defaults: GangDefaults) -> None:
         self._key = key
@@ -264,10 +263,12 @@ class _Reader:
             mode=self._choice(keys.MODE, MODES, MODES[0]),
             match_policy=match_policy,
             groups=self._groups(),
-            topology=self._topology(),
+            topology=self._read(NETWORK_TOPOLOGY_SPEC),
             topology_name=self._annotations.get(operators.TOPOLOGY, ""),
             on_member_failure=self._choice(
-                operators.ON_MEMBER_FAILURE, ON_MEMBER_FAILURE, _when_a_member_fails(match_policy)
+                operators.ON_MEMBER_FAILURE,
+                ON_MEMBER_FAILURE,
+                _default_on_member_failure(match_policy),
             ),
             on_bind_failure=self._choice(
                 operators.ON_BIND_FAILURE, ON_BIND_FAILURE, ON_BIND_FAILURE[0]
@@ -320,27 +321,21 @@ class _Reader:
             return (self._key,)
         listed = tuple(sorted(set(groups)))
         if wrong := next((gang for gang in listed if not _GANG_KEY.fullmatch(gang)), None):
-            # The list stays in force: to start without a gang that somebody meant would be worse.
+            # The list is used as it is: starting without a gang that was meant would be worse.
             problem = f'lists "{cut(wrong)}", which is not of the form namespace/name'
             self._report(keys.GROUPS, self._annotations[keys.GROUPS], problem, "the list as it is")
         return listed
 
-    def _topology(self) -> NetworkTopologySpec | None:
-        return self._read(NETWORK_TOPOLOGY_SPEC)
-
     def _sub_groups(self) -> SubGroups | None:
         found = self._read(SUB_GROUPS)
-        problem = "" if found is None else _find_fault(found)
-        if problem:
-            self._report(
-                operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS], problem, "none"
-            )
+        if found is None:
             return None
-        if found is not None and (excess := _find_excess(found)):
-            problem, all_of_them = excess
-            self._report(
-                operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS], problem, all_of_them
-            )
+        key, text = operators.SUB_GROUPS, self._annotations[operators.SUB_GROUPS]
+        if problem := _find_tree_fault(found):
+            self._report(key, text, problem, "none")
+            return None
+        if excess := _find_excess(found):
+            self._report(key, text, *excess)
         return found
 
     def _read(self, annotation: JsonAnnotation[T]) -> T | None:
@@ -357,8 +352,8 @@ class _Reader:
         self.bad.append(BadSetting(key, cut(value), problem, in_force))
 
 
-def _find_fault(found: SubGroups) -> str:
-    """Say why sub-groups form no tree below their gang; nothing if they do."""
+def _find_tree_fault(found: SubGroups) -> str:
+    """Return why sub-groups are not a tree below their gang; empty if they are."""
     names = [one.name for one in found.groups]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         return f'names "{twice}" twice'
@@ -373,7 +368,7 @@ def _find_fault(found: SubGroups) -> str:
 
 
 def _find_excess(found: SubGroups) -> tuple[str, str] | None:
-    """Say who asks for more complete sub-groups than are right below, and how many those are."""
+    """Return which sub-group needs more complete ones than it has, and how many it has."""
     below = Counter(one.parent for one in found.groups)
     asked = {"": found.min_sub_groups, **{one.name: one.min_sub_groups for one in found.groups}}
     for name, count in asked.items():
@@ -384,23 +379,22 @@ def _find_excess(found: SubGroups) -> tuple[str, str] | None:
     return None
 
 
-def _when_a_member_fails(match_policy: str) -> str:
-    """Return what is in force if nothing is written: who waits for all waits in vain for one."""
+def _default_on_member_failure(match_policy: str) -> str:
+    """Return the default: under only-waiting, a single replacement could never start."""
     return "RestartGang" if match_policy == "only-waiting" else "Replace"
 
 
 def cut(text: str) -> str:
-    """Shorten a value for a message."""
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _is_text(value: object) -> bool:
-    """Whether a JSON value is a text that can be written again: JSON can hold half a character."""
+    """Whether a JSON value is a text that can be encoded: JSON allows lone surrogates."""
     return isinstance(value, str) and not _LONE_SURROGATE.search(value)
 
 
 def _parse_integer(text: str) -> int | None:
-    """Read a whole number of 32 bits, as upstream does."""
+    """Parse a whole number of 32 bits, as Koordinator does."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -420,6 +414,6 @@ def _bad_groups(text: str, problem: str) -> BadSetting:
 
 
 def parse_topology_index(text: str | None) -> int:
-    """Return the rank that a member is given by ``network-topology-index``; -1 if none, or bad."""
+    """Return the index of a member by ``network-topology-index``; -1 if absent or invalid."""
     index = _parse_integer(text) if text else None
     return index if index is not None and index >= 0 else -1

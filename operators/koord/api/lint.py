@@ -13,7 +13,7 @@ from koord.api.annotations import find_problems
 from koord.api.documents import read_documents
 from koord.api.keys.gang import LEGACY_MIN_AVAILABLE
 from koord.api.kinds import RESOURCE_BY_KIND
-from koord.api.misspelled_keys import find_slips
+from koord.api.misspelled_keys import find_misspelled_keys
 from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
 from koord.api.podgroup import PodGroup
@@ -55,7 +55,7 @@ def _check(document: Mapping[Any, Any]) -> Iterator[Problem]:
         yield from found.problems
         return
     yield from find_problems(found.metadata.annotations, unknown_fields="forbid")
-    yield from _find_slips(found.metadata)
+    yield from _find_misspelled(found.metadata)
     if isinstance(found, PodGroup):
         meta, spec = found.metadata, found.spec
         _, bad = gang.parse_pod_group_settings(
@@ -76,7 +76,7 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
         bad = map(_make_problem, pod.bad if pod else ())
-        problems = (*in_json, *bad, *_find_slips(meta))
+        problems = (*in_json, *bad, *_find_misspelled(meta))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)
     spec = document.get("spec")
@@ -91,10 +91,10 @@ def _make_problem(bad: gang.BadSetting) -> Problem:
     return Problem(field, bad.value, f"{bad.problem}; in force is {bad.in_force}")
 
 
-def _find_slips(meta: ObjectMeta) -> Iterator[Problem]:
-    for slip in find_slips(meta.labels, meta.annotations):
-        where = "labels" if slip.key in meta.labels else "annotations"
-        yield Problem(format_field(("metadata", where, slip.key)), "", slip.problem)
+def _find_misspelled(meta: ObjectMeta) -> Iterator[Problem]:
+    for one in find_misspelled_keys(meta.labels, meta.annotations):
+        where = "labels" if one.key in meta.labels else "annotations"
+        yield Problem(format_field(("metadata", where, one.key)), "", one.problem)
 
 
 def _is_ours(group: str, document: Mapping[Any, Any]) -> bool:

@@ -1,8 +1,7 @@
-"""Keys of gangs that are nearly right: misspelled, or written as a label instead of an annotation.
+"""Keys of gangs that are misspelled, or written as a label instead of an annotation.
 
-To the operators such a key is one of somebody else, and the pod one without a gang: it would start
-alone and say nothing. Only people can be told, before (``koord crds lint``) or when they ask
-(``koord explain``).
+The operators ignore unknown keys, so such a pod would start alone without a message. ``koord crds
+lint`` and ``koord explain`` report them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,38 +37,39 @@ ANNOTATIONS: Final = frozenset(
     }
 )
 _PREFIXES: Final = (keys.PREFIX.rstrip("/"), keys.POD_GROUP)
-_LIKENESS: Final = 0.93
-"""One or two wrong letters in a prefix; the prefixes of other features differ in more."""
+_MIN_SIMILARITY: Final = 0.93
+"""Allows one or two wrong letters in a prefix; prefixes of other features differ more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
-    """A key that says nothing where it stands, and what may be meant."""
+class MisspelledKey:
+    """A key without effect, and why; ``problem`` follows the key in a sentence."""
 
     key: str
     problem: str
 
 
-def find_slips(labels: Iterable[str], annotations: Iterable[str]) -> Iterator[Slip]:
-    """Find the keys among these that were meant for us and are not ours."""
+def find_misspelled_keys(
+    labels: Iterable[str], annotations: Iterable[str]
+) -> Iterator[MisspelledKey]:
     for key in labels:
         if key in ANNOTATIONS:
-            yield Slip(key, "is an annotation, and says nothing as a label")
+            yield MisspelledKey(key, "is an annotation, and has no effect as a label")
         elif key not in LABELS:
             yield from _find_misspelled(key, LABELS | ANNOTATIONS)
     for key in annotations:
         if key in LABELS:
-            yield Slip(key, "is a label, and says nothing as an annotation")
+            yield MisspelledKey(key, "is a label, and has no effect as an annotation")
         elif key not in ANNOTATIONS:
             yield from _find_misspelled(key, LABELS | ANNOTATIONS)
 
 
-def _find_misspelled(key: str, known: frozenset[str]) -> Iterator[Slip]:
+def _find_misspelled(key: str, known: frozenset[str]) -> Iterator[MisspelledKey]:
     prefix = key.partition("/")[0]
-    if max(_likeness(prefix, one) for one in _PREFIXES) >= _LIKENESS:
-        nearest = max(sorted(known), key=lambda one: _likeness(key, one))
-        yield Slip(key, f"is no key that means anything; {nearest} may be meant")
+    if max(_similarity(prefix, one) for one in _PREFIXES) >= _MIN_SIMILARITY:
+        nearest = max(sorted(known), key=lambda one: _similarity(key, one))
+        yield MisspelledKey(key, f"is unknown; {nearest} may be meant")
 
 
-def _likeness(one: str, other: str) -> float:
+def _similarity(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other, autojunk=False).ratio()

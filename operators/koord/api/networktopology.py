@@ -1,7 +1,6 @@
-"""ClusterNetworkTopology: the layers of the network, from spine to node, as node labels tell them.
+"""ClusterNetworkTopology: the layers of the network, from spine to node, and their node labels.
 
-Compatible with Koordinator's. The rules here are about the list of layers only; the tree that nodes
-form is built elsewhere.
+Compatible with Koordinator's. The rules here check the list of layers only, not nodes.
 """
 
 from collections.abc import Sequence
@@ -24,11 +23,11 @@ from koord.api.resource import (
 )
 
 ROOT_LAYER: Final = "ClusterTopologyLayer"
-"""Built in: the one domain that holds all nodes; never listed."""
+"""Built in: its one domain holds all nodes; never listed."""
 NODE_LAYER: Final = "NodeTopologyLayer"
 """Built in: one domain per node; always listed."""
 MAX_LAYERS: Final = 16
-"""Deeper than any network; bounds what the checks cost."""
+"""Deeper than any network; limits the cost of the checks."""
 
 LayerName = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -94,8 +93,8 @@ _HAS_KNOWN_PARENTS: Final = Rule(
     f"leave it out or write {ROOT_LAYER} for the top layer",
     _has_known_parents,
 )
-# No top layer at all takes an unknown parent, which the rule above refuses, or a ring; and a ring
-# of all layers, each with one child, would go through NodeTopologyLayer, which has none.
+# A list without a top layer has an unknown parent, which the rule above rejects, or a cycle; a
+# cycle in which each layer has one child would include NodeTopologyLayer, which has none.
 _IS_ONE_CHAIN: Final = Rule(
     f"self.filter(top, !has(top.parentTopologyLayer) "
     f"|| top.parentTopologyLayer in ['', '{ROOT_LAYER}']).size() <= 1 "
@@ -147,16 +146,16 @@ class DomainStatus(Model):
 
 
 class LeftOutNode(Model):
-    """A node that has no place in the tree."""
+    """A node that is not in the tree."""
 
     name: str
     """Name of the node."""
     missing_layer: str
-    """The layer that none of the node's labels name a domain for."""
+    """The layer for which the node has no label."""
 
 
 class LeftOutNodes(Model):
-    """Nodes that have no place in the tree, and so get no pod that asks for topology."""
+    """Nodes that are not in the tree, and so get no pod with a topology constraint."""
 
     count: Int32 = 0
     """How many there are."""
@@ -174,11 +173,11 @@ class ClusterNetworkTopologyStatus(Model):
     conditions: Conditions | None = None
     """Whether the tree could be built, Ready among them."""
     last_valid_spec: KeptSpec | None = None
-    """The layers in force: those of the spec while they are valid, else those before."""
+    """The layers in use: those of the spec if they are valid, else the last valid ones."""
     node_count: Int32 | None = None
     """How many nodes are in the tree."""
     left_out: LeftOutNodes | None = None
-    """Nodes that have no place in the tree."""
+    """Nodes that are not in the tree."""
 
 
 class ClusterNetworkTopology(Resource):
@@ -194,7 +193,7 @@ class ClusterNetworkTopology(Resource):
             reason_column("Accepted"),
             reason_column("Ready", priority=1),
             PrinterColumn("Nodes", ".status.nodeCount", "integer", "Nodes in the tree."),
-            PrinterColumn("Left-Out", ".status.leftOut.count", "integer", "Nodes without a place."),
+            PrinterColumn("Left-Out", ".status.leftOut.count", "integer", "Nodes not in the tree."),
             AGE,
         ),
     )

@@ -1,8 +1,7 @@
 """PodGroup: pods that start together.
 
 Compatible with the PodGroup of Koordinator and of scheduler-plugins (same group, version and
-fields); what a scheduler of theirs does not know is added to the status and to annotations only.
-What a gang means is decided elsewhere.
+fields); all additions are in the status and in annotations. Knows no rules of gangs.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -57,21 +56,21 @@ class PodGroupSpec(Model):
     schedule_timeout_seconds: (
         Annotated[Int32, Field(le=2**31 - 1), _TIMEOUT_NOT_NEGATIVE] | None
     ) = None
-    """How long the complete group may wait for a place before it is reported as timed out.
+    """How long the complete group may wait to be placed before it is reported as timed out.
 
-    Absent or 0 means the default, 600 seconds. The group goes on trying after that.
+    Absent or 0 means the default, 600 seconds. Placement is still tried after that.
     """
 
 
 class GroupMembers(Model):
-    """How many members are where on their way."""
+    """Numbers of members by state."""
 
     total: Int32 = 0
     """Members that the group expects; at least minMember."""
     present: Int32 = 0
     """Pods of the group that exist and have not ended."""
     held: Int32 = 0
-    """Pods that wait behind the placement gate."""
+    """Pods held by the placement gate."""
     planned: Int32 = 0
     """Pods that have a node in the current plan."""
     bound: Int32 = 0
@@ -102,7 +101,7 @@ class GroupPlacement(Model):
     optimal: bool | None = None
     """Whether no better placement existed when this one was made."""
     gap: str | None = None
-    """What a better placement was missing, if this one is not optimal."""
+    """What a better placement may save, if this one is not known to be optimal."""
 
 
 class PodGroupStatus(Model):
@@ -127,17 +126,17 @@ class PodGroupStatus(Model):
     conditions: Conditions | None = None
     """QuorumReached, SpecValid, QuotaReserved, Placed, Bound, Degraded and Timeout."""
     members: GroupMembers | None = None
-    """How many members are where on their way."""
+    """Numbers of members by state."""
     placement: GroupPlacement | None = None
     """Where the group was placed in the network topology."""
     plan_id: str | None = None
     """The plan that placed the members."""
     attempts: Int32 | None = None
-    """How often a place was sought in vain; absent when the group has one."""
+    """Number of failed placement attempts; absent when the group is placed."""
     last_attempt_time: Time | None = None
-    """When a place was last sought in vain, as of the last change of the reason."""
+    """When placement last failed, as of the last change of the reason."""
     next_attempt_time: Time | None = None
-    """When a place is sought again even if nothing changes in the cluster; absent if never."""
+    """When placement is tried again even if nothing changes; absent if never."""
     incarnation: str | None = None
     """Names the set of pods that were released together; a restarted job gets a new one."""
 

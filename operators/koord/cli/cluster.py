@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from koord.api.misspelled_keys import Slip, find_slips
+from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.controllers.quota_status import HOOK_FAILED
 from koord.core.quota.conditions import QuotaCondition
 from koord.core.state import ClusterState
@@ -107,7 +107,7 @@ class Sighting:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduler: str = ""
     owners: tuple[str, ...] = ()
-    slips: tuple[Slip, ...] = ()
+    slips: tuple[MisspelledKey, ...] = ()
     """Probable misspellings of the keys that describe a gang."""
 
 
@@ -262,7 +262,9 @@ def _see(wire: WirePod | WirePodGroup) -> Sighting:
     owners = tuple(f"{one.kind}/{one.name}" for one in wire.metadata.owner_references or ())
     if isinstance(wire, WirePod):
         conditions = wire.status.conditions or []
-        slips = tuple(find_slips(wire.metadata.labels or (), wire.metadata.annotations or ()))
+        slips = tuple(
+            find_misspelled_keys(wire.metadata.labels or (), wire.metadata.annotations or ())
+        )
         return Sighting(_by_type(conditions), wire.spec.scheduler_name, owners, slips)
     try:
         status = msgspec.json.decode(wire.status or b"null", type=_GroupStatus | None)

@@ -10,12 +10,12 @@ from typing import Any
 from koord.cli.answer import Explained, Explanation
 from koord.cli.output import to_json
 from koord.core.explain import ShapeOffers, TopologyExplanation
-from koord.core.plan import Gathered
+from koord.core.plan import ObservedTopology
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota_view import EditAnswer, QuotaView
-from koord.core.topology.strategy.domain_capacity import DomainCapacity
+from koord.core.topology.strategy.observation import DomainCapacity
 from koord.core.units import Amounts, format_amount
 
 
@@ -52,7 +52,7 @@ def make_network(network: TopologyExplanation) -> dict[str, Any]:
     }
 
 
-def _make_where(where: Gathered) -> dict[str, Any]:
+def _make_where(where: ObservedTopology) -> dict[str, Any]:
     return {
         "layer": where.layer,
         "domain": "/".join(where.domain),

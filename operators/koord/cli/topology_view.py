@@ -19,10 +19,10 @@ from koord.cli.json_output import make_domain
 from koord.cli.output import count_of, make_console, make_table, print_json
 from koord.core import units
 from koord.core.explain import TopologyExplanation
-from koord.core.plan import Gathered
+from koord.core.plan import ObservedTopology
 from koord.core.state import ClusterState
 from koord.core.topology.status import observe_topology
-from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
+from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 from koord.core.topology.tree import TopologyTree
 from koord.core.units import MEMORY, format_amount, is_in_bytes
 from koord.kube.errors import KubeError
@@ -89,7 +89,7 @@ def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[st
         "readiness": status.readiness,
         "layers": list(status.layers),
         "nodes": status.nodes,
-        "domains": [make_domain(domain) for domain in survey(state.open_cycle(), tree)],
+        "domains": [make_domain(domain) for domain in domain_capacities(state.open_cycle(), tree)],
         "leftOut": [
             {"node": node, "missingLayer": layer} for node, layer in sorted(tree.left_out.items())
         ],
@@ -116,7 +116,7 @@ def write_topology_graph(
             attributes={"layer": domain.layer, "nodes": domain.nodes, **amounts},
         )
 
-    return write_graph(name, map(make_node, survey(state.open_cycle(), tree)), output)
+    return write_graph(name, map(make_node, domain_capacities(state.open_cycle(), tree)), output)
 
 
 def _print(
@@ -124,7 +124,7 @@ def _print(
 ) -> None:
     console = make_console()
     console.print(f"ClusterNetworkTopology {name}: {text}")
-    domains = tuple(survey(state.open_cycle(), tree))
+    domains = tuple(domain_capacities(state.open_cycle(), tree))
     console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all"))
     if show_all and tree.left_out:
         console.print(make_left_out(tree.left_out))
@@ -145,7 +145,7 @@ def make_network(network: TopologyExplanation, most: int | None) -> Iterator[Ren
     yield draw(network.domains, _describe_offer, most, "--all-nodes")
 
 
-def describe_where(where: Gathered) -> str:
+def describe_where(where: ObservedTopology) -> str:
     """Write where members are: ``Place: SpineLayer s1; uses 2 BlockLayer, 4 NodeTopologyLayer``."""
     used = ", ".join(f"{count} {layer}" for layer, count in where.used)
     best = "the best possible"

@@ -23,7 +23,7 @@ from koord.core.gang.status import ConditionType, GangStatus, observe
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.topology.reasons import MissingTopology, UnknownLayer
-from koord.core.topology.strategy.observed_topology import locate_gang
+from koord.core.topology.strategy.observation import observe_gang_topology
 from koord.core.topology_constraint import TopologyConstraint
 from koord.kube.status import ConditionPatch
 
@@ -183,8 +183,8 @@ class PodGroupStatusPolicy:
         if spec is None or spec.topology is None:
             return None
         named = {one.layer for one in spec.topology.layers}
-        if spec.nest is not None:
-            named |= {one.layer for one in spec.nest.groups if one.layer}
+        if spec.sub_groups is not None:
+            named |= {one.layer for one in spec.sub_groups.groups if one.layer}
         name, topologies = spec.topology.topology, self.state.topologies
         tree = topologies.tree(name)
         if not named or (tree is not None and named <= set(tree.layers)):
@@ -196,7 +196,7 @@ class PodGroupStatusPolicy:
     def _find_unknown_sub_groups(self, gang: GangKey) -> InvalidAnnotation | None:
         """Return sub-groups that members name and the gang does not list."""
         spec = self.state.gangs.spec(gang)
-        listed = spec.nest.by_name if spec is not None and spec.nest is not None else ()
+        listed = spec.sub_groups.by_name if spec is not None and spec.sub_groups is not None else ()
         named = {pod.sub_group for pod in self.state.gangs.members(gang).values()} - {"", *listed}
         problem = f"is on members, and {operators.SUB_GROUPS} does not list it"
         bad = (
@@ -211,7 +211,7 @@ class PodGroupStatusPolicy:
             return {}
         placement: dict[str, Any] = {"nodes": len(status.nodes)}
         state = self.state
-        where = locate_gang(state.gangs, state.topologies, state.table.row_of, gang)
+        where = observe_gang_topology(state.gangs, state.topologies, state.table.row_of, gang)
         if where is not None:
             placement |= {
                 "topology": where.topology,

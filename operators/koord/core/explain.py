@@ -13,15 +13,18 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
-from koord.core.plan import Gathered, Plan, Unit
+from koord.core.plan import ObservedTopology, Plan, Unit
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.reasons import Planned, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
-from koord.core.topology.strategy.domain_capacity import DomainCapacity, survey
-from koord.core.topology.strategy.observed_topology import locate_gang
+from koord.core.topology.strategy.observation import (
+    DomainCapacity,
+    domain_capacities,
+    observe_gang_topology,
+)
 from koord.core.topology_constraint import TopologyConstraint
 
 
@@ -73,7 +76,7 @@ class TopologyExplanation:
     """
 
     wish: TopologyConstraint
-    where: Gathered | None
+    where: ObservedTopology | None
     domains: tuple[DomainCapacity, ...]
     unknown: tuple[str, ...] = ()
 
@@ -124,14 +127,14 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     made = demands(book, key)
     tally = book.tally(key)
     reason, standing, waiting = None, PlacementState.NOTHING_WAITS, tuple(tally.plannable.values())
-    where = locate_gang(book, state.topologies, state.table.row_of, key)
+    where = observe_gang_topology(book, state.topologies, state.table.row_of, key)
     if not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
     elif made.units:
         outcome = plan(_snapshot(state), made.units, scoring)
         reason = _first_refusal(outcome)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
-        where = next((one for p in outcome.placements for one in p.gathered), where)
+        where = next((one for p in outcome.placements for one in p.topologies), where)
     return GangExplanation(
         key=key,
         spec=book.spec(key),
@@ -153,20 +156,22 @@ def _snapshot(state: ClusterState) -> Cycle:
 
 
 def _view(
-    state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: Gathered | None
+    state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: ObservedTopology | None
 ) -> TopologyExplanation | None:
     snapshot = state.open_cycle()
     view = snapshot.session(TopologySession).view
-    wish = view.wish_of(key)
+    wish = view.constraint_of(key)
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
     living = [pod for pod in state.gangs.members(key).values() if pod.is_alive]
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
     shape = snapshot.shape_of(like[0]) if like else None
-    members = [sibling.node for sibling in view.siblings_of(key)]
+    members = [sibling.node for sibling in view.placed_members_of(key)]
     unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
-    return TopologyExplanation(wish, where, tuple(survey(snapshot, tree, shape, members)), unknown)
+    return TopologyExplanation(
+        wish, where, tuple(domain_capacities(snapshot, tree, shape, members)), unknown
+    )
 
 
 def _first_refusal(outcome: Plan) -> Reason:

@@ -29,7 +29,7 @@ from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodPhase, PodShape
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
-from koord.core.topology.strategy.replacement_domain import find_home
+from koord.core.topology.strategy.observation import find_replacement_domain
 
 PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
 
@@ -357,7 +357,10 @@ class _Session:
         """Charge what has room on its node; return where each sub-group may be."""
         groups = {slot.sub_group for slot in hold.slots if slot.row is None}
         view = self.snapshot.session(TopologySession).view
-        homes = {group: find_home(self.snapshot, view, hold.gang, group) for group in groups}
+        homes = {
+            group: find_replacement_domain(self.snapshot, view, hold.gang, group)
+            for group in groups
+        }
         for slot in hold.slots:
             row = self.snapshot.table.row_of.get(slot.node)
             if slot.row is not None or row is None:

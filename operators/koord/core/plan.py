@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from koord.core.gang.sub_group_tree import SubGroupTree
+from koord.core.gang.model import SubGroupTree
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.topology_constraint import TopologyConstraint
@@ -28,24 +28,23 @@ class Demand:
     pods: tuple[Pod, ...]
     required: int
     min_member: int = 0
-    standing: int = 0
-    """Members that have a place already, or have succeeded."""
-    wish: TopologyConstraint | None = None
-    """What the gang asks of the network: when that is changed, an answer is no longer one."""
-    together: tuple[str, ...] = ()
-    """The gangs of the group that gather with it, itself too: where those are, it has to be."""
-    mates: int = 0
-    """Members of ``together`` that are on nodes: others fit in with them, and no more once gone."""
-    nest: SubGroupTree | None = None
-    """The sub-groups of the gang."""
+    placed: int = 0
+    """Members that have a node already, or have succeeded."""
+    constraint: TopologyConstraint | None = None
+    """Of the gang: another constraint makes it another demand, as do the next three."""
+    placed_with: tuple[str, ...] = ()
+    """The gangs of the group, itself included, that share its topology domains."""
+    placed_there: int = 0
+    """Members of those gangs that are on nodes, which determine its domains."""
+    sub_groups: SubGroupTree | None = None
     sub_group: str = ""
     """Of a gang with sub-groups: the one that these members are in."""
     least: int = 0
-    """If any of them is placed, at least so many are; 0 stands for 1."""
+    """If any of them is placed, at least this many are; 0 means 1."""
 
     def strength_with(self, placed: int) -> int:
         """Return how much of its minimum the gang has with ``placed`` more members."""
-        return min(self.min_member, self.standing + placed)
+        return min(self.min_member, self.placed + placed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +115,12 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """Where in a network topology a gang is, all of its members together.
+class ObservedTopology:
+    """Where in a network topology all members of a gang are.
 
     ``layer`` and ``domain`` (its path) name the lowest domain that holds them all; ``used`` counts
-    the domains with a member, per layer. ``gap`` tells in which layer, and by how many domains, a
-    better placement may be ahead of one that is not known to be the best; empty if it is.
+    the domains with a member, per layer. ``gap`` is the layer, and the number of its domains, that
+    a better placement may save; None if this one is known to be the best.
     """
 
     topology: str
@@ -147,8 +146,8 @@ class Placement:
     plan_id: str
     group: str
     assignments: tuple[Assignment, ...]
-    gathered: tuple[Gathered, ...] = ()
-    """One per wish of the unit's gangs that network topology was asked of."""
+    topologies: tuple[ObservedTopology, ...] = ()
+    """One per topology constraint of the unit's gangs."""
     strengths: Mapping[str, int] = field(default_factory=dict)
     """Gang -> how much of its minimum it has with these members."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -159,7 +158,7 @@ class Placement:
     @property
     def gap(self) -> str:
         """By how much a better placement may have been missed, as it is recorded."""
-        gaps = (one.gap for one in self.gathered if one.gap is not None)
+        gaps = (one.gap for one in self.topologies if one.gap is not None)
         return max((f"{layer}+{count}" for layer, count in gaps), default="")
 
     def __post_init__(self) -> None:

@@ -209,6 +209,11 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def planned_node(self) -> str:
+        """The node, or the recorded one of a released pod; empty for none."""
+        return self.node or (self.recorded.node if self.recorded is not None else "")
+
+    @property
     def is_alive(self) -> bool:
         """Neither terminal nor on its way out: counts for the quorum of its gang."""
         return not self.is_terminating and not self.phase.is_terminal

@@ -29,7 +29,7 @@ from koord.core.quota.overuse import Overuse, find_entitlement, find_overuse, is
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
 from koord.core.state import ClusterState
-from koord.core.topology.rank import Rank, rank_member
+from koord.core.topology_constraint import Rank, rank_member
 from koord.core.units import Amounts
 
 MOST_TRIED: Final = 32

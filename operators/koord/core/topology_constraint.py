@@ -1,23 +1,24 @@
-"""What a gang asks of the network: which layers its members must or should share, in what portions.
+"""Topology constraints of gangs: the layers that members must or should share, in what multiples.
 
-Shared by the domains of the core: gangs carry the wish, the topology solves it, placement joins
-them. Knows no tree and no node. Source: the annotation ``network-topology-spec`` of Koordinator;
-``docs/topology.md`` carries the meaning of every field.
+Shared by gangs, which have constraints, and topology, which solves them. Knows no tree and no node.
+Source: the annotation ``network-topology-spec`` of Koordinator; ``docs/topology.md`` documents the
+fields.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 ROOT_LAYER: Final = "ClusterTopologyLayer"
-"""Built in: the one domain that holds every node of the tree; never listed."""
+"""Built in: its one domain holds every node of the tree; never listed."""
 NODE_LAYER: Final = "NodeTopologyLayer"
-"""Built in: one domain per node; always listed, and always the lowest."""
+"""Built in: one domain per node; always listed, always the lowest layer."""
 DEFAULT_TOPOLOGY: Final = "default"
 
 
 class GatherStrategy(StrEnum):
-    """How firmly members are to share one domain of a layer."""
+    """Whether members must or should share one domain of a layer."""
 
     MUST = "MustGather"
     PREFER = "PreferGather"
@@ -25,10 +26,7 @@ class GatherStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerConstraint:
-    """The wish for one layer; in every domain of it the members count a multiple of ``multiple``.
-
-    1 asks for no multiple.
-    """
+    """The constraint for one layer; members per domain must be a multiple of ``multiple``."""
 
     layer: str
     strategy: GatherStrategy
@@ -37,16 +35,19 @@ class LayerConstraint:
 
 @dataclass(frozen=True, slots=True)
 class TopologyConstraint:
-    """What is asked of each layer, in no order, and of which topology."""
+    """Constraints for layers of a topology, in no order.
+
+    ``gang`` is set for the constraint of a gang with sub-groups, which shares its domains with no
+    other gang.
+    """
 
     layers: tuple[LayerConstraint, ...]
     topology: str = DEFAULT_TOPOLOGY
-    nest: str = ""
-    """The gang whose sub-groups gather by themselves, if it has some."""
+    gang: str = ""
 
     @property
     def multiples(self) -> dict[str, int]:
-        """Layer -> multiple, only where there is one; a layer named twice asks for the larger."""
+        """Layer -> multiple above 1; the larger one of a layer named twice."""
         found: dict[str, int] = {}
         for one in self.layers:
             if one.multiple > 1:
@@ -54,15 +55,27 @@ class TopologyConstraint:
         return found
 
     def layers_with(self, strategy: GatherStrategy) -> frozenset[str]:
-        """Return the layers that are named with a strategy."""
         return frozenset(one.layer for one in self.layers if one.strategy is strategy)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedMember:
-    """A member that has its place already: what joins it must fit to it."""
+    """A member on a node. ``index`` is its rank in the gang, below 0 for none."""
 
     node: str
     index: int = -1
     name: str = ""
     sub_group: str = ""
+
+
+_DIGITS: Final = re.compile(r"([0-9]+)", re.ASCII)
+
+Rank: TypeAlias = tuple[bool, int, tuple[tuple[int, str], ...], str]
+
+
+def rank_member(index: int, name: str, uid: str) -> Rank:
+    """Return the sort key of a member: by index, without one last; then ``w-2`` before ``w-10``."""
+    parts = _DIGITS.split(name)
+    # A number sorts before a text, by its value.
+    natural = tuple((int(part), part) if at % 2 else (-1, part) for at, part in enumerate(parts))
+    return index < 0, max(index, -1), natural, uid

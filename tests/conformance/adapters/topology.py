@@ -16,18 +16,17 @@ from koord.api.keys import operators
 from koord.api.keys.gang import NETWORK_TOPOLOGY_SELECTOR
 from koord.api.parse import InvalidObject
 from koord.core.plan import Demand, Unit
-from koord.core.topology.describe import describe_domains
-from koord.core.topology.goal import make_goal
+from koord.core.topology.capacity import make_goal
 from koord.core.topology.layers import InvalidLayers, order_layers
 from koord.core.topology.plugin import Topologies
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits
 from koord.core.topology.strategy.domain_placer import sort_members
+from koord.core.topology.tree import describe_domains
 from koord.core.topology_constraint import NODE_LAYER, ROOT_LAYER
 from koord.kube.translate.cluster_objects import translate_node
-from koord.kube.translate.gangs import PodGroupTranslator
+from koord.kube.translate.gangs import PodGroupTranslator, translate_constraint
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.topologies import TopologyTranslator
-from koord.kube.translate.topology_constraints import translate_wish
 from koord.kube.wire import WireNode, WirePod, WirePodGroup, WireTopology
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def plan_case(case: Fields) -> Fields:
         return answer | refused(outcome.refusals[0].reason)
     placement = outcome.placements[0]
     answer["placement"] = Exact({one.pod.name: one.node for one in placement.assignments})
-    for where in placement.gathered:
+    for where in placement.topologies:
         name = where.domain[-1] if where.domain else ""
         answer["domain"] = {"layer": where.layer, "name": name}
     return answer
@@ -171,7 +170,7 @@ def tree_case(case: Fields) -> Fields:
 
 def write_tree(tree: TopologyTree, layer: int, domain: int) -> Fields:
     if layer == tree.depth:
-        return {"layer": NODE_LAYER, "name": tree.name_of_row(int(tree.rows[domain]))}
+        return {"layer": NODE_LAYER, "name": tree.path_of(layer, domain)[-1]}
     path = tree.path_of(layer, domain)
     below = tree.members_of(layer, domain).tolist()
     return {
@@ -211,7 +210,7 @@ def read_wish(case: Fields) -> TopologyConstraint:
     found = NETWORK_TOPOLOGY_SPEC.read({keys.NETWORK_TOPOLOGY_SPEC: text})
     assert found is not None
     assert not isinstance(found, InvalidObject)
-    return translate_wish(found)
+    return translate_constraint(found)
 
 
 def pod_count_multiple(case: Fields) -> Fields:

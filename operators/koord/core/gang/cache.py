@@ -1,11 +1,10 @@
-"""The book of gangs: who belongs to which gang, and which gangs changed since last asked.
+"""The cache of gangs: their members and settings, and which gangs changed since the last query.
 
-It is fed one object at a time by a single writer and answers from counters, so that an event costs
-the same whether the gang has two members or a thousand. What it answers depends on the objects it
-holds and never on the order in which they came: a restart gives the same book. Members are told
-apart by uid, so a recreated pod of the same name is another member.
+Updated one object at a time by a single writer. Answers come from counters, so an event costs the
+same for a gang of two members and one of a thousand. They depend on the objects in the cache, never
+on the order of arrival. Members are identified by uid: a recreated pod is another member.
 
-It knows no rule about quorums or phases, and nothing of nodes.
+Knows no rules about quorums or phases, and no nodes.
 """
 
 import heapq
@@ -21,19 +20,19 @@ from koord.core.pods import Pod
 
 Answer = TypeVar("Answer")
 MAX_DEPARTED: Final = 4096
-"""Members that went and were not asked about: who asks in time misses none."""
+"""Deleted members kept for :meth:`GangCache.take_departed`."""
 
 _Order: TypeAlias = tuple[float, str, str]
 """Creation time, name, uid: the order in which members count as first."""
 
 
 def order_of(pod: Pod) -> _Order:
-    """Sort key of members, oldest first; total, so that no tie depends on the order of arrival."""
+    """Return the sort key of members, oldest first; no ties, so independent of arrival."""
     return pod.created, pod.name, pod.uid
 
 
 class _Gang:
-    """One gang: its members, its PodGroup if there is one, and what follows from them."""
+    """One gang: its members, its PodGroup if there is one, and values derived from them."""
 
     __slots__ = ("_declarers", "_queued", "listing", "members", "pod_group", "spec", "tally")
 
@@ -44,9 +43,9 @@ class _Gang:
         self.spec: GangSpec | None = None
         self.listing: frozenset[GangKey] | None = None
         self._declarers: list[_Order] = []
-        """Heap of members that declare settings; gone ones are dropped when they surface."""
+        """Heap of members that declare settings; stale entries are dropped at the top."""
         self._queued: set[_Order] = set()
-        """What is in the heap, so that no member is in it twice."""
+        """Entries of the heap, so that no member is in it twice."""
 
     @property
     def is_empty(self) -> bool:
@@ -74,7 +73,7 @@ class _Gang:
             self.tally.label_claims -= pod.gang.source.has_object
 
     def refresh(self) -> bool:
-        """Take the settings anew; tell whether the gang now lists other gangs than before."""
+        """Update the settings; return whether the gang lists other gangs than before."""
         spec = self.pod_group.spec if self.pod_group is not None else self._first_declared()
         if spec is self.spec:
             return False
@@ -95,7 +94,7 @@ class _Gang:
 
 @lru_cache(maxsize=64)
 def _share(group: tuple[GangKey, ...]) -> frozenset[GangKey]:
-    """Return one set for all gangs of a group, which mostly write the same list."""
+    """Return one shared set for equal lists."""
     return frozenset(group)
 
 
@@ -103,7 +102,7 @@ def _declared(pod: Pod) -> GangSpec | None:
     return pod.gang.declared if pod.gang is not None else None
 
 
-_NOBODY = Tally()
+_NO_TALLY = Tally()
 _NO_MEMBERS: Mapping[str, Pod] = {}
 
 
@@ -112,41 +111,41 @@ class GangCache:
 
     def __init__(self, *, compat: bool = False) -> None:
         self.compat = compat
-        """Whether Koordinator's rules are asked for where ours differ."""
+        """Whether to follow Koordinator's rules where ours differ."""
         self._gangs: dict[GangKey, _Gang] = {}
-        self._home: dict[str, GangKey] = {}
+        self._gang_of: dict[str, GangKey] = {}
         """Pod uid -> the gang it is a member of."""
         self._listed_by: dict[GangKey, set[GangKey]] = {}
-        """Gang -> the gangs whose list names it, known or not."""
+        """Gang, known or not -> the gangs whose list names it."""
         self._groups: dict[GangKey, Group] = {}
-        """Gang -> its group, for as long as nothing that decides on it has changed."""
+        """Gang -> its group, until a list changes."""
         self._answers: dict[GroupId, dict[object, object]] = {}
-        """Group -> question -> answer, for as long as nothing in the group has changed."""
+        """Group -> function -> its answer, until something in the group changes."""
         self._dirty: set[GangKey] = set()
         self._departed: deque[Pod] = deque(maxlen=MAX_DEPARTED)
-        """Members on nodes that are gone, for those who ask; nothing here depends on it."""
+        """Deleted members that had a node; see :meth:`take_departed`."""
 
     # Changes
 
     def upsert_pod(self, pod: Pod) -> None:
-        """Take in a pod as it is now; pods without a gang are forgotten, not kept."""
+        """Add or update a pod; a pod without a gang is removed."""
         key = pod.gang.key if pod.gang is not None else None
-        if self._home.get(pod.uid) != key:
+        if self._gang_of.get(pod.uid) != key:
             self.remove_pod(pod.uid)
         if key is None:
             return
         gang = self._open(key)
         is_news = gang.members.get(pod.uid) != pod
-        self._home[pod.uid] = key
+        self._gang_of[pod.uid] = key
         gang.put(pod)
         if is_news:
-            self._settle(key, gang)
+            self._update(key, gang)
         else:
             self._forget_answers(key)
 
     def remove_pod(self, uid: str) -> None:
-        """Forget a pod; unknown ones are no error."""
-        key = self._home.pop(uid, None)
+        """Remove a pod; unknown ones are no error."""
+        key = self._gang_of.pop(uid, None)
         if key is None:
             return
         gang = self._gangs[key]
@@ -154,22 +153,21 @@ class GangCache:
         if pod.node and pod.recorded is not None:
             self._departed.append(pod)
         gang.drop(pod)
-        self._settle(key, gang)
+        self._update(key, gang)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
-        """Take in a PodGroup as it is now; its settings are in force at once."""
         gang = self._open(pod_group.key)
         if gang.pod_group != pod_group:
             gang.pod_group = pod_group
-            self._settle(pod_group.key, gang)
+            self._update(pod_group.key, gang)
 
     def remove_pod_group(self, key: GangKey) -> None:
-        """Forget a PodGroup; its members become members of a gang without settings."""
+        """Remove a PodGroup; its members become members of a gang without settings."""
         gang = self._gangs.get(key)
         if gang is None or gang.pod_group is None:
             return
         gang.pod_group = None
-        self._settle(key, gang)
+        self._update(key, gang)
 
     def _open(self, key: GangKey) -> _Gang:
         gang = self._gangs.get(key)
@@ -177,15 +175,14 @@ class GangCache:
             gang = self._gangs[key] = _Gang()
         return gang
 
-    def _settle(self, key: GangKey, gang: _Gang) -> None:
-        """Bring everything that follows from a gang up to date."""
+    def _update(self, key: GangKey, gang: _Gang) -> None:
         self._dirty.add(key)
         self._forget_answers(key)
         before = gang.listing
         if gang.refresh():
             self._relist(key, before or frozenset(), gang.listing or frozenset())
         if gang.spec is None:
-            # Why it has no settings is what those hear that wait for it.
+            # The gangs that list it report why it has no settings.
             for lister in self._listed_by.get(key, ()):
                 self._dirty.add(lister)
                 self._forget_answers(lister)
@@ -204,7 +201,7 @@ class GangCache:
             self._drop_group(gang)
 
     def _drop_group(self, key: GangKey) -> None:
-        """Forget the group of a gang; all of its gangs learn of it."""
+        """Drop the cached group of a gang and mark all of its gangs as changed."""
         self._forget_answers(key)
         group = self._groups.get(key)
         for gang in group.gangs if group is not None else (key,):
@@ -226,12 +223,12 @@ class GangCache:
         return key in self._gangs
 
     def spec(self, key: GangKey) -> GangSpec | None:
-        """Return the settings in force: the PodGroup's, else of the oldest member that has some."""
+        """Return the settings: those of the PodGroup, else of the oldest member that has some."""
         gang = self._gangs.get(key)
         return gang.spec if gang is not None else None
 
     def pod_group(self, key: GangKey) -> PodGroup | None:
-        """Return the PodGroup of a gang, if it is one that we write the status of."""
+        """Return the PodGroup of a gang, unless it is a native one, whose status is not ours."""
         gang = self._gangs.get(key)
         found = gang.pod_group if gang is not None else None
         return None if found is None or found.spec.source is GangSource.NATIVE else found
@@ -242,9 +239,8 @@ class GangCache:
         return gang.members if gang is not None else _NO_MEMBERS
 
     def tally(self, key: GangKey) -> Tally:
-        """Return the counts over the members."""
         gang = self._gangs.get(key)
-        return gang.tally if gang is not None else _NOBODY
+        return gang.tally if gang is not None else _NO_TALLY
 
     def group(self, key: GangKey) -> Group:
         """Return the gangs that start together with this one."""
@@ -260,7 +256,7 @@ class GangCache:
         return gang.listing if gang is not None else None
 
     def touched(self) -> set[GangKey]:
-        """Hand out the gangs that changed since last asked, with all of their groups."""
+        """Return the gangs that changed since the last call, with all of their groups."""
         dirty, self._dirty = self._dirty, set()
         touched: set[GangKey] = set()
         for key in dirty:
@@ -270,15 +266,15 @@ class GangCache:
         return touched
 
     def take_departed(self) -> list[Pod]:
-        """Hand out the members with a node that went since last asked, oldest first."""
+        """Return the members with a node deleted since the last call, oldest first."""
         departed = list(self._departed)
         self._departed.clear()
         return departed
 
     def recall(self, key: GangKey, question: Callable[["GangCache", GangKey], Answer]) -> Answer:
-        """Ask something about the group of a gang, once until something in the group changes.
+        """Return ``question`` of a gang, cached until something in its group changes.
 
-        The answer must depend on the group alone, not on which of its gangs is named.
+        The answer must be the same for all gangs of the group.
         """
         group = self.group(key)
         if key not in self._gangs:

@@ -3,7 +3,7 @@
 Each gang declares its own list, and lists need not agree. A group is the transitive closure of
 *mutual* listings: A and B belong together when A lists B and B lists A. A listing that is not
 returned makes the group of the gang that wrote it inconsistent; the gang that is listed is not
-affected, so nobody can hold up a gang (of another namespace, say) by naming it.
+affected, so no gang (of another namespace, say) is delayed by being listed.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from koord.core.gang.model import GangKey
 
 GROUP_SEPARATOR: Final = ","
-"""No name of a gang holds one."""
+"""Not allowed in names of gangs."""
 
 GroupId: TypeAlias = str
 """The sorted gang keys of a group, joined with ``,``."""
@@ -37,39 +37,42 @@ class Group:
 
 
 def make_gang_key(namespace: str, name: str) -> GangKey:
-    """Write the identity of a gang."""
     return f"{namespace}/{name}"
 
 
 def make_group_id(gangs: Iterable[GangKey]) -> GroupId:
-    """Write the identity of a group."""
     return GROUP_SEPARATOR.join(sorted(gangs))
 
 
 def close_group(key: GangKey, listing: Listing) -> Group:
-    """Follow mutual listings from ``key``, which is in its own group whatever it lists.
+    """Return the gangs reached by mutual listings from ``key``, itself included.
 
-    Most gangs of a group list the same, and thousands may: what follows from a list alone is found
-    once, not once per gang that wrote it.
+    A group of ``n`` gangs has n² listings, but most of its gangs have equal lists. So each distinct
+    list is read once; a graph with an edge per listing would be too large for thousands of gangs.
     """
-    found = {key}
-    queue = [key]
-    read: dict[frozenset[GangKey], _List] = {}
+    found, queue = {key}, [key]
+    lists: dict[frozenset[GangKey], _List] = {}
     unreturned: dict[GangKey, tuple[GangKey, ...]] = {}
     absent: dict[GangKey, tuple[GangKey, ...]] = {}
     while queue:
         lister = queue.pop()
         listed = listing(lister) or frozenset()
-        if listed not in read:
-            read[listed] = _read_list(listed, listing)
-        answer = _ask(lister, listed, read[listed])
-        if answer.unknown:
-            absent[lister] = answer.unknown
-        if answer.silent:
-            unreturned[lister] = answer.silent
-        new = [gang for gang in answer.mutual if gang not in found]
-        queue += new
-        found.update(new)
+        known = lists.get(listed)
+        if known is None:
+            known = lists[listed] = _List(listed, listing)
+        mutual = [gang for gang, own in known.others.items() if lister in own]
+        one_sided = {gang for gang in known.others if gang != lister}.difference(mutual)
+        if lister not in listed:
+            one_sided.update(known.same)
+        elif not known.is_followed:
+            known.is_followed = True
+            mutual += known.same
+        if one_sided:
+            unreturned[lister] = tuple(sorted(one_sided))
+        if unknown := tuple(gang for gang in known.unknown if gang != lister):
+            absent[lister] = unknown
+        queue += (gang for gang in mutual if gang not in found)
+        found.update(mutual)
     return Group(
         id=make_group_id(found),
         gangs=tuple(sorted(found)),
@@ -78,45 +81,20 @@ def close_group(key: GangKey, listing: Listing) -> Group:
     )
 
 
-@dataclass(slots=True)
 class _List:
-    """What the gangs of one list write themselves: the very same, another one, or nothing."""
+    """The gangs of one list, by what they list themselves: the same, another list, or nothing."""
 
-    same: tuple[GangKey, ...]
-    others: tuple[tuple[GangKey, frozenset[GangKey]], ...]
-    unknown: tuple[GangKey, ...]
-    is_followed: bool = False
-    """Whether ``same`` were named as mutual already."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    mutual: tuple[GangKey, ...]
-    silent: tuple[GangKey, ...]
-    unknown: tuple[GangKey, ...]
-
-
-def _read_list(listed: frozenset[GangKey], listing: Listing) -> _List:
-    back = [(gang, listing(gang)) for gang in sorted(listed)]
-    return _List(
-        same=tuple(gang for gang, lists in back if lists is listed or lists == listed),
-        others=tuple(
-            (gang, lists)
-            for gang, lists in back
-            if lists is not None and lists is not listed and lists != listed
-        ),
-        unknown=tuple(gang for gang, lists in back if lists is None),
-    )
-
-
-def _ask(lister: GangKey, listed: frozenset[GangKey], read: _List) -> _Answer:
-    """Tell who of a list lists ``lister`` back; who was told before is not told again."""
-    mutual = [gang for gang, lists in read.others if lister in lists]
-    silent = [gang for gang, lists in read.others if lister not in lists and gang != lister]
-    if lister not in listed:
-        silent += read.same
-    elif not read.is_followed:
-        read.is_followed = True
-        mutual += read.same
-    unknown = tuple(gang for gang in read.unknown if gang != lister)
-    return _Answer(tuple(mutual), tuple(sorted(silent)), unknown)
+    def __init__(self, listed: frozenset[GangKey], listing: Listing) -> None:
+        self.same: list[GangKey] = []
+        self.others: dict[GangKey, frozenset[GangKey]] = {}
+        self.unknown: list[GangKey] = []
+        self.is_followed = False
+        """Whether ``same`` were added to the group already."""
+        for gang in sorted(listed):
+            own = listing(gang)
+            if own is None:
+                self.unknown.append(gang)
+            elif own is listed or own == listed:
+                self.same.append(gang)
+            else:
+                self.others[gang] = own

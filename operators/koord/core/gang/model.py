@@ -1,14 +1,15 @@
-"""Gangs: the settings that a PodGroup or a pod's own annotations declare, and who claims to belong.
+"""Gangs: settings declared by a PodGroup or by annotations of pods, sub-groups, and PodGroups.
 
-Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gang groups); our page
-``docs/gangs.md`` carries them with every key and default.
+Source of the rules: Koordinator's coscheduling (PodGroup, gang annotations, gang groups);
+``docs/gangs.md`` documents every key and default.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from functools import cached_property
+from typing import Final, TypeAlias
 
-from koord.core.gang.sub_group_tree import SubGroupTree
 from koord.core.topology_constraint import TopologyConstraint
 
 GangKey: TypeAlias = str
@@ -18,7 +19,7 @@ DEFAULT_WAIT_SECONDS = 600
 
 
 class GangMode(StrEnum):
-    """What happens to members that could be placed while another cannot."""
+    """What happens to members that could be placed when another cannot."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
@@ -33,7 +34,7 @@ class MatchPolicy(StrEnum):
 
 
 class OnMemberFailure(StrEnum):
-    """What becomes of a started gang that has lost members and is below its minimum."""
+    """What happens to a started gang that has lost members and is below its minimum."""
 
     REPLACE = "Replace"
     RESTART_GANG = "RestartGang"
@@ -41,7 +42,7 @@ class OnMemberFailure(StrEnum):
 
 
 class OnBindFailure(StrEnum):
-    """What becomes of a gang of which some members got their nodes, and the minimum did not."""
+    """What happens to a gang of which members were bound, but less than the minimum."""
 
     RETRY = "Retry"
     RESTART_GANG = "RestartGang"
@@ -53,17 +54,16 @@ class GangSource(StrEnum):
     POD_GROUP = "GangFromPodGroupCrd"
     ANNOTATION = "GangFromPodAnnotation"
     NATIVE = "GangFromNativePodGroup"
-    """A PodGroup of Kubernetes' own: read, and never written."""
+    """A native PodGroup of Kubernetes: read, never written."""
 
     @property
     def has_object(self) -> bool:
-        """Whether an object carries the settings, not the pods."""
         return self is not GangSource.ANNOTATION
 
 
 @dataclass(frozen=True, slots=True)
 class BadValue:
-    """A setting that could not be used: the key, what was written, what is in force instead."""
+    """An invalid setting: the key, its value, and what is used instead."""
 
     key: str
     value: str
@@ -73,18 +73,118 @@ class BadValue:
 
 @dataclass(frozen=True, slots=True)
 class DeprecatedKey:
-    """A key that is in use and should not be: it still counts."""
+    """A deprecated key that is used, and still works."""
 
     key: str
     instead: str
+
+
+ROOT: Final = ""
+"""The name of the gang itself in its tree of sub-groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroup:
+    """Members of a gang that are useful together only, with the sub-groups that name it as parent.
+
+    ``min_member`` counts all members in it, those of sub-groups too. ``layer`` is the layer of the
+    network of which they must share a domain, empty for none. ``min_sub_groups`` is how many
+    sub-groups right below it must be complete; None: all of them.
+    """
+
+    name: str
+    min_member: int = 0
+    layer: str = ""
+    parent: str = ROOT
+    min_sub_groups: int | None = None
+
+
+@dataclass(frozen=True)
+class SubGroupTree:
+    """The sub-groups of one gang, a tree whose ``root`` is the gang itself.
+
+    A sub-group is *complete* if it has the members that it needs, and as many complete sub-groups
+    right below it as it needs.
+    """
+
+    root: SubGroup
+    groups: tuple[SubGroup, ...]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, SubGroup]:
+        return {self.root.name: self.root, **{one.name: one for one in self.groups}}
+
+    @cached_property
+    def below(self) -> Mapping[str, tuple[SubGroup, ...]]:
+        found: dict[str, list[SubGroup]] = {name: [] for name in self.by_name}
+        for one in self.groups:
+            found[one.parent].append(one)
+        return {name: tuple(groups) for name, groups in found.items()}
+
+    def find(self, name: str) -> str:
+        """Return the sub-group of a pod that names ``name``: the gang itself if there is none."""
+        return name if name in self.by_name else ROOT
+
+    def is_in(self, name: str, parent: str) -> bool:
+        """Whether pods that name ``name`` are in ``parent`` or below it."""
+        name = self.find(name)
+        while name not in {parent, ROOT}:
+            name = self.by_name[name].parent
+        return name == parent
+
+    def count(self, name: str, members: Mapping[str, int]) -> int:
+        """Return how many members a sub-group and those below it have."""
+        own = members.get(name, 0)
+        return own + sum(self.count(one.name, members) for one in self.below[name])
+
+    def find_short(self, name: str, members: Mapping[str, int]) -> tuple[SubGroup, ...]:
+        """Return the incomplete sub-groups that make this one incomplete, or itself."""
+        group = self.by_name[name]
+        short = [self.find_short(one.name, members) for one in self.below[name]]
+        lacking = [missing for missing in short if missing]
+        wanted = len(short) if group.min_sub_groups is None else group.min_sub_groups
+        if len(short) - len(lacking) < wanted:
+            return tuple(one for missing in lacking for one in missing)
+        return (group,) if self.count_useful(name, members) < group.min_member else ()
+
+    def count_useful(self, name: str, members: Mapping[str, int]) -> int:
+        """Return how many members a sub-group has outside incomplete ones below it."""
+        return _count(self._find_useful(name, members), members)
+
+    def choose(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
+        """Return the complete sub-groups at and below one that start first.
+
+        Where not all are needed, the first ones are chosen, and more while members are missing.
+        """
+        group, chosen = self.by_name[name], frozenset({name})
+        complete = self._complete_below(name, members)
+        wanted = len(complete) if group.min_sub_groups is None else group.min_sub_groups
+        for at, one in enumerate(complete):
+            if at >= wanted and _count(chosen, members) >= group.min_member:
+                break
+            chosen |= self.choose(one.name, members)
+        if _count(chosen, members) < group.min_member:
+            return self._find_useful(name, members)
+        return chosen
+
+    def _find_useful(self, name: str, members: Mapping[str, int]) -> frozenset[str]:
+        below = self._complete_below(name, members)
+        return frozenset({name}).union(*(self._find_useful(one.name, members) for one in below))
+
+    def _complete_below(self, name: str, members: Mapping[str, int]) -> list[SubGroup]:
+        return [one for one in self.below[name] if not self.find_short(one.name, members)]
+
+
+def _count(names: frozenset[str], members: Mapping[str, int]) -> int:
+    return sum(members.get(name, 0) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
     """The settings of one gang.
 
-    ``group`` holds the gang keys that it lists, sorted: itself alone when it lists nothing. A gang
-    whose list leaves it out belongs to its own group all the same.
+    ``group`` holds the gang keys that it lists, sorted: itself alone without a list. A gang is in
+    its own group even if its list leaves it out.
     """
 
     key: GangKey
@@ -97,20 +197,17 @@ class GangSpec:
     source: GangSource = GangSource.POD_GROUP
     bad_values: tuple[BadValue, ...] = ()
     topology: TopologyConstraint | None = None
-    """What it asks of the network; None if it asks nothing."""
     on_member_failure: OnMemberFailure = OnMemberFailure.REPLACE
     on_bind_failure: OnBindFailure = OnBindFailure.RETRY
-    nest: SubGroupTree | None = None
-    """Its sub-groups; None if it has none."""
+    sub_groups: SubGroupTree | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GangClaim:
-    """A pod's word that it belongs to a gang.
+    """The gang that a pod names.
 
-    ``declared`` holds the settings from the pod's own annotations. It is None when the gang is
-    named by the PodGroup label (the object carries the settings) or when the pod gave no usable
-    minimum.
+    ``declared`` holds the settings from the pod's own annotations. It is None if the gang is named
+    by the PodGroup label (the object carries the settings) or if the pod has no valid minimum.
     """
 
     key: GangKey
@@ -136,12 +233,12 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """A PodGroup object: its settings, and of its status what outlives a restart.
+    """A PodGroup object: its settings, and what of its status outlives a restart.
 
-    ``attempts`` is how often the placement operator had sought a place in vain when it last said
-    why the gang has none; None if that stands no longer in the status. ``wait_reason`` is the
-    reason of the condition ``Placed`` if it is not True. It decides nothing, but two operators
-    write that condition, and who finds the word of the other in its place has to look again.
+    ``attempts`` is the number of failed placement attempts that the status reports, None if it
+    reports none. ``wait_reason`` is the reason of the condition ``Placed`` if it is not True. It
+    decides nothing, but two operators write that condition, and each has to look again once the
+    other has overwritten it.
     """
 
     key: GangKey

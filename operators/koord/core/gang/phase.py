@@ -1,10 +1,9 @@
 """The phases of a PodGroup, as a table.
 
-A step takes the first row that applies; settling repeats steps until the phase rests. The phases
-and their names are upstream's. Rows and guards that ask for ``compat`` are where ours differ: a
-group that failed or finished starts over when its pods come back, it fails only when fewer than its
-minimum can ever run, and it is not Scheduling before a member has a place. ``docs/gangs.md``
-carries this table.
+A step takes the first row that applies; settling repeats steps until the phase does not change. The
+phases and their names are Koordinator's; conditions on ``compat`` mark the differences: a failed or
+finished group starts over when it gets new pods, it fails only when fewer than its minimum can ever
+run, and it is not Scheduling before a member is placed. ``docs/gangs.md`` contains this table.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from koord.core.gang.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class PhaseInput:
-    """What decides on a phase: the minimum, and the members as they are counted."""
+    """The minimum of a gang and the counts of its members."""
 
     min_member: int
     tally: Tally
@@ -25,24 +24,22 @@ class PhaseInput:
 
     @property
     def at_work(self) -> int:
-        """Members that have a place or have succeeded; upstream takes all with a node."""
+        """Members that are placed or have succeeded; with ``compat`` all that have a node."""
         return self.tally.bound if self.compat else self.tally.bound_alive + self.tally.succeeded
 
     @property
     def has_quorum(self) -> bool:
-        """Enough members exist to start, or enough have ended to see how it went."""
+        """Enough members exist to start, or enough have ended to tell that the group failed."""
         tally = self.tally
         count = tally.total if self.compat else tally.present + tally.succeeded
         return self.min_member > 0 and (count >= self.min_member or self.has_failed)
 
     @property
     def has_no_pods(self) -> bool:
-        """Not even ended ones."""
         return not self.tally.total
 
     @property
     def has_finished(self) -> bool:
-        """The minimum has succeeded."""
         return self.tally.succeeded >= self.min_member
 
     @property
@@ -55,24 +52,21 @@ class PhaseInput:
 
     @property
     def runs(self) -> bool:
-        """The minimum runs or has succeeded."""
         tally = self.tally
         return self.is_scheduled and tally.running + tally.succeeded >= self.min_member
 
     @property
     def is_scheduled(self) -> bool:
-        """The minimum is on nodes, or was."""
         return self.at_work >= self.min_member
 
     @property
     def has_no_place(self) -> bool:
-        """No member is on a node, or on its way to one."""
         return not self.compat and not self.at_work and not self.tally.planned
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """From any of these phases, if this holds, to that phase."""
+    """From any phase of ``origins`` to ``target`` if ``holds``; ``when`` says so in words."""
 
     origins: frozenset[Phase]
     when: str
@@ -124,12 +118,11 @@ TABLE: Final = (
 
 
 def step_phase(phase: Phase, counts: PhaseInput) -> Phase:
-    """Take one step."""
     return next(row.target for row in TABLE if phase in row.origins and row.holds(counts))
 
 
 def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
-    """Step until the phase rests; return every phase on the way, the resting one last."""
+    """Step until the phase does not change; return every phase on the way, the last one last."""
     path = [step_phase(phase, counts)]
     while (following := step_phase(path[-1], counts)) != path[-1]:
         path.append(following)
@@ -137,5 +130,5 @@ def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
 
 
 def make_occupied_by(namespace: str, owners: Iterable[str]) -> str:
-    """Write who owns the pods of a group: ``namespace/owner``, sorted, joined with ``,``."""
+    """Return the owners of the pods of a group: ``namespace/owner``, sorted, joined with ``,``."""
     return ",".join(sorted(f"{namespace}/{owner}" for owner in owners))

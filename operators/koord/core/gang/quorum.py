@@ -1,17 +1,17 @@
-"""What of a gang's group is to be planned now, as which units, or what is in the way.
+"""The quorum of a gang's group: which units are planned now, or the first reason why none is.
 
-Four steps, for gangs of a group that get the same answer:
+Four steps:
 
-1. *Parts*: gangs of the group that have started, and those that have not, each decided for itself:
-   a gang that is added to a running group has to gather its own minimum, and holds up nobody.
-2. *How the gangs stand*: minimum, policy, members that could start now, members that run.
-3. *Permit*: the rule of ``permit`` over all gangs. If it says no, the first obstacle is the answer.
-4. *Units*: what must start together is one unit; a part of which nothing more is required (it has
-   started, or has its minimum) gives one unit per waiting pod.
+1. *Parts*: gangs of the group that have started, and those that have not, are decided separately. A
+   gang that is added to a running group needs its own minimum, and delays no other gang.
+2. *Permit states*: minimum, policy, members that could start now, members that run.
+3. *Permit*: the rule of ``start`` over all gangs. If it refuses, the first obstacle is the answer.
+4. *Units*: members that must start together are one unit; a part that requires no more members (it
+   has started, or has its minimum) gives one unit per waiting pod.
 
-A gang counts as satisfied while a member lives on a node that was released by us with a group that
-the gang was in. When none does, the next members are a new incarnation and gather again; upstream
-never forgets, so that a workload recreated under the same PodGroup starts there member by member.
+A gang is satisfied while a member lives that we released with a group that the gang was in. Without
+one, the next members are a new incarnation and need the quorum again. Koordinator never resets
+this, so there a workload recreated under the same PodGroup starts member by member.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,6 @@ from typing import TypeAlias
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import make_group_id
 from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
-from koord.core.gang.permit import Permit, PermitState, permit_member
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -32,7 +31,7 @@ from koord.core.gang.reasons import (
     MissingPodGroup,
     Reached,
 )
-from koord.core.gang.start import find_unbound
+from koord.core.gang.start import Permit, PermitState, find_unbound, permit_member
 from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
 from koord.core.gang.tally import gangs_of, is_present
 from koord.core.plan import Demand, Unit
@@ -40,12 +39,12 @@ from koord.core.pods import Pod
 from koord.core.reasons import Reason, WaitingForForeignGate
 from koord.core.topology_constraint import TopologyConstraint
 
-_NO_STANDING = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
+_NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The units to plan now, none if nothing waits; members behind gates of others are left out."""
+    """The units to plan now, none if no member waits; without members behind foreign gates."""
 
     units: tuple[Unit, ...] = ()
 
@@ -55,219 +54,205 @@ NotReady: TypeAlias = (
 )
 
 
-def is_satisfied(book: GangCache, key: GangKey) -> bool:
-    """Whether a gang has started and lives; upstream asks its group for any node at all."""
-    return _part_of(book, key).is_satisfied
+def is_satisfied(cache: GangCache, key: GangKey) -> bool:
+    """Whether a gang has started and has living members; with ``compat``, any bound one."""
+    return _part_of(cache, key).is_satisfied
 
 
-def find_quorum(book: GangCache, key: GangKey) -> Reached | NotReady:
-    """Tell whether the gangs decided with this one have the members they need, placed or not."""
-    return _part_of(book, key).quorum
+def find_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
+    """Return whether the gangs decided with this one have the members they need, placed or not."""
+    return _part_of(cache, key).quorum
 
 
-def tell_quorum(book: GangCache, key: GangKey) -> Reached | NotReady:
-    """Tell the quorum as users are told: with members that have done their work."""
-    return _part_of(book, key).told
+def report_quorum(cache: GangCache, key: GangKey) -> Reached | NotReady:
+    """Return the quorum as statuses report it: including succeeded members."""
+    return _part_of(cache, key).reported
 
 
-def needed_strength(book: GangCache, key: GangKey) -> int:
-    """Return how many members a started gang needs so as not to be degraded.
+def needed_strength(cache: GangCache, key: GangKey) -> int:
+    """Return how many members a started gang needs not to be degraded.
 
-    That is its minimum, but not more than it ever had of it: a minimum that was raised since is a
-    wish to grow, and no loss.
+    That is its minimum, but not more than it ever had: raising the minimum is not a loss.
     """
-    spec, releases = book.spec(key), book.tally(key).releases
+    spec, releases = cache.spec(key), cache.tally(key).releases
     if spec is None:
         return 0
     had = max((strength for _, strength in releases), default=0)
     return min(spec.min_member, had) if had else spec.min_member
 
 
-def has_minimum(book: GangCache, key: GangKey, *, without: int = 0) -> bool:
-    """Whether the minimum of a gang has places that nobody can take away, or has succeeded.
+def has_minimum(cache: GangCache, key: GangKey, *, without: int = 0) -> bool:
+    """Whether the minimum of a gang is placed for good or has succeeded.
 
-    ``without`` so many members that count as placed, but whose placement is in doubt.
+    ``without`` is the number of placed members that do not count.
     """
-    spec, tally = book.spec(key), book.tally(key)
+    spec, tally = cache.spec(key), cache.tally(key)
     return spec is None or tally.placed + tally.succeeded - without >= spec.min_member
 
 
-def count_lost(book: GangCache, key: GangKey) -> int:
-    """Count the members that a started gang has lost and needs again; 0 if it never started."""
-    if not is_satisfied(book, key):
+def count_lost(cache: GangCache, key: GangKey) -> int:
+    """Count the members that a started gang has lost and needs; 0 if it never started."""
+    if not is_satisfied(cache, key):
         return 0
-    tally = book.tally(key)
-    return max(0, needed_strength(book, key) - tally.placed - tally.succeeded)
+    tally = cache.tally(key)
+    return max(0, needed_strength(cache, key) - tally.placed - tally.succeeded)
 
 
-def count_to_replace(book: GangCache, key: GangKey) -> int:
-    """Count lost members whose replacements go before all others, and whose room is kept."""
-    spec = book.spec(key)
+def count_to_replace(cache: GangCache, key: GangKey) -> int:
+    """Count lost members whose replacements go first, and whose room is kept for them."""
+    spec = cache.spec(key)
     if spec is None or spec.on_member_failure is not OnMemberFailure.REPLACE:
         return 0
-    return count_lost(book, key)
+    return count_lost(cache, key)
 
 
-def count_quorum(book: GangCache, key: GangKey) -> Reached | MissingMembers:
-    """Count members as ``find_quorum`` does, whatever else stands in the way."""
-    return _part_of(book, key).count
+def count_quorum(cache: GangCache, key: GangKey) -> Reached | MissingMembers:
+    """Count members as ``find_quorum`` does, ignoring all other obstacles."""
+    return _part_of(cache, key).count
 
 
-def count_members(book: GangCache, key: GangKey) -> tuple[GangCount, ...]:
+def count_members(cache: GangCache, key: GangKey) -> tuple[GangCount, ...]:
     """Count the members of the gangs decided with this one, as the quorum counts them."""
-    return _part_of(book, key).members
+    return _part_of(cache, key).members
 
 
-def completed_at(book: GangCache, key: GangKey) -> float:
-    """Tell when the member that completed the group was created: the same after a restart."""
-    return _part_of(book, key).completed_at
+def completed_at(cache: GangCache, key: GangKey) -> float:
+    """Return when the member that completed the group was created."""
+    return _part_of(cache, key).completed_at
 
 
-def demands(book: GangCache, key: GangKey) -> Ready | Reason:
-    """Tell what of the group of a gang is to be planned now, or the first thing in the way."""
-    return _part_of(book, key).demands
+def demands(cache: GangCache, key: GangKey) -> Ready | Reason:
+    """Return the units of the group of a gang to plan now, or the first obstacle."""
+    return _part_of(cache, key).demands
 
 
-def _part_of(book: GangCache, key: GangKey) -> "_Part":
-    """Look at a group; asked about again, it is looked at anew only if something has changed."""
-    return book.recall(key, _muster)[key]
+def _part_of(cache: GangCache, key: GangKey) -> "_Part":
+    return cache.recall(key, _make_parts)[key]
 
 
-def _muster(book: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
-    """Divide a group into what has started and what has not."""
-    group = book.group(key).gangs
-    started = _started(book, group)
+def _make_parts(cache: GangCache, key: GangKey) -> dict[GangKey, "_Part"]:
+    """Divide a group into the gangs that have started and the others."""
+    group = cache.group(key).gangs
+    started = _started(cache, group)
     parts: dict[GangKey, _Part] = {}
     for gangs, is_started in (
         (tuple(gang for gang in group if gang in started), True),
         (tuple(gang for gang in group if gang not in started), False),
     ):
         if gangs:
-            parts |= dict.fromkeys(gangs, _Part(book, gangs, is_satisfied=is_started))
+            parts |= dict.fromkeys(gangs, _Part(cache, gangs, is_satisfied=is_started))
     return parts
 
 
-def _started(book: GangCache, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
-    """Return the gangs that were released with a group of which a member lives."""
-    tallies = [book.tally(gang) for gang in group]
-    if book.compat:
+def _started(cache: GangCache, group: tuple[GangKey, ...]) -> frozenset[GangKey]:
+    """Return the gangs of groups that we released and of which a member lives."""
+    tallies = [cache.tally(gang) for gang in group]
+    if cache.compat:
         return frozenset(group if any(tally.bound_alive for tally in tallies) else ())
     releases = {release for tally in tallies for release, _ in tally.releases}
     return frozenset().union(*map(gangs_of, releases))
 
 
 class _Part:
-    """Gangs of one group at one moment, as the rules look at them; each answer is found once."""
+    """Gangs of one group that are decided together, at one moment; answers are cached."""
 
-    def __init__(self, book: GangCache, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
-        self._book = book
+    def __init__(self, cache: GangCache, gangs: tuple[GangKey, ...], *, is_satisfied: bool) -> None:
+        self._cache = cache
         self._gangs = gangs
-        self._group = book.group(gangs[0])
-        self._compat = book.compat
-        self._is_idle = not any(book.tally(gang).waiting for gang in gangs)
+        self._group = cache.group(gangs[0])
+        self._compat = cache.compat
+        self._is_idle = not any(cache.tally(gang).waiting for gang in gangs)
         self.is_satisfied = is_satisfied
 
     @cached_property
     def demands(self) -> Ready | Reason:
-        """See the function of this name."""
         if not isinstance(self.quorum, Reached):
             return self.quorum
         if not self._is_permitted(self._plannable):
-            tallies = map(self._book.tally, self._gangs)
+            tallies = map(self._cache.tally, self._gangs)
             return _blame_gates(_sort_members(p for one in tallies for p in one.foreign.values()))
         return Ready(self._make_units())
 
     @cached_property
     def quorum(self) -> Reached | NotReady:
-        """See ``find_quorum``."""
         return self._find_obstacle() or self.count
 
     @cached_property
-    def told(self) -> Reached | NotReady:
-        """See ``tell_quorum``."""
-        # One-sided lists are a matter of the settings and reported there; the members may be
-        # complete all the same.
+    def reported(self) -> Reached | NotReady:
+        # One-sided lists are reported with the settings; the members may be complete.
         found = self.count if isinstance(self.quorum, InconsistentGroup) else self.quorum
         if not isinstance(found, MissingMembers | Reached):
             return found
         counts = tuple(
-            replace(count, present=count.present + self._book.tally(count.gang).succeeded)
+            replace(count, present=count.present + self._cache.tally(count.gang).succeeded)
             for count in found.gangs
         )
-        complete = all(count.present >= count.min_member for count in counts)
-        is_reached = complete or isinstance(found, Reached)
+        is_complete = all(count.present >= count.min_member for count in counts)
+        is_reached = is_complete or isinstance(found, Reached)
         return Reached(counts) if is_reached else MissingMembers(counts)
 
     @cached_property
     def count(self) -> Reached | MissingMembers:
-        """See ``count_quorum``."""
         if self._is_permitted(self._present):
-            lacking = () if self.is_satisfied else self._lacking
-            return MissingMembers(lacking) if lacking else Reached(self.members)
-        short = (count for count in self.members if count.present < count.min_member)
-        return MissingMembers(tuple(short))
-
-    @property
-    def _lacking(self) -> tuple[GangCount, ...]:
-        """Sub-groups that keep gangs from starting."""
-        return tuple(one for gang in self._gangs for one in find_missing(self._book, gang))
+            by_gang = () if self.is_satisfied else self._gangs
+            short = tuple(one for gang in by_gang for one in find_missing(self._cache, gang))
+            return MissingMembers(short) if short else Reached(self.members)
+        below = (count for count in self.members if count.present < count.min_member)
+        return MissingMembers(tuple(below))
 
     @cached_property
     def members(self) -> tuple[GangCount, ...]:
-        """See ``count_members``."""
         return tuple(self._count(gang) for gang in self._gangs)
 
     @cached_property
     def completed_at(self) -> float:
-        """See the function of this name."""
-        return max(_completed_at(self._book, gang) for gang in self._gangs)
+        return max(_completed_at(self._cache, gang) for gang in self._gangs)
 
     def _present(self, gang: GangKey) -> PermitState | None:
-        """How a gang stands with every waiting member of ours, behind gates or not."""
-        return self._standing(gang, self._book.tally(gang).waiting)
+        """Return the state with every waiting member of ours, behind foreign gates or not."""
+        return self._permit_state(gang, self._cache.tally(gang).waiting)
 
     def _plannable(self, gang: GangKey) -> PermitState | None:
-        """How a gang stands with the waiting members that can be planned now."""
-        return self._standing(gang, len(self._book.tally(gang).plannable))
+        """Return the state with the waiting members that can be planned now."""
+        return self._permit_state(gang, len(self._cache.tally(gang).plannable))
 
-    def _standing(self, gang: GangKey, waiting: int) -> PermitState | None:
-        """How a gang stands with ``waiting`` members that could start; None without settings.
+    def _permit_state(self, gang: GangKey, waiting: int) -> PermitState | None:
+        """Return the state of a gang with ``waiting`` members that could start.
 
-        Where nobody waits, there is nothing that only-waiting could hold back: what runs is what
-        counts. So it is where a start was cut off, as by a crash: who has a node already and who
-        waits are members of the same start.
+        None without settings. Bound members count under only-waiting as well if no member waits,
+        or if the start was interrupted: those with a node and those waiting start together then.
         """
-        spec = self._book.spec(gang)
+        spec = self._cache.spec(gang)
         if spec is None:
             return None
         policy = spec.match_policy
-        if policy is MatchPolicy.ONLY_WAITING and (self._is_idle or self._is_cut_off):
+        if policy is MatchPolicy.ONLY_WAITING and (self._is_idle or self._is_interrupted):
             policy = MatchPolicy.WAITING_AND_RUNNING
         return PermitState(
             min_member=spec.min_member,
             policy=policy,
             waiting=waiting,
-            bound=self._book.tally(gang).placed,
+            bound=self._cache.tally(gang).placed,
             is_satisfied=self.is_satisfied,
         )
 
     @cached_property
-    def _is_cut_off(self) -> bool:
-        """Whether members wait that were to start together with others that have a place."""
-        by_gang = (self._book.members(gang).values() for gang in self._gangs)
+    def _is_interrupted(self) -> bool:
+        """Whether members wait that were to start together with members on nodes."""
+        by_gang = (self._cache.members(gang).values() for gang in self._gangs)
         return bool(find_unbound(pod for members in by_gang for pod in members))
 
-    def _is_permitted(self, standing: Callable[[GangKey], PermitState | None]) -> bool:
-        """Ask the rule about all gangs, every one of them seen as ``standing`` says."""
-        own = standing(self._gangs[0])
-        return permit_member(own, map(standing, self._gangs), compat=self._compat) is Permit.GO
+    def _is_permitted(self, state_of: Callable[[GangKey], PermitState | None]) -> bool:
+        own = state_of(self._gangs[0])
+        return permit_member(own, map(state_of, self._gangs), compat=self._compat) is Permit.GO
 
     def _find_obstacle(self) -> NotReady | None:
-        """Name what no number of members can mend: missing or unusable settings, one-sided lists.
+        """Return an obstacle that more members do not remove: settings missing, one-sided lists.
 
-        Gangs that have started await nobody: a sibling may be gone for good. Upstream still does.
+        Gangs that have started do not wait for missing gangs, which may be gone for good; under
+        Koordinator's rules they do.
         """
-        if self._book.spec(self._gangs[0]) is None:
+        if self._cache.spec(self._gangs[0]) is None:
             return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
@@ -277,28 +262,28 @@ class _Part:
         for lister, absent in self._group.absent:
             if lister not in self._gangs:
                 continue
-            if missing := tuple(gang for gang in absent if gang not in self._book):
+            if missing := tuple(gang for gang in absent if gang not in self._cache):
                 return MissingGang(lister, missing)
             return self._explain_no_settings(absent[0])
         return None
 
     def _explain_no_settings(self, gang: GangKey) -> MissingPodGroup | InvalidAnnotation:
-        """Say why a gang with members has none: no PodGroup, or nobody brought a minimum."""
-        members = self._book.members(gang)
-        if self._book.tally(gang).label_claims or not members:
+        """Return why a gang has no settings: no PodGroup, or no member with a valid minimum."""
+        members = self._cache.members(gang)
+        if self._cache.tally(gang).label_claims or not members:
             return MissingPodGroup(gang)
         first = min(members.values(), key=order_of)
         return InvalidAnnotation(first.gang.bad_values if first.gang is not None else ())
 
     def _count(self, gang: GangKey) -> GangCount:
-        standing = self._present(gang) or _NO_STANDING
-        waiting_only = standing.policy is MatchPolicy.ONLY_WAITING
-        present = standing.waiting + (0 if waiting_only else standing.bound)
-        tally = self._book.tally(gang)
+        state = self._present(gang) or _NO_SETTINGS
+        waiting_only = state.policy is MatchPolicy.ONLY_WAITING
+        present = state.waiting + (0 if waiting_only else state.bound)
+        tally = self._cache.tally(gang)
         return GangCount(
             gang,
             present,
-            standing.min_member,
+            state.min_member,
             waiting_only=waiting_only,
             strangers=tally.alive - tally.present,
         )
@@ -307,9 +292,9 @@ class _Part:
         made = [self._make_demand(gang) for gang in self._gangs]
         made = [demand for demand in made if demand.pods]
         if not any(demand.required or self._has_multiples(demand.gang) for demand in made):
-            parts = (one for demand in made for one in divide_started(self._book, demand))
+            parts = (one for demand in made for one in divide_started(self._cache, demand))
             return tuple(map(self._make_part, parts))
-        made = [one for demand in made for one in divide_demand(self._book, demand)]
+        made = [one for demand in made for one in divide_demand(self._cache, demand)]
         return (
             Unit(
                 key=self._id,
@@ -317,63 +302,63 @@ class _Part:
                 group=self._id,
                 priority=max(pod.priority for demand in made for pod in demand.pods),
                 since=self.completed_at,
-                is_repair=any(count_to_replace(self._book, gang) for gang in self._gangs),
+                is_repair=any(count_to_replace(self._cache, gang) for gang in self._gangs),
                 lease_seconds=self._lease_seconds,
             ),
         )
 
     def _has_multiples(self, gang: GangKey) -> bool:
-        """Whether one member alone may make a number that is not allowed in its domain."""
-        spec = self._book.spec(gang)
+        """Whether starting members one by one may violate a multiple."""
+        spec = self._cache.spec(gang)
         return spec is not None and spec.topology is not None and bool(spec.topology.multiples)
 
     @cached_property
     def _id(self) -> str:
-        """What members are released as: a group, but for gangs of it that start apart."""
+        """The group that members are released with: that of the gangs that start together."""
         is_all = len(self._gangs) == len(self._group.gangs)
         return self._group.id if is_all else make_group_id(self._gangs)
 
     @property
     def _lease_seconds(self) -> int:
-        """How long what fits is kept: the shortest wait time if every gang is NonStrict."""
-        specs = [spec for gang in self._gangs if (spec := self._book.spec(gang)) is not None]
+        """How long room is kept for what fits: the shortest wait time if all are NonStrict."""
+        specs = [spec for gang in self._gangs if (spec := self._cache.spec(gang)) is not None]
         if any(spec.mode is not GangMode.NON_STRICT for spec in specs):
             return 0
         return min((spec.wait_seconds for spec in specs), default=0)
 
     def _make_demand(self, gang: GangKey) -> Demand:
-        standing, tally = self._plannable(gang) or _NO_STANDING, self._book.tally(gang)
-        spec = self._book.spec(gang)
-        together = () if spec is None else self._find_together(gang, spec)
+        state, tally = self._plannable(gang) or _NO_SETTINGS, self._cache.tally(gang)
+        spec = self._cache.spec(gang)
+        placed_with = () if spec is None else self._find_placed_with(gang, spec)
         return Demand(
             gang=gang,
             pods=tuple(_sort_members(tally.plannable.values())),
-            required=standing.required(compat=self._compat),
-            min_member=standing.min_member,
-            standing=tally.placed + tally.succeeded,
-            wish=None if spec is None else spec.topology,
-            together=together,
-            mates=sum(self._book.tally(one).placed for one in together),
-            nest=None if spec is None else spec.nest,
+            required=state.required(compat=self._compat),
+            min_member=state.min_member,
+            placed=tally.placed + tally.succeeded,
+            constraint=None if spec is None else spec.topology,
+            placed_with=placed_with,
+            placed_there=sum(self._cache.tally(one).placed for one in placed_with),
+            sub_groups=None if spec is None else spec.sub_groups,
         )
 
-    def _find_together(self, gang: GangKey, spec: GangSpec) -> tuple[GangKey, ...]:
+    def _find_placed_with(self, gang: GangKey, spec: GangSpec) -> tuple[GangKey, ...]:
         if spec.topology is None:
             return ()
-        return (gang,) if spec.nest is not None else self._gathering[spec.topology]
+        return (gang,) if spec.sub_groups is not None else self._by_constraint[spec.topology]
 
     @cached_property
-    def _gathering(self) -> dict[TopologyConstraint, tuple[GangKey, ...]]:
-        """What is asked of the network -> the gangs that ask it; none with sub-groups."""
+    def _by_constraint(self) -> dict[TopologyConstraint, tuple[GangKey, ...]]:
+        """Topology constraint -> the gangs without sub-groups that have it."""
         found: dict[TopologyConstraint, list[GangKey]] = {}
         for gang in self._group.gangs:
-            spec = self._book.spec(gang)
-            if spec is not None and spec.topology is not None and spec.nest is None:
+            spec = self._cache.spec(gang)
+            if spec is not None and spec.topology is not None and spec.sub_groups is None:
                 found.setdefault(spec.topology, []).append(gang)
-        return {wish: tuple(gangs) for wish, gangs in found.items()}
+        return {constraint: tuple(gangs) for constraint, gangs in found.items()}
 
     def _make_part(self, demand: Demand) -> Unit:
-        """Make a unit of one pod, or of a sub-group that starts after the others."""
+        """Make a unit of one pod, or of a sub-group that starts later than the gang."""
         is_whole = len(demand.pods) > 1 or demand.required > 1
         return Unit(
             key=f"{demand.gang}/{demand.sub_group}" if is_whole else demand.pods[0].uid,
@@ -381,12 +366,11 @@ class _Part:
             group=self._id,
             priority=max(pod.priority for pod in demand.pods),
             since=max(pod.created for pod in demand.pods),
-            is_repair=count_to_replace(self._book, demand.gang) > 0,
+            is_repair=count_to_replace(self._cache, demand.gang) > 0,
         )
 
 
 def _blame_gates(behind: Sequence[Pod]) -> WaitingForForeignGate:
-    """Every member is there, so those that cannot be planned are the ones behind gates."""
     gates = sorted({gate for pod in behind for gate in pod.foreign_gates})
     return WaitingForForeignGate(pod=behind[0].key, gates=tuple(gates), pods=len(behind))
 
@@ -395,9 +379,9 @@ def _sort_members(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (-pod.priority, *order_of(pod)))
 
 
-def _completed_at(book: GangCache, gang: GangKey) -> float:
-    spec = book.spec(gang)
-    created = sorted(pod.created for pod in book.members(gang).values() if is_present(pod))
+def _completed_at(cache: GangCache, gang: GangKey) -> float:
+    spec = cache.spec(gang)
+    created = sorted(pod.created for pod in cache.members(gang).values() if is_present(pod))
     if spec is None or not created:
         return 0.0
     return created[min(max(spec.min_member, 1), len(created)) - 1]

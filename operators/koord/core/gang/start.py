@@ -1,22 +1,88 @@
-"""Members that start together: what a release records on them, and which of them have no node yet.
+"""When gangs start, what a release records on members, and which ones an interrupted start missed.
+
+With ``w`` waiting members (those that would start together), ``b`` bound and alive ones, and the
+minimum ``m``, a gang is ready:
+
+===================  ==========================================================================
+once-satisfied       ``w + b >= m``, or the gang was satisfied before and lives
+waiting-and-running  ``w + b >= m``
+only-waiting         ``w >= m``
+===================  ==========================================================================
+
+Koordinator takes any member with a node as proof that the group was satisfied, and so never adds
+``b`` under once-satisfied. Here a member with a node proves that only if *we* released it; one that
+somebody else placed (a launcher without our gate) counts as one member more. With ``compat`` the
+rule is Koordinator's.
 
 The record of the first release is kept: a member whose binding failed and that is placed again
 later keeps the group, the count and the id of its first start. A member that started alone has
 none.
 
 A crash may come between the first release and the last. The members that were not written to are
-then known by the id of the start, which is made of all uids; creation times alone do not tell, as
-they have whole seconds, and a lost member may be replaced within one.
+then known by the id of the start, which is made of all uids. Creation times alone do not identify
+them: they have whole seconds, and a lost member may be replaced within one.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2s
 
 from koord.core.gang.group import GroupId
+from koord.core.gang.model import MatchPolicy
 from koord.core.gang.tally import is_placed, is_present
 from koord.core.pods import Pod, RecordedPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PermitState:
+    """What one gang needs, and what it has at a moment."""
+
+    min_member: int
+    policy: MatchPolicy
+    waiting: int
+    bound: int
+    is_satisfied: bool = False
+    """Whether it has started before, and has living members."""
+
+    def required(self, *, compat: bool = False) -> int:
+        """Return how many waiting members must start together for the gang to be ready."""
+        if self.policy is MatchPolicy.ONLY_WAITING:
+            return self.min_member
+        if self.policy is MatchPolicy.WAITING_AND_RUNNING:
+            return max(0, self.min_member - self.bound)
+        if self.is_satisfied:
+            return 0
+        return max(0, self.min_member - (0 if compat else self.bound))
+
+    def is_ready(self, *, compat: bool = False) -> bool:
+        return self.waiting >= self.required(compat=compat)
+
+
+class Permit(StrEnum):
+    """The answer for a member of a gang that fits on a node."""
+
+    GO = "Go"
+    WAIT = "Wait"
+    UNKNOWN_GANG = "UnknownGang"
+
+
+def permit_member(
+    own: PermitState | None,
+    group: Iterable[PermitState | None],
+    *,
+    compat: bool = False,
+) -> Permit:
+    """Decide for one member, which is among the waiting ones of ``own``.
+
+    ``group`` holds every gang that must be ready, None for unknown ones.
+    """
+    if own is None:
+        return Permit.UNKNOWN_GANG
+    if all(one is not None and one.is_ready(compat=compat) for one in group):
+        return Permit.GO
+    return Permit.WAIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""The status of a gang, observed from its members: phase, counts, conditions.
+"""The status of a gang, computed from its members: phase, counts, conditions.
 
-Made from the objects alone, so it is the same whoever asks and after every restart. Of the
-condition Placed only the True side is made here; why there is no place, the planner knows. No
-clock: the time is handed in.
+Depends on objects and the given time only, so it is the same after every restart. The condition
+Placed is made here if it is True; the reasons why a gang is not placed come from the planner.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from koord.core.gang.quorum import (
     has_minimum,
     is_satisfied,
     needed_strength,
-    tell_quorum,
+    report_quorum,
 )
 from koord.core.gang.reasons import (
     AllBound,
@@ -33,7 +32,6 @@ from koord.core.gang.reasons import (
     WithinTime,
 )
 from koord.core.gang.tally import Tally
-from koord.core.pods import Pod
 from koord.core.reasons import Planned, Reason
 
 
@@ -55,7 +53,7 @@ Condition: TypeAlias = tuple[ConditionType, bool, Reason]
 
 @dataclass(frozen=True, slots=True)
 class MemberCounts:
-    """How many members are where on their way, named as in ``status.members``."""
+    """Numbers of members by state, named as in ``status.members``."""
 
     total: int
     present: int
@@ -70,13 +68,13 @@ class MemberCounts:
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """What is to be told about one gang.
+    """The status of one gang.
 
     ``plan_id`` is that of the latest release of a living member, ``incarnation`` that of the
     first; both are empty if none was released by us. ``timeout_at`` is when Timeout turns True
-    unless something changes before, None if nothing is waiting for a place. ``is_denied`` says
-    that whether it is placed is left to who plans, and stands in the status already: were both to
-    say it, each would overwrite the other without end.
+    unless something changes before, None if no member waits to be placed. ``is_denied``: the
+    status says that the planner does not place the gang. Placed is left to the planner then, as
+    each of the two writers would overwrite the other without end.
     """
 
     key: GangKey
@@ -97,9 +95,9 @@ _BEFORE_SCHEDULING = frozenset({Phase.UNSET, Phase.UNKNOWN, Phase.PENDING, Phase
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A gang as the conditions look at it."""
+    """The input of the conditions."""
 
-    book: GangCache
+    cache: GangCache
     key: GangKey
     spec: GangSpec
     tally: Tally
@@ -107,42 +105,40 @@ class _View:
 
     @property
     def strength(self) -> int:
-        """Members that run, will run or have succeeded on their nodes."""
         return self.tally.bound_alive + self.tally.succeeded
 
     @property
     def has_place(self) -> bool:
-        """Whether the minimum is on nodes or released to them."""
         return self.strength + self.tally.planned >= self.spec.min_member
 
     @property
     def is_denied(self) -> bool:
-        """Whether it stands in the status that who plans finds no place for it.
+        """Whether the status says that the planner does not place it.
 
-        Those that are released and not bound may have lost theirs, and only who plans knows.
+        Released members that are not bound may not fit any more, which only the planner knows.
         """
-        pod_group = self.book.pod_group(self.key)
-        is_said = pod_group is not None and pod_group.attempts is not None
-        return is_said and not has_minimum(self.book, self.key)
+        pod_group = self.cache.pod_group(self.key)
+        is_reported = pod_group is not None and pod_group.attempts is not None
+        return is_reported and not has_minimum(self.cache, self.key)
 
     @property
     def has_started(self) -> bool:
-        return is_satisfied(self.book, self.key)
+        return is_satisfied(self.cache, self.key)
 
 
-def observe(book: GangCache, key: GangKey, now: float) -> GangStatus:
-    """Tell how a gang stands at ``now``, in seconds since the epoch."""
-    spec = book.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
-    view = _View(book, key, spec, book.tally(key), now)
-    pod_group = book.pod_group(key)
+def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
+    """Return the status of a gang at ``now``, in seconds since the epoch."""
+    spec = cache.spec(key) or GangSpec(key=key, min_member=0, total=0, group=(key,))
+    view = _View(cache, key, spec, cache.tally(key), now)
+    pod_group = cache.pod_group(key)
     before = pod_group.phase if pod_group is not None else Phase.UNSET
-    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=book.compat))
+    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=cache.compat))
     start = pod_group.schedule_start if pod_group is not None else None
     if start is None and path[-1] not in _BEFORE_SCHEDULING:
         start = now
     occupied_by = pod_group.occupied_by if pod_group is not None else ""
     if Phase.PRE_SCHEDULING in path and before is not Phase.PRE_SCHEDULING:
-        occupied_by = _find_owners(book, key) or occupied_by
+        occupied_by = _find_owners(cache, key) or occupied_by
     status = GangStatus(
         key=key,
         phase=path[-1],
@@ -154,8 +150,8 @@ def observe(book: GangCache, key: GangKey, now: float) -> GangStatus:
     return _add_conditions(_add_plan(status, view), view)
 
 
-def _find_owners(book: GangCache, key: GangKey) -> str:
-    first = min(book.members(key).values(), key=order_of, default=None)
+def _find_owners(cache: GangCache, key: GangKey) -> str:
+    first = min(cache.members(key).values(), key=order_of, default=None)
     return make_occupied_by(first.namespace, first.owners) if first is not None else ""
 
 
@@ -174,21 +170,15 @@ def _count_members(spec: GangSpec, tally: Tally) -> MemberCounts:
 
 
 def _add_plan(status: GangStatus, view: _View) -> GangStatus:
-    living = [pod for pod in view.book.members(view.key).values() if pod.is_alive]
+    living = [pod for pod in view.cache.members(view.key).values() if pod.is_alive]
     released = sorted((pod for pod in living if pod.recorded is not None), key=order_of)
     plans = [pod.recorded.plan_id for pod in released if pod.recorded is not None]
     return replace(
         status,
         plan_id=plans[-1] if plans else "",
         incarnation=plans[0] if plans else "",
-        nodes=tuple(sorted({node for pod in living if (node := _node_of(pod))})),
+        nodes=tuple(sorted({node for pod in living if (node := pod.planned_node)})),
     )
-
-
-def _node_of(pod: Pod) -> str:
-    if pod.node:
-        return pod.node
-    return pod.recorded.node if pod.recorded is not None else ""
 
 
 def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
@@ -202,9 +192,9 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
     if view.strength:
         conditions.append(_bound(view))
     conditions.append(_degraded(view))
-    awaits_place = quorum[1] and not view.has_place and not view.has_started
-    conditions.append(_timeout(view, awaits_place=awaits_place))
-    timeout_at = _timeout_at(view) if awaits_place else None
+    is_pending = quorum[1] and not view.has_place and not view.has_started
+    conditions.append(_timeout(view, is_pending=is_pending))
+    timeout_at = _timeout_at(view) if is_pending else None
     return replace(
         status,
         conditions=tuple(conditions),
@@ -214,23 +204,23 @@ def _add_conditions(status: GangStatus, view: _View) -> GangStatus:
 
 
 def _quorum(view: _View) -> Condition:
-    found = tell_quorum(view.book, view.key)
+    found = report_quorum(view.cache, view.key)
     return ConditionType.QUORUM_REACHED, isinstance(found, Reached), found
 
 
 def _spec_valid(view: _View) -> Condition:
-    group = view.book.group(view.key)
+    group = view.cache.group(view.key)
     if group.unreturned:
         return ConditionType.SPEC_VALID, False, _own_first(group, view.key)
     if view.spec.bad_values:
         return ConditionType.SPEC_VALID, False, InvalidAnnotation(view.spec.bad_values)
-    members = view.book.members(view.key).values()
+    members = view.cache.members(view.key).values()
     used = {one for pod in members if pod.gang is not None for one in pod.gang.deprecated}
     return ConditionType.SPEC_VALID, True, SpecValid(tuple(sorted(used, key=lambda one: one.key)))
 
 
 def _own_first(group: Group, key: GangKey) -> InconsistentGroup:
-    """Name the listing of the gang itself if it is among those not returned."""
+    """Return the one-sided list of the gang itself if there is one, else the first."""
     lister, silent = min(group.unreturned, key=lambda entry: (entry[0] != key, entry[0]))
     return InconsistentGroup(lister, silent)
 
@@ -244,7 +234,7 @@ def _bound(view: _View) -> Condition:
 
 
 def _degraded(view: _View) -> Condition:
-    needed = needed_strength(view.book, view.key)
+    needed = needed_strength(view.cache, view.key)
     if view.has_started and view.strength + view.tally.planned < needed:
         return (
             ConditionType.DEGRADED,
@@ -254,14 +244,14 @@ def _degraded(view: _View) -> Condition:
     return ConditionType.DEGRADED, False, AtStrength(view.has_place)
 
 
-def _timeout(view: _View, *, awaits_place: bool) -> Condition:
+def _timeout(view: _View, *, is_pending: bool) -> Condition:
     limit = view.spec.wait_seconds
-    if awaits_place and view.now >= _timeout_at(view):
+    if is_pending and view.now >= _timeout_at(view):
         waited = int(view.now - _timeout_at(view)) + limit
         return ConditionType.TIMEOUT, True, ScheduleTimeout(waited, limit)
     return ConditionType.TIMEOUT, False, WithinTime(limit)
 
 
 def _timeout_at(view: _View) -> float:
-    """When the group has been complete for as long as this gang says it may wait."""
-    return completed_at(view.book, view.key) + view.spec.wait_seconds
+    """Return when the complete group will have waited as long as this gang allows."""
+    return completed_at(view.cache, view.key) + view.spec.wait_seconds

@@ -1,4 +1,4 @@
-"""Running counts of the members of one gang, kept per change so that nothing is ever rescanned."""
+"""Running counts of the members of one gang, updated by each change without rescanning."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,39 +9,35 @@ from koord.core.pods import Handling, Pod, PodPhase
 
 
 def is_placed(pod: Pod) -> bool:
-    """Whether a live member has a place that nobody can take away.
+    """Whether a live member has a place for good: a node, or a release that pinned it to one.
 
-    That is a node, or a release that pinned it to one: it is no longer ours then, and the scheduler
-    whose name it bears binds it. If that one cannot, the member is lost.
+    The scheduler that a pinned member names binds it. If that one cannot, the member is lost.
     """
     if not pod.is_alive:
         return False
-    is_left = pod.recorded is not None and pod.handling is Handling.NOT_OURS
-    return bool(pod.node) or (is_left and not pod.is_unschedulable)
+    is_pinned = pod.recorded is not None and pod.handling is Handling.NOT_OURS
+    return bool(pod.node) or (is_pinned and not pod.is_unschedulable)
 
 
 def is_present(pod: Pod) -> bool:
     """Whether a member counts towards the quorum: alive, and either placed or ours to place.
 
-    Members that others place count from the moment they have a node: before, nothing is known of
-    when they will get one.
+    Members that another scheduler places count once they have a node.
     """
     return is_placed(pod) or (pod.is_alive and pod.handling is not Handling.NOT_OURS)
 
 
 Release: TypeAlias = tuple[str, int]
-"""Of a release of ours: the group, and how much of its minimum the gang had with it (0: not known).
-"""
+"""The group released, and how much of its minimum the gang had with that release (0: unknown)."""
 
 
 @lru_cache(maxsize=256)
 def gangs_of(group: str) -> frozenset[str]:
-    """Return the gangs that a group is made of."""
     return frozenset(group.split(GROUP_SEPARATOR))
 
 
 def _release_of(pod: Pod) -> Release | None:
-    """Return the release of a pod as member of the gang that it now belongs to: labels change."""
+    """Return the release of a pod if it was one of the gang that its labels name now."""
     if pod.recorded is None or pod.gang is None:
         return None
     if pod.gang.key not in gangs_of(pod.recorded.group):
@@ -61,34 +57,31 @@ class Tally:
     bound: int = 0
     """Members with a node, terminated ones included."""
     alive: int = 0
-    """Neither terminal nor on their way out."""
+    """Neither terminated nor terminating."""
     bound_alive: int = 0
     placed: int = 0
-    """Members that ``is_placed`` says yes to."""
     released: int = 0
-    """Placed by a release of ours with this gang: proof that the quorum had been reached."""
+    """Placed by a release of ours with this gang, which proves that the quorum was reached."""
     releases: dict[Release, int] = field(default_factory=dict)
-    """The releases of those, with how many members each has left."""
+    """The releases of those -> how many of their members are left."""
     present: int = 0
-    """Members that ``is_present`` says yes to."""
     held: int = 0
     """Alive behind the gate."""
     planned: int = 0
-    """Alive, without a node, past the commit point, and not lost since."""
+    """Alive and released, without a node, and not unschedulable since."""
     label_claims: int = 0
     """Members that name a PodGroup object by label."""
     plannable: dict[str, Pod] = field(default_factory=dict)
     """Waiting and ours to place now, by uid."""
     foreign: dict[str, Pod] = field(default_factory=dict)
-    """Waiting and ours, behind the gates of others, by uid."""
+    """Waiting and ours, behind foreign gates, by uid."""
 
     @property
     def waiting(self) -> int:
-        """Members without a node that are ours, whether they can be planned now or not."""
+        """Our members without a node, whether they can be planned now or not."""
         return len(self.plannable) + len(self.foreign)
 
     def add(self, pod: Pod) -> None:
-        """Count a member in."""
         self._count(pod, 1)
         if pod.is_plannable:
             self.plannable[pod.uid] = pod
@@ -96,7 +89,7 @@ class Tally:
             self.foreign[pod.uid] = pod
 
     def discard(self, pod: Pod) -> None:
-        """Count a member out; ``pod`` is the value that was counted in."""
+        """Remove a member; ``pod`` must equal the value that was added."""
         self._count(pod, -1)
         self.plannable.pop(pod.uid, None)
         self.foreign.pop(pod.uid, None)

@@ -1,30 +1,27 @@
-"""Members that must be near each other, while none of them has a place: where all of them can be.
+"""Seeds inter-pod affinity: where members that require each other can start, all in one domain.
 
-The first pod of such a group may go anywhere, and all others have to follow. If it goes where there
+The first pod of such a set may go anywhere, and all others have to follow. If it goes where there
 is no room for them, the whole unit fails although it would fit elsewhere. So a unit that failed is
-tried again, confined to one domain after the other that has room for every member.
+tried again, restricted to one domain after the other that has room for every member.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import numpy as np
 
 from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.tightest_domain import choose_tightest
 from koord.core.plugins.pod_affinity import PodAffinityState, selected_by
 from koord.core.pods import PodShape
-
-MAX_DOMAINS: Final = 16
-"""How many domains are tried for one unit."""
 
 
 def find_affinity_seeds(
     cycle: Cycle, state: PodAffinityState, pods: Mapping[PodShape, int]
 ) -> Iterator[dict[PodShape, Mask]]:
-    """Yield restrictions for a cycle, the tightest domain with room for all members first."""
-    keys, members = _bound_together(state, pods)
+    """Yield restrictions to one domain with room for all members, the tightest first."""
+    keys, members = _find_dependent(state, pods)
     if not members:
         return
     domain, size = _combine(cycle, state, keys)
@@ -36,13 +33,11 @@ def find_affinity_seeds(
         spare = np.minimum(spare, room.astype(np.int64) - pods[shape])
     first = np.full(size, np.iinfo(np.int64).max)
     np.minimum.at(first, domain, cycle.table.name_rank)
-    found = np.flatnonzero(fits)
-    for number in found[np.lexsort((first[found], spare[found]))][:MAX_DOMAINS]:
-        mask = np.equal(domain, number)
-        yield dict.fromkeys(members, mask)
+    for number in choose_tightest(fits, spare, first)[0]:
+        yield dict.fromkeys(members, np.equal(domain, number))
 
 
-def _bound_together(
+def _find_dependent(
     state: PodAffinityState, pods: Mapping[PodShape, int]
 ) -> tuple[list[str], list[PodShape]]:
     """Return the topology keys of affinity that only members can satisfy, and those members."""
@@ -50,7 +45,7 @@ def _bound_together(
     members: dict[PodShape, None] = {}
     for shape in pods:
         terms = () if shape.constraints is None else shape.constraints.affinity
-        wanted = [other for other in pods if _is_meant(other, terms)]
+        wanted = [other for other in pods if _is_selected(other, terms)]
         if not wanted or state.count(tuple(term.pods for term in terms)).any():
             continue
         keys |= dict.fromkeys(term.topology_key for term in terms)
@@ -58,12 +53,12 @@ def _bound_together(
     return list(keys), list(members)
 
 
-def _is_meant(shape: PodShape, terms: tuple[AffinityTerm, ...]) -> bool:
+def _is_selected(shape: PodShape, terms: tuple[AffinityTerm, ...]) -> bool:
     return bool(terms) and all(term.pods in selected_by(shape) for term in terms)
 
 
 def _combine(cycle: Cycle, state: PodAffinityState, keys: list[str]) -> tuple[Ints, int]:
-    """Give each row the number, from 1, of its values of all keys; return the numbers, a bound."""
+    """Return, per row, the number of its combination of values, 0 for none; and an upper bound."""
     combined = np.zeros(len(cycle.table.nodes), dtype=np.int64)
     is_known = cycle.table.is_live.copy()
     for key in keys:

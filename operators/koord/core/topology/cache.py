@@ -1,8 +1,8 @@
-"""Every network topology that is known, each with the tree of the nodes that there are.
+"""All network topologies, each with its tree of nodes.
 
-Fed one object at a time by a single writer. Trees follow nodes and labels as they come and go. A
-topology whose layers become invalid keeps the tree of the last valid ones and says so; one that is
-deleted has no tree any more.
+Updated one object at a time by a single writer. Trees follow nodes and their labels. A topology
+whose layers become invalid keeps the tree of its last valid layers and reports the fault; a deleted
+one has no tree.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ from koord.core.topology.tree import TopologyTree
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One topology: its layers as written, and the last valid ones as far as they are known.
+    """One topology: its layers as written, and the last valid ones as kept in its status.
 
-    ``last_valid`` is what a status had kept; it counts only until valid layers are seen.
+    ``last_valid`` is used only until valid layers are seen.
     """
 
     name: str
@@ -34,7 +34,7 @@ class _Entry:
 
 
 class TopologyCache:
-    """Topologies by name, and the nodes that are put into each of them."""
+    """Topologies by name, and the nodes in each of them."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -47,52 +47,49 @@ class TopologyCache:
         return iter(sorted(self._entries))
 
     def upsert_node(self, row: int, name: str, labels: Mapping[str, str]) -> None:
-        """Put a node, known by its row, where its labels say."""
+        """Add or move the node of a row in every tree, as its labels say."""
         self._nodes[row] = (name, labels)
         for entry in self._entries.values():
             if entry.tree is not None:
                 entry.tree.upsert(row, name, labels)
 
     def remove_node(self, row: int) -> None:
-        """Take the node of a row out of every tree."""
         if self._nodes.pop(row, None) is not None:
             for entry in self._entries.values():
                 if entry.tree is not None:
                     entry.tree.remove(row)
 
     def upsert(self, topology: Topology) -> bool:
-        """Take in a topology as observed; tell whether its tree is another one now."""
+        """Store a topology; return whether its tree was replaced."""
         before = self._entries.get(topology.name)
         chain = order_layers(topology.layers)
         fault = chain if isinstance(chain, InvalidLayers) else None
         tree = before.tree if before is not None else None
         if fault is None:
-            tree = self._renewed(tree, chain)
+            tree = self._rebuild(tree, chain)
         elif tree is None and topology.last_valid:
-            tree = self._renewed(tree, order_layers(topology.last_valid))
+            tree = self._rebuild(tree, order_layers(topology.last_valid))
         self._entries[topology.name] = _Entry(topology, tree, fault)
         return before is None or before.tree is not tree
 
     def remove(self, name: str) -> bool:
-        """Forget a topology that is gone; tell whether there was one."""
+        """Delete a topology; return whether there was one."""
         return self._entries.pop(name, None) is not None
 
     def topology(self, name: str) -> Topology | None:
-        """Return a topology as observed."""
         entry = self._entries.get(name)
         return None if entry is None else entry.topology
 
     def tree(self, name: str) -> TopologyTree | None:
-        """Return the tree in force; None if there is no topology, or never was a valid one."""
+        """Return the current tree; None without a topology, or if its layers were never valid."""
         entry = self._entries.get(name)
         return None if entry is None else entry.tree
 
     def fault(self, name: str) -> InvalidLayers | None:
-        """Return what is wrong with the layers as written."""
         entry = self._entries.get(name)
         return None if entry is None else entry.fault
 
-    def _renewed(
+    def _rebuild(
         self, tree: TopologyTree | None, chain: Chain | InvalidLayers
     ) -> TopologyTree | None:
         if isinstance(chain, InvalidLayers) or (tree is not None and tree.chain == chain):

@@ -1,20 +1,78 @@
-"""How many members every domain can hold: offers summed up the tree, in whole multiples.
+"""How many members each domain can hold: offers of nodes summed up the tree, in whole multiples.
 
-Everything counts *members*, those that have a place already (*fixed*) and new ones together: a
-multiple is a matter of all of them. Per domain, ``low`` is what it holds at least (its fixed
-members, rounded up to a multiple) and ``high`` what it can hold at most. In between, every multiple
-of the layer's unit can be reached: units nest, so each domain adds up from what those below add up
-to. That is why offers can be summed before anything is split.
+All numbers count *members*: those that are placed already (*fixed*) and new ones together, as a
+multiple applies to their sum. Per domain, ``low`` is the least it holds (its fixed members, rounded
+up to a multiple) and ``high`` the most. Every multiple of the layer's unit in between is possible,
+because units nest: each domain's number is a sum of what the domains below can hold. Therefore
+offers can be summed before anything is split.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import lcm
 from typing import Final
 
 import numpy as np
 
-from koord.core.topology.goal import Goal
-from koord.core.topology.tree import Ints, TopologyTree
+from koord.core.framework.arrays import Ints
+from koord.core.topology.tree import TopologyTree
+from koord.core.topology_constraint import GatherStrategy, TopologyConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A topology constraint in numbers of layers: 0 is the root, the last one the nodes.
+
+    ``must`` is the deepest layer of which all members share one domain; 0 for none. ``units``
+    holds, per layer, the number of which the members in every domain must be a multiple: that of
+    the layer itself, combined with those of the layers below.
+    """
+
+    must: int
+    prefer: tuple[int, ...]
+    units: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.units) - 1
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Layers in the order in which using fewer domains of them matters.
+
+        First the preferred ones, the deepest first; then the others from the top.
+        """
+        preferred = sorted(set(self.prefer), reverse=True)
+        rest = [layer for layer in range(1, self.depth + 1) if layer not in preferred]
+        return (*preferred, *rest)
+
+    def without_multiples(self) -> "Goal":
+        return Goal(self.must, self.prefer, (1,) * len(self.units))
+
+
+def make_goal(constraint: TopologyConstraint, layers: tuple[str, ...]) -> Goal | frozenset[str]:
+    """Translate a constraint to numbers of layers, root first.
+
+    Return the required layers that do not exist, if any; preferred ones are ignored then.
+    """
+    must = constraint.layers_with(GatherStrategy.MUST)
+    if must - set(layers):
+        return must - set(layers)
+    number = {layer: at for at, layer in enumerate(layers)}
+    prefer = constraint.layers_with(GatherStrategy.PREFER)
+    return Goal(
+        must=max((number[layer] for layer in must), default=0),
+        prefer=tuple(number[layer] for layer in prefer if number.get(layer)),
+        units=_join(constraint.multiples, layers),
+    )
+
+
+def _join(multiples: dict[str, int], layers: tuple[str, ...]) -> tuple[int, ...]:
+    units = [1] * len(layers)
+    below = 1
+    for at in range(len(layers) - 1, -1, -1):
+        below = units[at] = lcm(below, multiples.get(layers[at], 1))
+    return tuple(units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +80,7 @@ class SplitRequest:
     """What to split: at least ``least`` new members, at most ``most``.
 
     ``offers`` (new members that a node takes), ``fixed`` (members on it) and ``near`` (pods on it
-    that draw the members to them) run parallel to the rows of the tree.
+    that attract the members) are per position in the tree.
     """
 
     goal: Goal
@@ -35,7 +93,7 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """Per layer, an array over its domains (for the last layer, over the rows of the tree)."""
+    """Per layer, arrays over its domains."""
 
     low: tuple[Ints, ...]
     high: tuple[Ints, ...]
@@ -44,34 +102,32 @@ class Capacities:
     total_fixed: int
 
     def free(self, layer: int) -> Ints:
-        """Return how many new members every domain of a layer can take."""
+        """Return how many new members each domain of a layer can take."""
         return self.high[layer] - self.fixed[layer]
 
 
-def measure(tree: TopologyTree, ask: SplitRequest) -> Capacities:
-    """Sum offers up the tree."""
-    units = ask.goal.units
-    offers = np.minimum(ask.offers, ask.most)
-    if ask.fixed is None:
-        sizes = [*map(tree.size, range(tree.depth)), len(offers)]
+def measure_capacities(tree: TopologyTree, request: SplitRequest) -> Capacities:
+    units = request.goal.units
+    offers = np.minimum(request.offers, request.most)
+    if request.fixed is None:
+        sizes = map(tree.size, range(tree.depth + 1))
         fixed = low = tuple(np.zeros(size, dtype=np.int64) for size in sizes)
     else:
-        offers = offers + ask.fixed
-        fixed = sum_up(tree, ask.fixed)
-        low = _sum_in_units(tree, ask.fixed, units, _round_up)
+        offers = offers + request.fixed
+        fixed = sum_up(tree, request.fixed)
+        low = _sum_in_units(tree, request.fixed, units, _round_up)
     return Capacities(
         low=low,
         high=_sum_in_units(tree, offers, units, _round_down),
         fixed=fixed,
-        near=None if ask.near is None else sum_up(tree, ask.near),
-        total_fixed=0 if ask.fixed is None else int(ask.fixed.sum()),
+        near=None if request.near is None else sum_up(tree, request.near),
+        total_fixed=0 if request.fixed is None else int(request.fixed.sum()),
     )
 
 
 def _sum_in_units(
     tree: TopologyTree, values: Ints, units: tuple[int, ...], rounded: Callable[[Ints, int], Ints]
 ) -> tuple[Ints, ...]:
-    """Sum values up the tree, each sum rounded to the unit of its layer."""
     sums = [rounded(values, units[-1])]
     for layer in range(tree.depth - 1, -1, -1):
         sums.append(rounded(_lift(tree, layer, sums[-1]), units[layer]))
@@ -101,17 +157,18 @@ def _round_down(values: Ints, unit: int) -> Ints:
     return values if unit == 1 else values // unit * unit
 
 
-MOST_COUNTED: Final = 1 << 21
+MAX_TABLE: Final = 1 << 21
 """Largest table that :func:`fewest_nodes` makes."""
 
 
 def fewest_nodes(parents: Ints, room: Ints, need: int, size: int) -> Ints | None:
-    """Return, for each of ``size`` domains, how few nodes hold ``need`` units, all at once.
+    """Return, for each of ``size`` domains, the least number of its nodes that hold ``need`` units.
 
-    Larger than the number of nodes where they do not; None if the question is too large.
+    More than there are nodes where all of them do not suffice; None if the table would be too
+    large.
     """
     width = need + 1
-    if size * width > MOST_COUNTED:
+    if size * width > MAX_TABLE:
         return None
     table = np.bincount(parents * width + np.minimum(room, need), minlength=size * width)
     table = table.reshape(size, width)[:, :0:-1]

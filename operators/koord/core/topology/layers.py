@@ -1,6 +1,6 @@
-"""The layers of a network: one chain from the top layer down to the nodes, or what is wrong.
+"""The layers of a network: one chain from the top layer down to the nodes, or its first fault.
 
-Which labels nodes carry is not known here. An invalid list of layers is a value, never an error.
+Knows no nodes. An invalid list of layers is a value, never an error.
 """
 
 from collections import Counter
@@ -68,8 +68,19 @@ class InvalidLayers:
 
 
 def order_layers(layers: Sequence[Layer]) -> Chain | InvalidLayers:
-    """Order layers from top to bottom by their parents; the order of the list means nothing."""
-    return _find_fault(layers) or _walk({layer.name: layer for layer in layers})
+    """Order layers from top to bottom by their parents, whatever the order of the list."""
+    fault = _find_fault(layers)
+    if fault is not None:
+        return fault
+    by_name = {layer.name: layer for layer in layers}
+    chain: list[Layer] = []
+    name = NODE_LAYER
+    while name and len(chain) <= len(by_name):
+        chain.append(by_name[name])
+        name = _parent(by_name[name])
+    if len(chain) == len(by_name) and not name:
+        return tuple(reversed(chain))
+    return _explain_branches(by_name)
 
 
 def _find_fault(layers: Sequence[Layer]) -> InvalidLayers | None:
@@ -90,31 +101,24 @@ def _find_fault(layers: Sequence[Layer]) -> InvalidLayers | None:
     return InvalidLayers(LayerFault.NO_LABEL, bare) if bare else None
 
 
-def _walk(by_name: dict[str, Layer]) -> Chain | InvalidLayers:
-    """Follow parents up from the node layer, which must meet every layer exactly once."""
-    chain: list[Layer] = []
-    name = NODE_LAYER
-    while name:
-        if name in {layer.name for layer in chain}:
-            ring = [layer.name for layer in chain]
-            return InvalidLayers(LayerFault.CYCLE, tuple(ring[ring.index(name) :]))
-        chain.append(by_name[name])
-        name = _parent(by_name[name])
-    if len(chain) == len(by_name):
-        return tuple(reversed(chain))
-    return _explain_strays(by_name, chain)
+def _explain_branches(by_name: dict[str, Layer]) -> InvalidLayers:
+    """Say why layers are not one chain that ends with the node layer."""
+    import networkx as nx  # noqa: PLC0415 - slow to import, and needed for invalid layers only
 
-
-def _explain_strays(by_name: dict[str, Layer], chain: list[Layer]) -> InvalidLayers:
-    """Tell in what the layers end that are not above the node layer."""
-    met = {layer.name for layer in chain}
-    tops = tuple(sorted(layer.name for layer in by_name.values() if not _parent(layer)))
+    edges = [(name, parent) for name, layer in by_name.items() if (parent := _parent(layer))]
+    graph = nx.DiGraph(edges)
+    graph.add_nodes_from(by_name)
+    above = {NODE_LAYER} | nx.descendants(graph, NODE_LAYER)
+    if not nx.is_directed_acyclic_graph(graph.subgraph(above)):
+        ring = nx.find_cycle(graph, NODE_LAYER)
+        return InvalidLayers(LayerFault.CYCLE, tuple(name for name, _ in ring))
+    tops = sorted(name for name, parents in graph.out_degree if not parents)
     if len(tops) > 1:
-        return InvalidLayers(LayerFault.TWO_ROOTS, tops)
-    strays = sorted(set(by_name) - met)
-    crowded = [name for name in strays if _parent(by_name[name]) in met]
-    fault = LayerFault.TWO_CHILDREN if crowded else LayerFault.CYCLE
-    return InvalidLayers(fault, tuple(crowded or strays))
+        return InvalidLayers(LayerFault.TWO_ROOTS, tuple(tops))
+    others = sorted(set(by_name) - above)
+    branches = [name for name in others if _parent(by_name[name]) in above]
+    fault = LayerFault.TWO_CHILDREN if branches else LayerFault.CYCLE
+    return InvalidLayers(fault, tuple(branches or others))
 
 
 def _parent(layer: Layer) -> str:

@@ -12,9 +12,8 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Keep, Plugin, Reach, Session, Strategy
 from koord.core.nodes import Node
 from koord.core.topology.cache import TopologyCache
-from koord.core.topology.pod_attraction import PodAttraction
 from koord.core.topology.strategy.gang_topology import TopologyStrategy
-from koord.core.topology.strategy.topology_view import TopologyView
+from koord.core.topology.strategy.topology_view import PodAttraction, TopologyView
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache

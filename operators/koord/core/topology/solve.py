@@ -1,19 +1,21 @@
 """How a gang of equal pods is split over the tree: the best way, or what every domain offers.
 
-What counts, each before all that follow:
+Criteria, each before all that follow:
 
-1. what must be: the number of members, one domain of the layer to be gathered, whole multiples;
-2. few domains at the layers that are to be gathered if possible, the deepest of them first;
+1. requirements: the number of members, one domain of the required layer, whole multiples;
+2. few domains at the preferred layers, the deepest first;
 3. few domains at the other layers, the top one first;
-4. many members, if there may be more than must be, and then room for more of them later on;
-5. pods near by that draw the members to them;
+4. many members, if there may be more than required, and then room for more of them later on;
+5. attracting pods near by;
 6. little room left in the domains that are used: of those that hold the whole gang, in the lowest
    first, then in those above it; then in those below, the upper ones first;
 7. large shares first, then names.
 
-Points 2 and 3 decide how deep the lowest domain is that holds the whole gang, so its layer is found
-first, then the domain, and only that one is split. Where a layer *below* that one is to be gathered
-if possible, the layer does not follow from the offers alone and the costs of the whole tree decide.
+Criteria 2 and 3 determine how deep the lowest domain is that holds the whole gang, so its layer is
+found first, then the domain, and only that one is split. Where a layer *below* that one is
+preferred, the layer does not follow from the offers alone and the costs of the whole tree decide.
+
+A single member that joins others goes between its neighbours by index: :func:`find_insertion`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,30 +23,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koord.core.topology.capacity import SplitRequest, fewest_nodes, measure
-from koord.core.topology.distribution import Shares
-from koord.core.topology.split_cost import Costs, SplitCosts, make_weights
-from koord.core.topology.tree import Ints, TopologyTree
+from koord.core.framework.arrays import Ints
+from koord.core.topology.capacity import (
+    Capacities,
+    Goal,
+    SplitRequest,
+    fewest_nodes,
+    measure_capacities,
+)
+from koord.core.topology.knapsack import Costs, Distribution, DomainCosts, make_weights
+from koord.core.topology.tree import TopologyTree
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A way to place members. ``shares`` holds (row, new members) in the order to be filled.
-
-    ``layer`` and ``domain`` name the lowest domain that holds the whole gang.
-    """
+    """A way to place members. ``shares`` holds (row, new members) in the order to be filled."""
 
     shares: tuple[tuple[int, int], ...]
-    layer: int
-    domain: int
 
 
 @dataclass(frozen=True, slots=True)
 class NoSplit:
-    """The gang does not fit: what the domains of the layer that it must share offer it.
+    """The gang does not fit.
 
-    ``offers`` holds (domain, offer), all of them. ``is_multiple`` says that it would fit if
-    multiples did not matter.
+    ``offers`` holds (domain, offer) for each domain of ``layer``, the required one.
+    ``is_multiple``: it would fit without multiples.
     """
 
     layer: int
@@ -52,59 +55,46 @@ class NoSplit:
     is_multiple: bool = False
 
 
-def split(tree: TopologyTree, ask: SplitRequest) -> Split | NoSplit:
+def split(tree: TopologyTree, request: SplitRequest) -> Split | NoSplit:
     """Find the best way to place between ``least`` and ``most`` equal pods."""
-    found = _Search(tree, ask).run()
-    if found is None:
-        return _explain(tree, ask)
-    return found
+    found = _Search(tree, request).run()
+    if found is not None:
+        return found
+    refused = explain_offers(tree, request)
+    if max(request.goal.units) == 1:
+        return refused
+    plain = replace(request, goal=request.goal.without_multiples())
+    return replace(refused, is_multiple=_Search(tree, plain).run() is not None)
 
 
 def count_used(tree: TopologyTree, positions: Ints) -> tuple[int, ...]:
-    """Count, per layer, the domains of some positions in the rows of the tree."""
-    inner = (tree.domains_of(layer)[positions] for layer in range(tree.depth))
-    return tuple(len(set(domains.tolist())) for domains in (*inner, positions))
+    """Count, per layer, the domains of some positions."""
+    layers = (tree.domains_of(layer)[positions] for layer in range(tree.depth + 1))
+    return tuple(len(set(domains.tolist())) for domains in layers)
 
 
-def explain_offers(tree: TopologyTree, ask: SplitRequest) -> NoSplit:
-    """Say what every domain that may be shared offers, each node taken for itself."""
-    layer = ask.goal.must
-    free = measure(tree, ask).free(layer)
-    offers = ((one, max(int(free[one]), 0)) for one in _domains(tree, layer).tolist())
-    return NoSplit(layer, tuple(offers))
-
-
-def _explain(tree: TopologyTree, ask: SplitRequest) -> NoSplit:
-    is_multiple = max(ask.goal.units) > 1 and _Search(tree, _loosened(ask)).run() is not None
-    return replace(explain_offers(tree, ask), is_multiple=is_multiple)
-
-
-def _loosened(ask: SplitRequest) -> SplitRequest:
-    goal = ask.goal.without_multiples()
-    return SplitRequest(goal, ask.offers, ask.least, ask.most, ask.fixed, ask.near)
-
-
-def _domains(tree: TopologyTree, layer: int) -> Ints:
-    if layer == tree.depth:
-        return np.arange(len(tree.rows))
-    found = [one for one in range(tree.size(layer)) if tree.nodes_in(layer, one)]
-    return np.array(found, dtype=np.int64)
+def explain_offers(tree: TopologyTree, request: SplitRequest) -> NoSplit:
+    """Return what every domain of the required layer offers, each node taken for itself."""
+    layer = request.goal.must
+    free = measure_capacities(tree, request).free(layer)
+    is_node = layer == tree.depth
+    domains = [one for one in range(tree.size(layer)) if is_node or tree.nodes_in(layer, one)]
+    return NoSplit(layer, tuple((one, max(int(free[one]), 0)) for one in domains))
 
 
 class _Search:
     """One gang on one tree; numbers of members include fixed ones."""
 
-    def __init__(self, tree: TopologyTree, ask: SplitRequest) -> None:
+    def __init__(self, tree: TopologyTree, request: SplitRequest) -> None:
         self.tree = tree
-        self.ask = ask
-        self.goal = ask.goal
-        self.measures = measure(tree, ask)
-        self._profiles_below: dict[int, SplitCosts] = {}
+        self.goal = request.goal
+        self.capacities = measure_capacities(tree, request)
+        self._costs_below: dict[int, DomainCosts] = {}
         self._best_opened: dict[int, int] = {}
-        fixed = self.measures.total_fixed
+        fixed = self.capacities.total_fixed
         unit = self.goal.units[0]
-        self.first = -(-(fixed + max(ask.least, 1)) // unit) * unit
-        self.last = (fixed + ask.most) // unit * unit
+        self.first = -(-(fixed + max(request.least, 1)) // unit) * unit
+        self.last = (fixed + request.most) // unit * unit
 
     def run(self) -> Split | None:
         """Return the best split; None if there is none."""
@@ -121,41 +111,42 @@ class _Search:
         candidates, cost = self._cheapest(layer, candidates)
         members, candidates = self._fullest(layer, candidates, cost)
         candidates = self._tightest(layer, candidates)
-        profiles = self._profiles_of_split(layer, cost)
+        domain_costs = self._costs_of_split(layer, cost)
         if len(candidates) > 1:
-            candidates = self._tightest_within(profiles, layer, candidates, members)
-        return self._share_out(profiles, layer, int(candidates[0]), members)
+            candidates = self._tightest_within(domain_costs, layer, candidates, members)
+        distribution = Distribution(domain_costs, self.last)
+        distribution.fill(layer, int(candidates[0]), members)
+        rows = self.tree.rows
+        return Split(tuple((int(rows[at]), count) for at, count in distribution.found))
 
     def _is_broken(self) -> bool:
         """Whether fixed members alone make a multiple impossible."""
-        if not self.measures.total_fixed:
+        if not self.capacities.total_fixed:
             return False
-        pairs = zip(self.measures.low, self.measures.high, strict=True)
+        pairs = zip(self.capacities.low, self.capacities.high, strict=True)
         return any(bool((low > high).any()) for low, high in pairs)
 
     def _is_all_needed(self, layer: int, candidates: Ints) -> bool:
-        """Whether every place there is must be taken: the only domain has no more than is asked."""
+        """Whether all room is needed: the only domain has exactly what is required."""
         if len(candidates) > 1 or max(self.goal.units) > 1 or self.first < self.last:
             return False
         shared = self._holding(self.goal.must)
-        is_only = len(shared) == 1 and self.measures.high[self.goal.must][shared[0]] == self.first
-        return bool(is_only and self.measures.high[layer][candidates[0]] == self.first)
+        is_only = len(shared) == 1 and self.capacities.high[self.goal.must][shared[0]] == self.first
+        return bool(is_only and self.capacities.high[layer][candidates[0]] == self.first)
 
     def _take_all(self, layer: int, domain: int) -> Split:
-        """Take every place in a domain, in the order in which they would be shared out."""
-        tree, measures, depth = self.tree, self.measures, self.tree.depth
-        free = measures.free(depth)
-        of_node = np.arange(len(free)) if layer == depth else tree.domains_of(layer)
-        inside = np.flatnonzero((of_node == domain) & (free > 0))
+        """Take all room in a domain, in the order in which it would be distributed."""
+        tree, capacities, depth = self.tree, self.capacities, self.tree.depth
+        free = capacities.free(depth)
+        inside = np.flatnonzero((tree.domains_of(layer) == domain) & (free > 0))
         keys: list[Ints] = []
         for one in range(depth, layer, -1):
-            here = inside if one == depth else tree.domains_of(one)[inside]
-            keys += [tree.name_ranks(one)[here], -measures.free(one)[here]]
-            if measures.near is not None:
-                keys.append(-measures.near[one][here])
+            here = tree.domains_of(one)[inside]
+            keys += [tree.name_ranks(one)[here], -capacities.free(one)[here]]
+            if capacities.near is not None:
+                keys.append(-capacities.near[one][here])
         order = inside[np.lexsort(keys)] if keys else inside
-        rows, counts = tree.rows[order].tolist(), free[order].tolist()
-        return Split(tuple(zip(rows, counts, strict=True)), layer, domain)
+        return Split(tuple(zip(tree.rows[order].tolist(), free[order].tolist(), strict=True)))
 
     def _find_lowest(self) -> tuple[int, Ints] | None:
         """Return the deepest layer with domains that can hold the gang as a whole, and those."""
@@ -166,17 +157,17 @@ class _Search:
         return None
 
     def _holding(self, layer: int) -> Ints:
-        """Return the domains of a layer that can hold all members there are, and the new ones."""
-        measures, total = self.measures, self.measures.total_fixed
-        fits = measures.high[layer] >= self.first
+        """Return the domains of a layer that can hold the fixed members and the new ones."""
+        capacities, total = self.capacities, self.capacities.total_fixed
+        fits = capacities.high[layer] >= self.first
         if total:
-            fits &= np.equal(measures.fixed[layer], total)
-            # What it must hold to complete multiples may be more than was asked for.
-            fits &= measures.low[layer] <= self.last
+            fits &= np.equal(capacities.fixed[layer], total)
+            # Completing multiples may take more members than there are.
+            fits &= capacities.low[layer] <= self.last
         return np.flatnonzero(fits)
 
     def _weigh_all(self) -> tuple[int, Ints]:
-        """Find the lowest common domains by the costs of everything that may hold the gang."""
+        """Find the lowest common domains by the costs of all domains that may hold the gang."""
         start = self.goal.must
         candidates, cost = self._cheapest(start, self._holding(start))
         used = self._used(start, cost)
@@ -186,24 +177,21 @@ class _Search:
     def _order_below(self, layer: int) -> list[int]:
         return [one for one in self.goal.order if one > layer]
 
-    def _profiles(self, layer: int) -> SplitCosts:
-        """Return profiles that count opened domains below a layer."""
-        known = self._profiles_below.get(layer)
+    def _domain_costs(self, layer: int) -> DomainCosts:
+        """Return costs that count the domains opened below a layer."""
+        known = self._costs_below.get(layer)
         if known is None:
-            most = self.last - self.measures.total_fixed
+            most = self.last - self.capacities.total_fixed
             order = self._order_below(layer)
-            values = [("opening", one, min(most, self._size(one))) for one in order]
+            values = [("opening", one, min(most, self.tree.size(one))) for one in order]
             weights = make_weights(values, self.tree.depth)
-            known = SplitCosts(self.tree, self.measures, self.goal.units, weights)
-            self._profiles_below[layer] = known
+            known = DomainCosts(self.tree, self.capacities, self.goal.units, weights)
+            self._costs_below[layer] = known
         return known
 
-    def _size(self, layer: int) -> int:
-        return len(self.tree.rows) if layer == self.tree.depth else self.tree.size(layer)
-
     def _opened(self, layer: int, cost: int) -> dict[int, int]:
-        """Read from a cost how many domains of each layer below one are opened."""
-        weights = self._profiles(layer).weights
+        """Decode from a cost how many domains of each layer below ``layer`` are opened."""
+        weights = self._domain_costs(layer).weights
         opened = {}
         for one in self._order_below(layer):
             opened[one], cost = divmod(cost, weights.opening[one])
@@ -211,16 +199,16 @@ class _Search:
 
     def _used(self, layer: int, cost: int) -> dict[int, int]:
         """Return how many domains of each layer hold a member."""
-        fixed = self.measures.fixed
+        fixed = self.capacities.fixed
         used = dict.fromkeys(range(layer + 1), 1)
         for one, count in self._opened(layer, cost).items():
             used[one] = count + int(np.count_nonzero(fixed[one]))
         return used
 
     def _first_in(self, layer: int, domain: int) -> int:
-        """Return the least number of members that is enough and that a domain can hold."""
+        """Return the least sufficient number of members that a domain can hold."""
         unit = self.goal.units[0]
-        low = int(self.measures.low[layer][domain])
+        low = int(self.capacities.low[layer][domain])
         return max(self.first, -(-low // unit) * unit)
 
     def _cheapest(self, layer: int, candidates: Ints) -> tuple[Ints, int]:
@@ -232,60 +220,61 @@ class _Search:
         return candidates[costs == least], int(least)
 
     def _costs(self, layer: int, candidates: Ints) -> Costs:
-        profiles = self._profiles(layer)
-        if layer == self.tree.depth - 1 and not self.measures.total_fixed:
+        domain_costs = self._domain_costs(layer)
+        weights = domain_costs.weights
+        if layer == self.tree.depth - 1 and not self.capacities.total_fixed:
             unit = self.goal.units[-1]
-            room = self.measures.high[-1] // unit
+            room = self.capacities.high[-1] // unit
             parents = self.tree.domains_of(layer)
             number = fewest_nodes(parents, room, self.first // unit, self.tree.size(layer))
             if number is not None:
-                return profiles.weights.times(number[candidates], profiles.weights.opening[-1])
+                return weights.times(number[candidates], weights.opening[-1])
         bounds = self._bounds(layer, candidates)
-        costs = profiles.weights.zeros(len(candidates)) + profiles.weights.unreachable
-        best = profiles.weights.unreachable
+        costs = weights.zeros(len(candidates)) + weights.unreachable
+        best = weights.unreachable
         for at in np.argsort(bounds, kind="stable").tolist():
             if bounds[at] > best:
                 break
             one = int(candidates[at])
-            costs[at] = profiles.cost(layer, one, self._first_in(layer, one), self.last)
+            costs[at] = domain_costs.cost(layer, one, self._first_in(layer, one), self.last)
             best = min(best, int(costs[at]))
         return costs
 
     def _bounds(self, layer: int, candidates: Ints) -> Costs:
-        """Return what each candidate costs at least: as many domains as the largest ones make."""
-        weights = self._profiles(layer).weights
+        """Return a lower bound of the cost of each candidate: with its largest domains only."""
+        weights = self._domain_costs(layer).weights
         bounds = weights.zeros(len(candidates))
-        if self.measures.total_fixed or len(candidates) == 1:
+        if self.capacities.total_fixed or len(candidates) == 1:
             return bounds
         above = np.arange(self.tree.size(layer))
         for one in range(layer + 1, self.tree.depth + 1):
             above = above[self.tree.parents_of(one)]
             unit = self.goal.units[one]
-            room = self.measures.high[one] // unit
+            room = self.capacities.high[one] // unit
             number = fewest_nodes(above, room, -(-self.first // unit), self.tree.size(layer))
             if number is not None:
                 bounds += weights.times(number[candidates], weights.opening[one])
         return bounds
 
     def _fullest(self, layer: int, candidates: Ints, cost: int) -> tuple[int, Ints]:
-        """Return the most members that can be held at that cost, and where they can."""
+        """Return the most members that fit at that cost, and the candidates that hold them."""
         if self.first == self.last:
             return self.first, candidates
         most = np.array([self._most_in(layer, one, cost) for one in candidates.tolist()])
         return int(most.max()), candidates[most == most.max()]
 
     def _most_in(self, layer: int, domain: int, cost: int) -> int:
-        unit, low = self.goal.units[0], int(self.measures.low[layer][domain])
-        high = min(int(self.measures.high[layer][domain]), self.last) // unit * unit
+        unit, low = self.goal.units[0], int(self.capacities.low[layer][domain])
+        high = min(int(self.capacities.high[layer][domain]), self.last) // unit * unit
         if layer == self.tree.depth:
             return high
-        profile = self._profiles(layer).of(layer, domain, self.last)
-        while profile[(high - low) // self.goal.units[layer]] > cost:
+        costs = self._domain_costs(layer).of(layer, domain, self.last)
+        while costs[(high - low) // self.goal.units[layer]] > cost:
             high -= unit
         return high
 
     def _tightest(self, layer: int, candidates: Ints) -> Ints:
-        """Return the candidates with the most pods near by, and the least room of those."""
+        """Return the candidates with the most attracting pods, and of those with the least room."""
         for key in self._keys(layer):
             if len(candidates) == 1:
                 break
@@ -294,9 +283,9 @@ class _Search:
         return candidates
 
     def _tightest_within(
-        self, profiles: SplitCosts, layer: int, candidates: Ints, members: int
+        self, costs: DomainCosts, layer: int, candidates: Ints, members: int
     ) -> Ints:
-        """Return the candidate with the least room left in what is used below it, then by name."""
+        """Return the candidate with the least room left in domains used below it, then by name."""
         ordered = candidates[np.argsort(self.tree.name_ranks(layer)[candidates])]
         if layer == self.tree.depth:
             return ordered[:1]
@@ -305,44 +294,44 @@ class _Search:
         for one in ordered.tolist():
             if self._is_like_another(layer, one, seen):
                 continue
-            cost = profiles.cost(layer, one, members, self.last)
+            cost = costs.cost(layer, one, members, self.last)
             if least < 0 or cost < least:
                 best, least = one, cost
-            if cost == self._least_cost(profiles, layer, members):
+            if cost == self._least_cost(costs, layer, members):
                 break
         return np.array([best])
 
-    def _least_cost(self, profiles: SplitCosts, layer: int, members: int) -> int:
-        """Return what a split costs at least: no domain with room left in it."""
+    def _least_cost(self, costs: DomainCosts, layer: int, members: int) -> int:
+        """Return the least cost that a split may have: no room left in any domain."""
         below = range(layer + 1, self.tree.depth + 1)
-        openings = sum(profiles.weights.opening[one] * self._best_opened[one] for one in below)
-        return openings + sum(profiles.weights.leftover) * (members - self.measures.total_fixed)
+        openings = sum(costs.weights.opening[one] * self._best_opened[one] for one in below)
+        return openings + sum(costs.weights.leftover) * (members - self.capacities.total_fixed)
 
     def _is_like_another(self, layer: int, domain: int, seen: set[bytes]) -> bool:
-        """Whether the nodes right below a domain offer the same as those of one seen before."""
+        """Whether the nodes right below a domain offer the same as those of an earlier one."""
         if layer < self.tree.depth - 1:
             return False
-        rooms = np.sort(self.measures.high[-1][self.tree.members_of(layer, domain)])
+        rooms = np.sort(self.capacities.high[-1][self.tree.members_of(layer, domain)])
         mark = rooms[rooms > 0].tobytes()
-        is_known = mark in seen and not self.measures.total_fixed
+        is_known = mark in seen and not self.capacities.total_fixed
         seen.add(mark)
         return is_known
 
     def _keys(self, layer: int) -> Iterator[Ints]:
-        """Yield what decides between domains of a layer first, per domain; less is better."""
+        """Yield the sort keys of domains of a layer, the most important first; less is better."""
         if self.first < self.last:
             yield -np.minimum(self._within_reach(layer), self.last)
-        if self.measures.near is not None:
-            yield from (-values for values in self._own_and_above(layer, self.measures.near))
-        free = tuple(self.measures.free(one) for one in range(layer + 1))
+        if self.capacities.near is not None:
+            yield from (-values for values in self._own_and_above(layer, self.capacities.near))
+        free = tuple(self.capacities.free(one) for one in range(layer + 1))
         yield from self._own_and_above(layer, free)
 
     def _within_reach(self, layer: int) -> Ints:
-        """Return, per domain of a layer, how many members may ever be placed along with it."""
-        above = np.arange(len(self.measures.high[layer]))
+        """Return, per domain of a layer, the capacity of the required domain that it is in."""
+        above = np.arange(len(self.capacities.high[layer]))
         for one in range(layer, self.goal.must, -1):
             above = self.tree.parents_of(one)[above]
-        return self.measures.high[self.goal.must][above]
+        return self.capacities.high[self.goal.must][above]
 
     def _own_and_above(self, layer: int, values: Sequence[Ints]) -> Iterator[Ints]:
         """Yield, per domain of a layer, its own value, then that of its parent, and so on."""
@@ -352,19 +341,60 @@ class _Search:
             yield values[one][above]
             above = self.tree.parents_of(one)[above]
 
-    def _profiles_of_split(self, layer: int, cost: int) -> SplitCosts:
-        """Return profiles that count opened domains below a layer, and then the room left there."""
+    def _costs_of_split(self, layer: int, cost: int) -> DomainCosts:
+        """Return costs that count the domains opened below a layer, then the room left in them."""
         opened = {} if layer == self.tree.depth else self._opened(layer, cost)
-        free = [int(self.measures.free(one).max(initial=0)) for one in range(self.tree.depth + 1)]
+        free = [int(self.capacities.free(one).max(initial=0)) for one in range(self.tree.depth + 1)]
         values = [("opening", one, count) for one, count in opened.items()]
         values += [("leftover", one, opened[one] * free[one]) for one in sorted(opened)]
         weights = make_weights(values, self.tree.depth)
         self._best_opened = opened
-        return SplitCosts(self.tree, self.measures, self.goal.units, weights)
+        return DomainCosts(self.tree, self.capacities, self.goal.units, weights)
 
-    def _share_out(self, profiles: SplitCosts, layer: int, domain: int, members: int) -> Split:
-        """Split one domain at the least cost."""
-        shares = Shares(profiles, self.last)
-        shares.fill(layer, domain, members)
-        rows = self.tree.rows
-        return Split(tuple((int(rows[at]), count) for at, count in shares.found), layer, domain)
+
+def find_insertion(
+    tree: TopologyTree, request: SplitRequest, neighbours: Sequence[int]
+) -> Split | None:
+    """Return the node of one more member next to its neighbours by index, given as positions.
+
+    The criteria are those of :func:`split`, with one more before the number of members: few
+    *breaks*, layers at which it is in another domain than a neighbour, the top layer first.
+    Multiples are not supported.
+    """
+    fixed, goal = request.fixed, request.goal
+    if fixed is None:
+        raise ValueError("an insertion needs placed members")
+    capacities = measure_capacities(tree, request)
+    candidates = request.offers > 0
+    if goal.must:
+        has_all = np.equal(capacities.fixed[goal.must], capacities.total_fixed)
+        candidates &= has_all[tree.domains_of(goal.must)]
+    positions = np.flatnonzero(candidates)
+    if not positions.size:
+        return None
+    for key in _insertion_keys(tree, goal, capacities, neighbours):
+        if len(positions) == 1:
+            break
+        values = key[positions]
+        positions = positions[values == values.min()]
+    return Split(((int(tree.rows[positions[0]]), 1),))
+
+
+def _insertion_keys(
+    tree: TopologyTree, goal: Goal, capacities: Capacities, neighbours: Sequence[int]
+) -> Iterator[Ints]:
+    """Yield the sort keys per position, the most important first; less is better."""
+    domains = {layer: tree.domains_of(layer) for layer in range(1, tree.depth + 1)}
+    is_new = {layer: capacities.fixed[layer][of] == 0 for layer, of in domains.items()}
+    free = {layer: capacities.free(layer)[of] for layer, of in domains.items()}
+    for layer in goal.order:
+        yield is_new[layer].astype(np.int64)
+    for of in domains.values():
+        yield np.sum([of != of[one] for one in neighbours], axis=0)
+    for layer in domains:
+        yield np.where(is_new[layer], free[layer], 0)
+    for layer, of in domains.items():
+        if capacities.near is not None:
+            yield -capacities.near[layer][of]
+        yield -free[layer]
+        yield tree.name_ranks(layer)[of]

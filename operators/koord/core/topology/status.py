@@ -1,7 +1,4 @@
-"""The status of a topology, observed from its layers and the nodes that there are.
-
-No clock: what is wrong stays a value.
-"""
+"""The status of a topology, computed from its layers and nodes. Needs no clock."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,14 +8,13 @@ from typing import Final
 
 from koord.core.text import MAX_TEXT, cut, listed, plural
 from koord.core.topology.cache import TopologyCache
-from koord.core.topology.describe import Domain, describe_domains
 from koord.core.topology.layers import InvalidLayers, Layer
-from koord.core.topology.tree import TopologyTree
+from koord.core.topology.tree import Domain, TopologyTree, describe_domains
 
-MOST_DOMAINS: Final = 2000
-"""Domains that a status lists: an object has to stay below the limit of the API server."""
-MOST_LEFT_OUT: Final = 20
-MOST_TWINS: Final = 5
+MAX_DOMAINS: Final = 2000
+"""Domains that a status lists: the API server limits the size of an object."""
+MAX_LEFT_OUT: Final = 20
+MAX_DUPLICATES: Final = 5
 
 
 class Readiness(StrEnum):
@@ -31,10 +27,10 @@ class Readiness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus:
-    """What is to be told about one topology.
+    """The status of one topology.
 
-    ``fault`` is set if the layers as written are invalid; ``has_tree`` tells whether those that
-    were valid last are in force then. ``twins`` are (layer, name) of domains with several parents.
+    ``fault`` is set if the layers as written are invalid; ``has_tree`` is whether the last valid
+    ones are used then. ``twins`` are (layer, name) of domains with several parents.
     """
 
     readiness: Readiness
@@ -48,7 +44,7 @@ class TopologyStatus:
     left_out_count: int
     twins: tuple[tuple[str, str], ...]
     valid: tuple[Layer, ...]
-    """The layers in force, to be kept."""
+    """The layers in use, to be kept in the status."""
 
     def describe(self) -> str:
         """Return whether there is a tree, how large it is, and what is odd about it."""
@@ -73,13 +69,12 @@ class TopologyStatus:
         return cut("; ".join(parts), MAX_TEXT)
 
 
-def observe_topology(book: TopologyCache, name: str) -> TopologyStatus:
-    """Tell how a topology stands."""
-    fault, tree = book.fault(name), book.tree(name)
+def observe_topology(topologies: TopologyCache, name: str) -> TopologyStatus:
+    fault, tree = topologies.fault(name), topologies.tree(name)
     if tree is None:
         return TopologyStatus(Readiness.INVALID_LAYERS, fault, False, (), 0, (), 0, (), 0, (), ())
     readiness = Readiness.BUILT if len(tree) else Readiness.NO_NODES
-    domains = tuple(islice(describe_domains(tree), MOST_DOMAINS))
+    domains = tuple(islice(describe_domains(tree), MAX_DOMAINS))
     return TopologyStatus(
         readiness=Readiness.INVALID_LAYERS if fault is not None else readiness,
         fault=fault,
@@ -88,7 +83,7 @@ def observe_topology(book: TopologyCache, name: str) -> TopologyStatus:
         nodes=len(tree),
         domains=domains,
         hidden_domains=max(_count_domains(tree) - len(domains), 0),
-        left_out=tuple(sorted(tree.left_out.items())[:MOST_LEFT_OUT]),
+        left_out=tuple(sorted(tree.left_out.items())[:MAX_LEFT_OUT]),
         left_out_count=len(tree.left_out),
         twins=_find_twins(domains),
         valid=tree.chain,
@@ -103,4 +98,4 @@ def _count_domains(tree: TopologyTree) -> int:
 
 def _find_twins(domains: tuple[Domain, ...]) -> tuple[tuple[str, str], ...]:
     counts = Counter((domain.layer, domain.name) for domain in domains)
-    return tuple(sorted(one for one, count in counts.items() if count > 1)[:MOST_TWINS])
+    return tuple(sorted(one for one, count in counts.items() if count > 1)[:MAX_DUPLICATES])

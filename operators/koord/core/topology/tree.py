@@ -1,23 +1,24 @@
-"""The tree that node labels form, kept as arrays and brought up to date node by node.
+"""The tree that node labels form, kept as arrays and updated node by node.
 
-A domain is its whole path: ``b1`` of spine ``s1`` and ``b1`` of ``s2`` are two domains. The lowest
-domains are the nodes themselves, known by the *row* that the caller gives each node; what a row
-means beyond that is not known here. Layer 0 is the built-in root, the last layer is the nodes.
+A domain is identified by its path: ``b1`` of spine ``s1`` and ``b1`` of ``s2`` are two domains. The
+lowest domains are the nodes themselves, known by the *row* that the caller gives each node. Layer 0
+is the built-in root, the last layer is the nodes; the number of a node's own domain is its
+*position*, the index of its row in ``rows``.
 
-A node without label for the layer right above the nodes gets a domain of its own, named after it.
-Without label for any other layer it has no place in the tree and is *left out*.
+A node without label for the layer right above the nodes gets a domain of its own, named after it. A
+node without label for any other layer is not in the tree: it is *left out*.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from koord.core.framework.arrays import Ints
 from koord.core.topology.layers import Chain
 from koord.core.topology_constraint import ROOT_LAYER
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 Path: TypeAlias = tuple[str, ...]
 """Names of a domain and all above it, top first; the root's is empty."""
 
@@ -26,7 +27,7 @@ _FIRST: Final = 16
 
 
 class _Level:
-    """The domains of one layer; numbers of domains that are gone are given out again."""
+    """The domains of one layer; numbers of deleted domains are reused."""
 
     def __init__(self, rows: int) -> None:
         self.numbers: dict[tuple[int, str], int] = {}
@@ -36,8 +37,8 @@ class _Level:
         self.of_row: Ints = np.full(rows, OUTSIDE, dtype=np.int64)
         self._free: list[int] = []
 
-    def enter(self, parent: int, name: str) -> int:
-        """Count one more node in a domain, made on first sight."""
+    def add_node(self, parent: int, name: str) -> int:
+        """Count one more node in a domain, which is created if it is new; return its number."""
         number = self.numbers.get((parent, name))
         if number is None:
             number = self.numbers[parent, name] = self._take_number()
@@ -46,8 +47,8 @@ class _Level:
         self.sizes[number] += 1
         return number
 
-    def leave(self, number: int) -> None:
-        """Count one node less; a domain without nodes is gone."""
+    def remove_node(self, number: int) -> None:
+        """Count one node less; a domain without nodes is deleted."""
         self.sizes[number] -= 1
         if not self.sizes[number]:
             del self.numbers[int(self.parents[number]), self.names[number]]
@@ -74,7 +75,7 @@ class TopologyTree:
         self.layers: tuple[str, ...] = (ROOT_LAYER, *(layer.name for layer in chain))
         self.version = 0
         self.left_out: dict[str, str] = {}
-        """Node without a place -> the layer for which it has no label."""
+        """Node that is not in the tree -> the layer for which it has no label."""
         self._names: dict[int, str] = {}
         self._paths: dict[int, Path] = {}
         self._rows = 0
@@ -92,7 +93,7 @@ class TopologyTree:
         return len(self._paths)
 
     def upsert(self, row: int, name: str, labels: Mapping[str, str]) -> None:
-        """Put a node where its labels say; nothing happens if they say what they said before."""
+        """Add or move a node as its labels say; a no-op if they say the same as before."""
         path, missing = self._path_of(name, labels)
         if self._names.get(row) == name and self._paths.get(row) == path:
             return
@@ -106,11 +107,10 @@ class TopologyTree:
         self._grow(row + 1)
         parent = 0
         for level, domain in zip(self._levels, path, strict=True):
-            parent = level.enter(parent, domain)
+            parent = level.add_node(parent, domain)
             level.of_row[row] = parent
 
     def remove(self, row: int) -> None:
-        """Take the node of a row out."""
         name = self._names.pop(row, None)
         if name is None:
             return
@@ -118,7 +118,7 @@ class TopologyTree:
         self.left_out.pop(name, None)
         if self._paths.pop(row, None) is not None:
             for level in self._levels:
-                level.leave(int(level.of_row[row]))
+                level.remove_node(int(level.of_row[row]))
                 level.of_row[row] = OUTSIDE
 
     def _path_of(self, name: str, labels: Mapping[str, str]) -> tuple[Path | None, str]:
@@ -140,22 +140,34 @@ class TopologyTree:
             grown[: len(level.of_row)] = level.of_row
             level.of_row = grown
 
-    # Answers; arrays must not be written to
+    # Queries; callers must not write to the arrays
 
     @property
     def rows(self) -> Ints:
         """The rows that are in the tree, ascending."""
-        return self._recall("rows", lambda: np.array(sorted(self._paths), dtype=np.int64))
+        return self._cache("rows", lambda: np.array(sorted(self._paths), dtype=np.int64))
+
+    def __contains__(self, row: int | None) -> bool:
+        return row in self._paths
+
+    def positions_of(self, rows: Iterable[int] | Ints) -> Ints:
+        """Return the index in ``rows`` of some rows, all of them in the tree."""
+        wanted = rows if isinstance(rows, np.ndarray) else np.fromiter(rows, np.int64)
+        return np.searchsorted(self.rows, wanted)
 
     def size(self, layer: int) -> int:
-        """Return a bound of the domain numbers of a layer above the nodes."""
+        """Return an upper bound of the domain numbers of a layer."""
+        if layer == self.depth:
+            return len(self._paths)
         return len(self._levels[layer - 1].names) if layer else 1
 
     def domains_of(self, layer: int) -> Ints:
-        """Return the domain of each of ``rows`` on a layer above the nodes."""
+        """Return the domain of each of ``rows`` on a layer."""
+        if layer == self.depth:
+            return self._cache("positions", lambda: np.arange(len(self.rows)))
         if not layer:
-            return self._recall("of/0", lambda: np.zeros(len(self.rows), dtype=np.int64))
-        return self._recall(f"of/{layer}", lambda: self._levels[layer - 1].of_row[self.rows])
+            return self._cache("of/0", lambda: np.zeros(len(self.rows), dtype=np.int64))
+        return self._cache(f"of/{layer}", lambda: self._levels[layer - 1].of_row[self.rows])
 
     def parents_of(self, layer: int) -> Ints:
         """Return the parent of each domain of a layer; for the node layer, of each of ``rows``."""
@@ -172,45 +184,33 @@ class TopologyTree:
         sizes = self._levels[layer].sizes
         return np.array([one for one in found.tolist() if sizes[one]], dtype=np.int64)
 
-    def number_of(self, layer: int, row: int) -> int:
-        """Return the domain of a row on a layer above the nodes; ``OUTSIDE`` if it has none."""
-        if row not in self._paths:
-            return OUTSIDE
-        return int(self._levels[layer - 1].of_row[row]) if layer else 0
-
     def path_of(self, layer: int, domain: int) -> Path:
-        """Return the path of a domain above the nodes."""
+        """Return the path of a domain, for the node layer that of a position."""
+        if layer == self.depth:
+            return self.path_of_row(int(self.rows[domain]))
         path: list[str] = []
         for level in reversed(self._levels[:layer]):
             path.append(level.names[domain])
             domain = int(level.parents[domain])
         return tuple(reversed(path))
 
-    def path_of_row(self, row: int) -> Path | None:
-        """Return the path of the domain right above a node; None if it is not in the tree."""
-        return self._paths.get(row)
-
-    def name_of_row(self, row: int) -> str:
-        """Return the name of the node of a row."""
-        return self._names[row]
+    def path_of_row(self, row: int) -> Path:
+        """Return the path of a node in the tree, its own name last."""
+        return (*self._paths[row], self._names[row])
 
     def nodes_in(self, layer: int, domain: int) -> int:
-        """Return how many nodes are below a domain."""
+        """Return how many nodes are below a domain above the nodes."""
         return self._levels[layer - 1].sizes[domain] if layer else len(self._paths)
 
     def name_ranks(self, layer: int) -> Ints:
-        """Return, per domain of a layer, its place in the order of names (then of paths).
-
-        For the node layer, per position in ``rows``.
-        """
-        self._renew()
+        """Return, per domain of a layer, its rank in the order of names, then of paths."""
+        self._drop_stale()
         ranks = self._ranks.get(layer)
         if ranks is None:
             ranks = self._ranks[layer] = self._rank(layer)
         return ranks
 
     def index_of(self, layer: str) -> int | None:
-        """Return the number of a layer; None if there is no such layer."""
         return self.layers.index(layer) if layer in self.layers else None
 
     def _rank(self, layer: int) -> Ints:
@@ -225,15 +225,51 @@ class TopologyTree:
         ranks[order] = np.arange(len(order))
         return ranks
 
-    def _recall(self, key: str, make: Callable[[], Ints]) -> Ints:
-        self._renew()
+    def _cache(self, key: str, make: Callable[[], Ints]) -> Ints:
+        self._drop_stale()
         known = self._cached.get(key)
         if known is None:
             known = self._cached[key] = make()
         return known
 
-    def _renew(self) -> None:
+    def _drop_stale(self) -> None:
         if self._cached_at != self.version:
             self._cached.clear()
             self._ranks.clear()
             self._cached_at = self.version
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain above the nodes, as a topology status lists it.
+
+    ``parent`` is (layer, name), None for the root. ``child_layer`` is empty without children,
+    ``child_names`` is empty if they are nodes.
+    """
+
+    layer: str
+    name: str
+    path: Path
+    parent: tuple[str, str] | None
+    child_layer: str
+    child_names: tuple[str, ...]
+    nodes: int
+
+
+def describe_domains(tree: TopologyTree, layer: int = 0, number: int = 0) -> Iterator[Domain]:
+    """Yield a domain and every one below it down to the nodes, depth first, children by name."""
+    path, nodes = tree.path_of(layer, number), tree.nodes_in(layer, number)
+    is_lowest = layer + 1 == tree.depth
+    children = [] if is_lowest else tree.members_of(layer, number).tolist()
+    children.sort(key=lambda child: tree.path_of(layer + 1, child))
+    yield Domain(
+        layer=tree.layers[layer],
+        name=path[-1] if path else "",
+        path=path,
+        parent=(tree.layers[layer - 1], path[-2] if layer > 1 else "") if layer else None,
+        child_layer=tree.layers[layer + 1] if nodes else "",
+        child_names=tuple(tree.path_of(layer + 1, child)[-1] for child in children),
+        nodes=nodes,
+    )
+    for child in children:
+        yield from describe_domains(tree, layer + 1, child)

@@ -1,4 +1,4 @@
-"""Gangs: what pods claim on themselves and what PodGroups declare, as values of the core."""
+"""Gangs, PodGroups and topology constraints: from the wire to values of the core."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from koord.api.annotations import NetworkTopologySpec
 from koord.api.gang import (
     UPSTREAM_DEFAULTS,
     BadSetting,
@@ -21,6 +22,7 @@ from koord.api.keys import gang as keys
 from koord.api.keys import kubernetes, operators
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
+    ROOT,
     BadValue,
     DeprecatedKey,
     GangClaim,
@@ -33,10 +35,17 @@ from koord.core.gang.model import (
     OnMemberFailure,
     Phase,
     PodGroup,
+    SubGroup,
+    SubGroupTree,
 )
 from koord.core.gang.status import ConditionType
+from koord.core.topology_constraint import (
+    DEFAULT_TOPOLOGY,
+    GatherStrategy,
+    LayerConstraint,
+    TopologyConstraint,
+)
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.translate.topology_constraints import make_nest, make_wish
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
 MAX_CLAIMS: Final = 1 << 16
@@ -67,7 +76,7 @@ _PHASES: Final = {phase.value: phase for phase in Phase}
 
 
 class GangClaims:
-    """Reads the gang that a pod says it belongs to; equal claims are one object."""
+    """Translates the gang that a pod names; equal claims are one object."""
 
     def __init__(self, defaults: GangDefaults) -> None:
         self._defaults = defaults
@@ -76,7 +85,7 @@ class GangClaims:
     def look_up(self, meta: ObjectMeta, native: str = "") -> GangClaim | None:
         """Return a pod's claim; None for a pod without a gang.
 
-        ``native`` is the PodGroup of Kubernetes' own that it names.
+        ``native`` is the native PodGroup of Kubernetes that it names.
         """
         labels, annotations = meta.labels or _NO_TEXTS, meta.annotations or _NO_TEXTS
         if not (
@@ -132,10 +141,45 @@ def _make_spec(
         group=settings.groups,
         source=source,
         bad_values=bad,
-        topology=make_wish(settings),
+        topology=make_constraint(settings),
         on_member_failure=OnMemberFailure(settings.on_member_failure),
         on_bind_failure=OnBindFailure(settings.on_bind_failure),
-        nest=make_nest(settings),
+        sub_groups=make_sub_groups(settings),
+    )
+
+
+def make_constraint(settings: GangSettings) -> TopologyConstraint | None:
+    """Return the topology constraint of a gang; an empty one only for a gang with sub-groups."""
+    topology = settings.topology_name or DEFAULT_TOPOLOGY
+    if settings.topology is None or not settings.topology.gather_strategy:
+        return None if settings.sub_groups is None else TopologyConstraint((), topology)
+    return translate_constraint(settings.topology, topology)
+
+
+def make_sub_groups(settings: GangSettings) -> SubGroupTree | None:
+    found = settings.sub_groups
+    if found is None:
+        return None
+    return SubGroupTree(
+        root=SubGroup(ROOT, min_sub_groups=found.min_sub_groups),
+        groups=tuple(
+            SubGroup(one.name, one.min_member, one.layer, one.parent, one.min_sub_groups)
+            for one in found.groups
+        ),
+    )
+
+
+def translate_constraint(
+    spec: NetworkTopologySpec, topology: str = DEFAULT_TOPOLOGY
+) -> TopologyConstraint:
+    return TopologyConstraint(
+        layers=tuple(
+            LayerConstraint(
+                rule.layer, GatherStrategy(rule.strategy), max(rule.pod_count_multiple, 1)
+            )
+            for rule in spec.gather_strategy
+        ),
+        topology=topology,
     )
 
 
@@ -144,7 +188,7 @@ def _bad_values(bad: Iterable[BadSetting]) -> tuple[BadValue, ...]:
 
 
 class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
-    """What of a status outlives a restart."""
+    """The fields of a status that outlive a restart."""
 
     phase: str | None = None
     occupied_by: str | None = None
@@ -164,14 +208,14 @@ _status_decoder = msgspec.json.Decoder(_GroupStatus | None)
 
 
 class PodGroupTranslator(SeenStatuses):
-    """Translates PodGroups, and keeps what stands in their status for those who write it."""
+    """Translates PodGroups, and keeps their statuses for their writers."""
 
     def __init__(self, defaults: GangDefaults = UPSTREAM_DEFAULTS) -> None:
         super().__init__()
         self.defaults = defaults
 
     def translate(self, wire: WirePodGroup) -> PodGroup:
-        """Return the core's view of a PodGroup; values out of bounds are kept as they are."""
+        """Return the PodGroup as a value of the core; values out of bounds are kept."""
         meta = wire.metadata
         key = make_gang_key(meta.namespace, meta.name)
         settings, bad = parse_pod_group_settings(
@@ -202,12 +246,12 @@ def _read_status(raw: bytes) -> _GroupStatus:
     try:
         return (_status_decoder.decode(raw) if raw else None) or _GroupStatus()
     except msgspec.DecodeError:
-        # Somebody wrote nonsense into the status: it is ours to write anew.
+        # Invalid: the next write replaces it.
         return _GroupStatus()
 
 
 def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:
-    """Return a PodGroup of Kubernetes' own as a gang; without gang policy it needs nobody."""
+    """Translate a native PodGroup of Kubernetes; without gang policy its minimum is 0."""
     meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
     key = make_gang_key(meta.namespace, make_foreign_name(kubernetes.NATIVE_GROUP, meta.name))
     settings, _ = parse_pod_group_settings(

@@ -1,7 +1,7 @@
 """ClusterNetworkTopologies: from the wire to ``koord.core.topology.cache.Topology``.
 
-Whether layers make a tree is decided in the core; here they are only read. What stands in the
-status is kept for those who write it, and the layers that were valid last are taken from there.
+Does not validate the layers. The status is kept for its writers, and the last valid layers are read
+from it.
 """
 
 from typing import Final
@@ -13,14 +13,13 @@ from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import TopologySpec, WireTopology
 
 MAX_LAYERS: Final = 64
-"""More are cut off: the API server admits 16."""
+"""More are cut off; the API server allows 16."""
 
 
 class TopologyTranslator(SeenStatuses):
-    """Translates topologies, and keeps what stands in their status for those who write it."""
+    """Translates topologies, and keeps their statuses for their writers."""
 
     def translate(self, wire: WireTopology) -> Topology:
-        """Return the core's view of a topology."""
         meta = wire.metadata
         raw = self._see(meta.uid, wire.status)
         return Topology(

@@ -1,111 +1,150 @@
-"""One gathering in the making: a tree, a goal, and where its members are so far.
+"""Places pods of one shape in the domains of a tree, beside the members that are there already.
 
-Splits pods of one shape over the tree and puts them on the snapshot. Which pods belong together,
-and what to say if they do not fit, is not known here.
+A :class:`DomainPlacer` splits pods over the tree and places them in the cycle; a rollback of the
+cycle undoes both. Which pods belong together, and what to report if they do not fit, is the
+caller's matter.
+
+Pods that depend on each other beyond the network, by affinity or spread, cannot be split, because
+offers of nodes do not add up. Domains are filled with them as with any unit, and the first one that
+takes all is used: a good one, but not known to be the best.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from koord.core.framework.arrays import Mask
+from koord.core.framework.allocator import Allocator
+from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cycle import Cycle
-from koord.core.plan import Assignment, Gathered
+from koord.core.framework.scoring import Scoring
+from koord.core.framework.tightest_domain import choose_tightest
+from koord.core.plan import Assignment, ObservedTopology
 from koord.core.pods import Pod, PodShape
-from koord.core.topology.capacity import SplitRequest
-from koord.core.topology.goal import Goal
-from koord.core.topology.insertion import find_slot
-from koord.core.topology.rank import rank_member
-from koord.core.topology.solve import NoSplit, Split, count_used, explain_offers, split
-from koord.core.topology.strategy.coupled_pods import fill_domain
-from koord.core.topology.strategy.observed_topology import describe_rows
+from koord.core.topology.capacity import Goal, SplitRequest, sum_up
+from koord.core.topology.solve import (
+    NoSplit,
+    Split,
+    count_used,
+    explain_offers,
+    find_insertion,
+    split,
+)
+from koord.core.topology.strategy.observation import count_by_position, describe_rows
 from koord.core.topology.strategy.topology_view import TopologyView
-from koord.core.topology.tree import Ints, TopologyTree
-from koord.core.topology_constraint import PlacedMember
+from koord.core.topology.tree import TopologyTree
+from koord.core.topology_constraint import PlacedMember, rank_member
 
-MOST_MATCHED: Final = 64
-"""Members that join others are matched with places one by one if they are not more."""
+MAX_MATCHED: Final = 64
+"""Up to this many joining members are matched with nodes one by one."""
+
+Shares = Sequence[tuple[int, int]]
+"""(row, number of pods), in the order to be filled."""
 
 
 class DomainPlacer:
-    """A tree with the members of one gathering on it.
+    """A tree with the members of one gang, or of gangs that are placed together, on it.
 
-    ``outside`` holds nodes of members that have no place in the tree.
+    ``outside`` holds nodes of members that are not in the tree. ``allowed`` restricts placement to
+    some positions of the tree. ``is_exact`` is False once a method was used that may miss the best
+    placement.
     """
 
     def __init__(
         self,
-        snapshot: Cycle,
+        cycle: Cycle,
         view: TopologyView,
         tree: TopologyTree,
         goal: Goal,
-        siblings: Iterable[PlacedMember],
+        placed: Iterable[PlacedMember],
     ) -> None:
-        self.snapshot = snapshot
+        self.cycle = cycle
         self._view = view
         self.tree = tree
         self.goal = goal
-        self.members: list[PlacedMember] = []
-        self.outside: list[str] = []
-        self.within: Mask | None = None
-        """The nodes to keep to, if not all may be used."""
-        self.is_certain = True
-        """Whether everything was placed by a method that finds the best."""
+        self.allowed: Mask | None = None
+        self.is_exact = True
         self.fixed: Ints = np.zeros(len(tree.rows), dtype=np.int64)
-        for sibling in siblings:
-            self.add(sibling)
+        self.members, self.outside = self._divide(placed)
+        self._count(self.members, 1)
 
-    def add(self, member: PlacedMember) -> None:
-        """Count a member where it is."""
-        row = self.snapshot.table.row_of.get(member.node)
-        if row is None:
-            return
-        if self.tree.path_of_row(row) is None:
-            self.outside.append(member.node)
-            return
-        self.members.append(member)
-        self.fixed[np.searchsorted(self.tree.rows, row)] += 1
+    def add(self, members: Iterable[PlacedMember]) -> None:
+        """Count members on nodes until the cycle is rolled back."""
+        inside, outside = self._divide(members)
+        self._count(inside, 1)
+        self.members += inside
+        self.outside += outside
+        self.cycle.undo.push(self._remove_last, inside, len(outside))
 
-    def forget(self, count: int) -> None:
-        """Take back the last members that were added."""
-        for member in self.members[len(self.members) - count :]:
-            row = self.snapshot.table.row_of[member.node]
-            self.fixed[np.searchsorted(self.tree.rows, row)] -= 1
-        del self.members[len(self.members) - count :]
+    def _divide(self, members: Iterable[PlacedMember]) -> tuple[list[PlacedMember], list[str]]:
+        """Divide members into those in the tree and the nodes of the others."""
+        inside, outside = [], []
+        for one in members:
+            row = self.cycle.table.row_of.get(one.node)
+            if row in self.tree:
+                inside.append(one)
+            elif row is not None:
+                outside.append(one.node)
+        return inside, outside
 
-    def restore(self, assignment: Assignment) -> None:
-        """Put a member where it was before it was taken back."""
-        pod = assignment.pod
-        self.snapshot.place(self.shape_of(pod), self.snapshot.table.row_of[assignment.node])
-        self.add(PlacedMember(assignment.node, pod.index, pod.name))
+    def _remove_last(self, members: Sequence[PlacedMember], outside: int) -> None:
+        self._count(members, -1)
+        del self.members[len(self.members) - len(members) :]
+        del self.outside[len(self.outside) - outside :]
+
+    def _count(self, members: Sequence[PlacedMember], one: int) -> None:
+        np.add.at(self.fixed, self._positions_of(members), one)
+
+    def _positions_of(self, members: Iterable[PlacedMember]) -> Ints:
+        row_of = self.cycle.table.row_of
+        return self.tree.positions_of([row_of[one.node] for one in members])
+
+    def assign(self, pods: Sequence[Pod], shares: Shares) -> list[Assignment]:
+        """Give pods, which the cycle has placed, the nodes of shares in order."""
+        assignments: list[Assignment] = []
+        for row, count in shares:
+            node = self.cycle.table.node_at(row).name
+            taken = pods[len(assignments) : len(assignments) + count]
+            assignments += [Assignment(pod, node) for pod in taken]
+        self.add([as_member(one) for one in assignments])
+        return assignments
+
+    def place_again(self, assignments: Sequence[Assignment]) -> None:
+        """Repeat assignments that were rolled back."""
+        for one in assignments:
+            self.cycle.place(self.cycle.shape_of(one.pod), self.cycle.table.row_of[one.node])
+        self.add([as_member(one) for one in assignments])
 
     def offers(self, shape: PodShape, within: Mask | None = None) -> Ints:
-        """Return how many pods of a shape each node of the tree takes."""
-        return self._inside(self.snapshot.room(shape), within)
+        """Return how many pods of a shape fit now, per position in the tree."""
+        return self._restrict(self.cycle.room(shape), within)
 
     def reach(self, shape: PodShape, within: Mask | None = None) -> Ints:
-        """Return how many it may take at most, however others are placed."""
-        return self._inside(self.snapshot.possible_room(shape), within)
+        """Return how many may fit at most, however other pods are placed."""
+        return self._restrict(self.cycle.possible_room(shape), within)
 
-    def _inside(self, per_row: Ints, within: Mask | None) -> Ints:
+    def _restrict(self, per_row: Ints, within: Mask | None) -> Ints:
         found = per_row[self.tree.rows]
-        for mask in (self.within, within):
+        for mask in (self.allowed, within):
             if mask is not None:
                 found = np.where(mask, found, 0)
         return found
 
-    def ask(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> SplitRequest:
-        """Put the question of how to place pods of one shape."""
+    def request(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> SplitRequest:
+        """Make the request to split pods of one shape."""
         return SplitRequest(
             goal=goal,
             offers=offers,
             least=least,
             most=len(pods),
             fixed=self.fixed if self.members else None,
-            near=self._near(pods[0]),
+            near=self._count_attracting(pods[0]),
         )
+
+    def _count_attracting(self, pod: Pod) -> Ints | None:
+        attracting = self._view.attracting_pods(pod.attraction)
+        return count_by_position(self.cycle, self.tree, attracting) if attracting else None
 
     def place(
         self,
@@ -115,47 +154,73 @@ class DomainPlacer:
         goal: Goal | None = None,
         within: Mask | None = None,
     ) -> list[Assignment] | NoSplit:
-        """Place at least ``least`` pods of one shape, the first by index, or say what is offered.
+        """Place at least ``least`` pods of one shape, the first by rank; or return the offers.
 
-        ``goal`` stands in for the one of the site, and ``within`` are the nodes to keep to.
+        ``goal`` replaces that of the placer, ``within`` restricts placement further.
         """
-        goal = goal or self.goal
-        shape = self.shape_of(pods[0])
-        ask = self.ask(pods, least, self.offers(shape, within), goal)
-        if self.snapshot.is_reactive(shape):
-            return self._huddle(shape, pods, ask, self.reach(shape, within))
-        found = self._find_slot(pods, ask) or split(self.tree, ask)
+        shape = self.cycle.shape_of(pods[0])
+        request = self.request(pods, least, self.offers(shape, within), goal or self.goal)
+        if self.cycle.is_reactive(shape):
+            return self._place_dependent(shape, pods, request, self.reach(shape, within))
+        found = self._find_insertion(pods, request) or split(self.tree, request)
         if isinstance(found, NoSplit):
             return found
-        return self._put(shape, self._order(pods, found), found)
+        for row, count in found.shares:
+            self.cycle.place(shape, row, count)
+        return self.assign(self._order(pods, found.shares), found.shares)
 
-    def shape_of(self, pod: Pod) -> PodShape:
-        """Return the shape under which the snapshot knows a pod."""
-        return self.snapshot.shape_of(pod)
-
-    def _huddle(
-        self, shape: PodShape, pods: Sequence[Pod], ask: SplitRequest, reach: Ints
-    ) -> list[Assignment] | NoSplit:
-        """Place pods that matter to each other; what is offered is what the network would take."""
-        self.is_certain = False
-        shares = fill_domain(self.snapshot, self.tree, shape, replace(ask, offers=reach))
-        if not shares:
-            return explain_offers(self.tree, ask)
-        taken = ((share.row, share.count) for share in shares)
-        return self._note(sort_members(pods), sorted(taken, key=self._tree_order))
-
-    def _tree_order(self, share: tuple[int, int]) -> tuple[str, ...]:
-        return self._path(share[0])
-
-    def _find_slot(self, pods: Sequence[Pod], ask: SplitRequest) -> Split | None:
-        """Return the slot of a single member between the members next to it."""
-        if len(pods) > 1 or ask.fixed is None or pods[0].index < 0 or max(ask.goal.units) > 1:
+    def _find_insertion(self, pods: Sequence[Pod], request: SplitRequest) -> Split | None:
+        """Return the node of a single member between the members next to it, if it has an index."""
+        if len(pods) > 1 or not self.members or max(request.goal.units) > 1:
             return None
         neighbours = self._neighbours(pods[0].index)
-        return find_slot(self.tree, ask, neighbours) if neighbours else None
+        return find_insertion(self.tree, request, neighbours) if neighbours else None
+
+    def _place_dependent(
+        self, shape: PodShape, pods: Sequence[Pod], request: SplitRequest, reach: Ints
+    ) -> list[Assignment] | NoSplit:
+        self.is_exact = False
+        shares = self._fill_domain(shape, replace(request, offers=reach))
+        if not shares:
+            return explain_offers(self.tree, request)
+        shares.sort(key=lambda share: self.tree.path_of_row(share[0]))
+        return self.assign(sort_members(pods), shares)
+
+    def _fill_domain(self, shape: PodShape, request: SplitRequest) -> list[tuple[int, int]]:
+        """Fill the first domain that takes enough; return nothing if there is none."""
+        least, cycle = max(request.least, 1), self.cycle
+        for positions in self._candidates(request.goal, least, request.offers):
+            mark = cycle.checkpoint()
+            rows = np.zeros(len(cycle.table.nodes), dtype=np.bool_)
+            rows[self.tree.rows[positions]] = True
+            with cycle.only({shape: rows}):
+                shares = Allocator(cycle, Scoring()).fill(shape, request.most)
+            found = [(share.row, share.count) for share in shares]
+            if sum(count for _, count in found) >= least and self._has_multiples(
+                request.goal, found
+            ):
+                return found
+            cycle.rollback(mark)
+        return []
+
+    def _candidates(self, goal: Goal, least: int, offers: Ints) -> Iterator[Mask]:
+        """Yield the positions of domains that may suffice: lowest layer, then least room first."""
+        tree, rooms, fixed = self.tree, sum_up(self.tree, offers), sum_up(self.tree, self.fixed)
+        for layer in range(tree.depth, goal.must - 1, -1):
+            room = rooms[layer]
+            fits = (room >= least) & np.equal(fixed[layer], len(self.members))
+            for domain in choose_tightest(fits, room, tree.name_ranks(layer))[0]:
+                yield np.equal(tree.domains_of(layer), domain) & (offers > 0)
+
+    def _has_multiples(self, goal: Goal, shares: Shares) -> bool:
+        total = self.fixed.copy()
+        for row, count in shares:
+            total[self.tree.positions_of([row])] += count
+        pairs = zip(sum_up(self.tree, total), goal.units, strict=True)
+        return not any((one % unit).any() for one, unit in pairs)
 
     def _neighbours(self, index: int) -> list[int]:
-        """Return the rows of the members right before and right after an index, if it is one."""
+        """Return the positions of the members right before and right after an index."""
         if index < 0:
             return []
         before = [one for one in self.members if 0 <= one.index <= index]
@@ -165,35 +230,18 @@ class DomainPlacer:
             nearest.append(max(before, key=lambda one: (one.index, one.node)))
         if after:
             nearest.append(min(after, key=lambda one: (one.index, one.node)))
-        return [self.snapshot.table.row_of[one.node] for one in nearest]
+        return list(map(int, self._positions_of(nearest)))
 
-    def _put(self, shape: PodShape, pods: Sequence[Pod], found: Split) -> list[Assignment]:
-        for row, count in found.shares:
-            self.snapshot.place(shape, row, count)
-        return self._note(pods, found.shares)
+    def _order(self, pods: Sequence[Pod], shares: Shares) -> list[Pod]:
+        """Return pods in the order in which they take the shares: by rank, or near neighbours.
 
-    def _note(self, pods: Sequence[Pod], shares: Sequence[tuple[int, int]]) -> list[Assignment]:
-        """Give pods their nodes, in order, and count them where they are."""
-        assignments: list[Assignment] = []
-        for row, count in shares:
-            node = self.snapshot.table.node_at(row).name
-            taken = pods[len(assignments) : len(assignments) + count]
-            assignments += [Assignment(pod, node) for pod in taken]
-            self.members += [PlacedMember(node, pod.index, pod.name) for pod in taken]
-        rows, counts = np.array(shares, dtype=np.int64).T
-        self.fixed[np.searchsorted(self.tree.rows, rows)] += counts
-        return assignments
-
-    def _order(self, pods: Sequence[Pod], found: Split) -> list[Pod]:
-        """Return pods in the order in which they take the shares: neighbours stay together.
-
-        Without members that have their place, that is the order of their ranks.
+        The latter if members with an index are placed already.
         """
         ordered = sort_members(pods)
-        ranked = [one for one in self.members if one.index >= 0]
-        if not ranked or len(found.shares) == 1 or len(pods) > MOST_MATCHED:
+        ranked = any(one.index >= 0 for one in self.members)
+        if not ranked or len(shares) == 1 or len(pods) > MAX_MATCHED:
             return ordered
-        left = dict(found.shares)
+        left = dict(shares)
         pairs = sorted(
             (self._breaks(row, self._neighbours(pod.index)), rank, at, row)
             for rank, pod in enumerate(ordered)
@@ -206,45 +254,34 @@ class DomainPlacer:
                 left[row] -= 1
         return [ordered[rank] for _, rank in sorted(chosen.values())]
 
-    def _path(self, row: int) -> tuple[str, ...]:
-        return (*(self.tree.path_of_row(row) or ()), self.tree.name_of_row(row))
-
     def _breaks(self, row: int, neighbours: Sequence[int]) -> tuple[int, ...]:
         """Count, per layer from the top, the neighbours that are in another domain."""
-        path, near = self._path(row), [self._path(other) for other in neighbours]
+        tree = self.tree
+        path, near = tree.path_of_row(row), [tree.path_of(tree.depth, one) for one in neighbours]
         return tuple(
             sum(other[: at + 1] != path[: at + 1] for other in near) for at in range(len(path))
         )
-
-    def _near(self, pod: Pod) -> Ints | None:
-        attracting = self._view.attracting(pod.attraction)
-        if not attracting:
-            return None
-        near = np.zeros(len(self.tree.rows), dtype=np.int64)
-        for node, count in attracting.items():
-            row = self.snapshot.table.row_of.get(node)
-            if row is not None and self.tree.path_of_row(row) is not None:
-                near[np.searchsorted(self.tree.rows, row)] = count
-        return near
 
     def used(self) -> tuple[int, ...]:
         """Return how many domains of each layer, from the root, hold a member."""
         return count_used(self.tree, np.flatnonzero(self.fixed))
 
-    def used_with(self, found: Split) -> tuple[int, ...]:
-        """Return how many there would be with members split in that way."""
-        rows = np.array([row for row, _ in found.shares], dtype=np.int64)
-        positions = np.searchsorted(self.tree.rows, rows)
+    def used_with(self, shares: Shares) -> tuple[int, ...]:
+        """Return :meth:`used` with more members."""
+        positions = self.tree.positions_of([row for row, _ in shares])
         return count_used(self.tree, np.union1d(positions, np.flatnonzero(self.fixed)))
 
-    def describe(self, topology: str, gap: tuple[str, int] | None) -> Gathered | None:
-        """Say where the members are; None if none is in the tree."""
-        if not self.members:
-            return None
+    def observe(self, topology: str, gap: tuple[str, int] | None) -> ObservedTopology | None:
+        """Return where the members are; None if none is in the tree."""
         rows = self.tree.rows[np.flatnonzero(self.fixed)].tolist()
-        return describe_rows(self.tree, topology, rows, gap)
+        return describe_rows(self.tree, topology, rows, gap) if rows else None
+
+
+def as_member(one: Assignment) -> PlacedMember:
+    pod = one.pod
+    return PlacedMember(one.node, pod.index, pod.name, pod.sub_group)
 
 
 def sort_members(pods: Sequence[Pod]) -> list[Pod]:
-    """Return members in the order in which they take neighbouring places."""
+    """Return members in the order in which they take neighbouring nodes."""
     return sorted(pods, key=lambda pod: rank_member(pod.index, pod.name, pod.uid))

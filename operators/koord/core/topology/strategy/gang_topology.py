@@ -1,21 +1,25 @@
-"""Places gangs that ask something of the network: joins the trees, the room on nodes, the members.
+"""The strategy of the planner for gangs with topology constraints.
 
-Each wish of a unit is met by itself; all gangs of the group that wish the same gather together.
-Members that must start are placed first; those beyond join them where that opens no new domain, and
-then wherever the wish allows. A wish that cannot be met refuses the whole unit, with the offers of
-the domains.
+Each constraint of a unit is met by itself; all gangs of the group with the same constraint are
+placed together. Required members are placed first; surplus ones join them where that opens no new
+domain, and then wherever the constraint allows. A constraint that cannot be met refuses the whole
+unit, with the offers of the domains.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Keep, StrategyResult
-from koord.core.plan import Assignment, Demand, Gathered, Unit
+from koord.core.framework.reasons import InsufficientNodes
+from koord.core.framework.shortage import explain_shortage
+from koord.core.plan import Assignment, Demand, ObservedTopology, Unit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason
-from koord.core.topology.goal import Goal, make_goal
+from koord.core.topology.capacity import Goal, make_goal
 from koord.core.topology.reasons import (
     DomainOffer,
     MembersApart,
@@ -25,19 +29,23 @@ from koord.core.topology.reasons import (
     UnknownLayer,
 )
 from koord.core.topology.solve import NoSplit
-from koord.core.topology.strategy.domain_placer import DomainPlacer
-from koord.core.topology.strategy.heterogeneous import Mixture, find_bound, find_gap, place_mixed
-from koord.core.topology.strategy.outspent import count_outspent
+from koord.core.topology.strategy.domain_placer import DomainPlacer, as_member, sort_members
+from koord.core.topology.strategy.heterogeneous import (
+    HeterogeneousPlacement,
+    find_bound,
+    find_gap,
+    place_heterogeneous,
+)
 from koord.core.topology.strategy.sub_groups import SubGroupPlacer, SubGroupRequest
 from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree
 from koord.core.topology_constraint import GatherStrategy, PlacedMember, TopologyConstraint
 
-MOST_OFFERS: Final = 5
+MAX_OFFERS: Final = 5
 """Domains that a refusal names."""
 
-DRAWN: Final = TopologyConstraint(())
-"""The wish of pods that ask for no layer: to be near others, if there is room."""
+ATTRACTED: Final = TopologyConstraint(())
+"""The constraint of pods without one that other pods attract: near those, if there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,315 +54,310 @@ class TopologyShare:
 
     strategy: "TopologyStrategy"
     unit: Unit
-    constraints: dict[TopologyConstraint, list[Demand]]
+    by_constraint: dict[TopologyConstraint, list[Demand]]
 
     @property
     def demands(self) -> list[Demand]:
-        return [demand for demands in self.constraints.values() for demand in demands]
+        return [demand for demands in self.by_constraint.values() for demand in demands]
 
     @property
     def is_required(self) -> bool:
-        """Pods that are only attracted by others are placed anywhere if need be."""
-        return any(one.layers or one.nest for one in self.constraints)
+        """Pods that are only attracted by others may be placed anywhere."""
+        return any(one.layers or one.gang for one in self.by_constraint)
 
     def place(self) -> StrategyResult | Reason:
-        return self.strategy.place(self.unit, self.constraints)
+        return self.strategy.place(self.unit, self.by_constraint)
 
 
 class TopologyStrategy:
     """Places the gangs of one planning cycle; later ones see where earlier ones went."""
 
-    def __init__(self, snapshot: Cycle, view: TopologyView, keep: Keep) -> None:
-        self._snapshot = snapshot
+    def __init__(self, cycle: Cycle, view: TopologyView, keep: Keep) -> None:
+        self._cycle = cycle
         self._view = view
         self._keep = keep
         self._placed: dict[tuple[str, TopologyConstraint], list[PlacedMember]] = {}
 
-    def divide(self, unit: Unit) -> "TopologyShare | None":
-        """Return the demands of a unit that have topology constraints; None if none has."""
-        wishes = self._wishes(unit)
-        return TopologyShare(self, unit, wishes) if wishes else None
-
-    def _wishes(self, unit: Unit) -> dict[TopologyConstraint, list[Demand]]:
+    def divide(self, unit: Unit) -> TopologyShare | None:
+        """Return the demands of a unit that this strategy places; None for none."""
         divided: dict[TopologyConstraint, list[Demand]] = {}
         for demand in unit.demands:
-            wish = self._wish_of(demand) or self._draw(demand)
-            if wish is not None:
-                divided.setdefault(wish, []).append(demand)
-        return divided
+            constraint = self._constraint_of(demand.gang)
+            if constraint is None and self._is_attracted(demand):
+                constraint = ATTRACTED
+            if constraint is not None:
+                divided.setdefault(constraint, []).append(demand)
+        return TopologyShare(self, unit, divided) if divided else None
 
-    def _wish_of(self, demand: Demand) -> TopologyConstraint | None:
-        """Return what is asked; where there is no tree, what is only preferred asks for nothing."""
-        wish = self._view.wish_of(demand.gang)
-        nest = self._view.nest_of(demand.gang)
-        if nest is not None:
-            nested = replace(wish or DRAWN, nest=demand.gang)
-            is_asked = any(one.layer for one in nest.groups) or nested.layers_with(
-                GatherStrategy.MUST
-            )
-            has_tree = self._view.topologies.tree(nested.topology) is not None
-            return nested if is_asked or has_tree else None
-        if wish is None or wish.layers_with(GatherStrategy.MUST):
-            return wish
-        return wish if self._view.topologies.tree(wish.topology) is not None else None
+    def _constraint_of(self, gang: str) -> TopologyConstraint | None:
+        """Return the constraint of a gang; None also if it is only preferred and has no tree."""
+        constraint, sub_groups = self._view.constraint_of(gang), self._view.sub_groups_of(gang)
+        must_share = False
+        if sub_groups is not None:
+            constraint = replace(constraint or ATTRACTED, gang=gang)
+            must_share = any(one.layer for one in sub_groups.groups)
+        if constraint is None or must_share or constraint.layers_with(GatherStrategy.MUST):
+            return constraint
+        has_tree = self._view.topologies.tree(constraint.topology) is not None
+        return constraint if has_tree else None
 
-    def _draw(self, demand: Demand) -> TopologyConstraint | None:
-        """Return a wish without demands if pods that others draw to them are all that is asked."""
-        network = self._view
-        if network.topologies.tree(DRAWN.topology) is None:
-            return None
+    def _is_attracted(self, demand: Demand) -> bool:
         selectors = {pod.attraction for pod in demand.pods}
-        return DRAWN if len(selectors) == 1 and network.attracting(*selectors) else None
+        has_tree = self._view.topologies.tree(ATTRACTED.topology) is not None
+        return has_tree and len(selectors) == 1 and bool(self._view.attracting_pods(*selectors))
 
     def place(
-        self, unit: Unit, wishes: dict[TopologyConstraint, list[Demand]]
+        self, unit: Unit, divided: dict[TopologyConstraint, list[Demand]]
     ) -> StrategyResult | Reason:
-        """Place the demands that ask something of the network; the caller rolls back a refusal."""
+        """Place demands by constraint; the caller rolls back a refusal."""
         assignments: list[Assignment] = []
-        gathered: list[Gathered] = []
+        topologies: list[ObservedTopology] = []
         left_over: dict[str, Reason] = {}
-        for wish, demands in wishes.items():
-            met = self._meet(unit, wish, demands)
+        for constraint, demands in divided.items():
+            placed = [
+                *self._view.placed_members_of(demands[0].gang),
+                *self._placed.get((unit.group, constraint), ()),
+            ]
+            place = self._place_sub_groups if constraint.gang else self._place_together
+            met = place(constraint, demands, placed)
             if not isinstance(met, StrategyResult):
                 return met
+            if not met.assignments and met.left_over:
+                return next(iter(met.left_over.values()))
             assignments += met.assignments
-            gathered += met.details
+            topologies += met.details
             left_over |= met.left_over
-        return StrategyResult(assignments, tuple(gathered), left_over)
+        return StrategyResult(assignments, tuple(topologies), left_over)
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
-        wishes = {demand.gang: self._wish_of(demand) for demand in unit.demands}
+        constraints = {demand.gang: self._constraint_of(demand.gang) for demand in unit.demands}
         for one in placed:
-            wish = wishes.get(one.pod.gang.key) if one.pod.gang is not None else None
-            if wish is not None:
-                sibling = PlacedMember(one.node, one.pod.index, one.pod.name, one.pod.sub_group)
-                self._placed.setdefault((unit.group, wish), []).append(sibling)
+            gang = one.pod.gang
+            constraint = None if gang is None else constraints.get(gang.key)
+            if constraint is not None:
+                self._placed.setdefault((unit.group, constraint), []).append(as_member(one))
 
-    def _meet(
-        self, unit: Unit, wish: TopologyConstraint, demands: list[Demand]
+    def _place_together(
+        self, constraint: TopologyConstraint, demands: list[Demand], placed: list[PlacedMember]
     ) -> StrategyResult | Reason:
-        if wish.nest:
-            return self._meet_nested(unit, wish, demands)
-        site = self._open_site(unit, wish, demands)
-        if not isinstance(site, DomainPlacer):
-            return site
-        gathering = _Gathering(site, wish, demands, self._keep)
-        refusal = gathering.find_apart() or gathering.place_required()
+        placer = self._make_placer(constraint, placed)
+        if not isinstance(placer, DomainPlacer):
+            return placer
+        attempt = _ConstraintAttempt(placer, constraint, demands, self._keep)
+        refusal = attempt.find_apart() or attempt.place_required()
         if refusal is not None:
             return refusal
-        left_over = gathering.place_surplus()
-        if not gathering.assignments and left_over:
-            return next(iter(left_over.values()))
-        where = site.describe(wish.topology, gathering.find_gap())
-        return StrategyResult(gathering.assignments, (where,) if where else (), left_over)
+        left_over = attempt.place_surplus()
+        where = placer.observe(constraint.topology, attempt.find_gap())
+        return StrategyResult(attempt.assignments, (where,) if where else (), left_over)
 
-    def _meet_nested(
-        self, unit: Unit, wish: TopologyConstraint, demands: list[Demand]
+    def _place_sub_groups(
+        self, constraint: TopologyConstraint, demands: list[Demand], placed: list[PlacedMember]
     ) -> StrategyResult | Reason:
-        network = self._view
-        nest, tree = network.nest_of(wish.nest), network.topologies.tree(wish.topology)
-        if nest is None or tree is None:
-            return MissingTopology(wish.topology, exists=wish.topology in network.topologies)
-        asked = {one.layer for one in nest.groups if one.layer} | wish.layers_with(
-            GatherStrategy.MUST
-        )
-        if unknown := asked - set(tree.layers):
-            return UnknownLayer(wish.topology, tuple(sorted(unknown)), tree.layers[1:])
-        placed = self._placed.get((unit.group, wish), ())
-        siblings = [*network.siblings_of(wish.nest), *placed]
-        goal = _goal_of_all(wish, tree)
-        site = DomainPlacer(self._snapshot, self._view, tree, goal, siblings)
+        view, topology = self._view, constraint.topology
+        sub_groups, tree = view.sub_groups_of(constraint.gang), view.topologies.tree(topology)
+        if sub_groups is None or tree is None:
+            return MissingTopology(topology, exists=topology in view.topologies)
+        layers = {one.layer for one in sub_groups.groups if one.layer}
+        layers |= constraint.layers_with(GatherStrategy.MUST)
+        if unknown := layers - set(tree.layers):
+            return UnknownLayer(topology, tuple(sorted(unknown)), tree.layers[1:])
+        goal = _preferred_goal(constraint, tree)
+        placer = DomainPlacer(self._cycle, self._view, tree, goal, placed)
         required = [pod for demand in demands for pod in demand.pods[: demand.required]]
-        bound = find_bound(site, _by_shape(site, required)) if required else ()
-        nesting = SubGroupPlacer(self._snapshot, tree, nest, wish, siblings, self._place_one)
-        found = nesting.place(demands)
+        bound = find_bound(placer, _by_shape(self._cycle, required)) if required else ()
+        of_gang = SubGroupPlacer(
+            self._cycle, tree, sub_groups, constraint, placed, self._place_sub_group
+        )
+        found = of_gang.place(demands)
         if not isinstance(found, list):
             return found
-        for one in found:
-            site.add(PlacedMember(one.node))
+        placer.add(map(as_member, found))
         least = (1,) * tree.depth if isinstance(bound, NoSplit) or not bound else bound
-        used = site.used()
-        gap = find_gap(site, tuple(used[layer] for layer in goal.order), least)
-        where = site.describe(wish.topology, gap)
-        left_over = nesting.left_over
-        if not found and left_over:
-            return next(iter(left_over.values()))
-        return StrategyResult(found, (where,) if where else (), left_over)
+        used = placer.used()
+        gap = find_gap(placer, tuple(used[layer] for layer in goal.order), least)
+        where = placer.observe(topology, gap)
+        return StrategyResult(found, (where,) if where else (), of_gang.left_over)
 
-    def _place_one(self, ask: SubGroupRequest) -> list[Assignment] | Reason:
+    def _place_sub_group(self, request: SubGroupRequest) -> list[Assignment] | Reason:
         """Place the members of one sub-group in some nodes."""
-        site = self._open_site_at(ask.wish, ask.siblings)
-        if not isinstance(site, DomainPlacer):
-            return site
-        site.within = ask.within
-        demand = ask.demand
-        if not ask.takes_more:
+        placer = self._make_placer(request.constraint, request.placed)
+        if not isinstance(placer, DomainPlacer):
+            return placer
+        placer.allowed = request.within
+        demand = request.demand
+        if not request.with_surplus:
             demand = replace(demand, pods=_first_required(demand))
-        gathering = _Gathering(site, ask.wish, [demand], self._keep)
-        refusal = gathering.find_apart() or gathering.place_required()
+        attempt = _ConstraintAttempt(placer, request.constraint, [demand], self._keep)
+        refusal = attempt.find_apart() or attempt.place_required()
         if refusal is not None:
             return refusal
-        if ask.takes_more:
-            gathering.place_surplus()
-        return gathering.assignments
+        if request.with_surplus:
+            attempt.place_surplus()
+        return attempt.assignments
 
-    def _open_site(
-        self, unit: Unit, wish: TopologyConstraint, demands: list[Demand]
-    ) -> DomainPlacer | Reason:
-        siblings = [
-            *self._view.siblings_of(demands[0].gang),
-            *self._placed.get((unit.group, wish), ()),
-        ]
-        return self._open_site_at(wish, siblings)
-
-    def _open_site_at(
-        self, wish: TopologyConstraint, siblings: Sequence[PlacedMember]
+    def _make_placer(
+        self, constraint: TopologyConstraint, placed: Sequence[PlacedMember]
     ) -> DomainPlacer | Reason:
         topologies = self._view.topologies
-        tree = topologies.tree(wish.topology)
+        tree = topologies.tree(constraint.topology)
         if tree is None:
-            return MissingTopology(wish.topology, exists=wish.topology in topologies)
-        goal = make_goal(wish, tree.layers)
+            return MissingTopology(constraint.topology, exists=constraint.topology in topologies)
+        goal = make_goal(constraint, tree.layers)
         if isinstance(goal, frozenset):
-            return UnknownLayer(wish.topology, tuple(sorted(goal)), tree.layers[1:])
-        return DomainPlacer(self._snapshot, self._view, tree, goal, siblings)
+            return UnknownLayer(constraint.topology, tuple(sorted(goal)), tree.layers[1:])
+        return DomainPlacer(self._cycle, self._view, tree, goal, placed)
 
 
-class _Gathering:
-    """The demands of one wish on their way to their places."""
+class _ConstraintAttempt:
+    """One attempt to meet a constraint: first the required members of its demands, then more."""
 
     def __init__(
-        self, site: DomainPlacer, wish: TopologyConstraint, demands: Sequence[Demand], keep: Keep
+        self,
+        placer: DomainPlacer,
+        constraint: TopologyConstraint,
+        demands: Sequence[Demand],
+        keep: Keep,
     ) -> None:
-        self.site = site
         self.assignments: list[Assignment] = []
-        self.gap: tuple[str, int] | None = None
-        self._wish = wish
-        self._demands = [self._keep_promises(demand, keep) for demand in demands]
+        self._placer = placer
+        self._constraint = constraint
+        self._gap: tuple[str, int] | None = None
+        self._demands = [self._place_released(demand, keep) for demand in demands]
 
-    def _keep_promises(self, demand: Demand, keep: Keep) -> Demand:
-        """Place released members where they were promised; return what is left of a demand."""
+    def _place_released(self, demand: Demand, keep: Keep) -> Demand:
+        """Place released members on their recorded nodes; return what is left of a demand."""
         kept = [one for pod in demand.pods if (one := keep(pod)) is not None]
-        for one in kept:
-            self.assignments.append(one)
-            self.site.add(PlacedMember(one.node, one.pod.index, one.pod.name))
+        self.assignments += kept
+        self._placer.add(map(as_member, kept))
         uids = {one.pod.uid for one in kept}
         rest = tuple(pod for pod in demand.pods if pod.uid not in uids)
         return replace(demand, pods=rest, required=max(demand.required - len(kept), 0))
 
     def find_gap(self) -> tuple[str, int] | None:
-        """Say by how much a better placement may have been missed."""
-        if self.site.is_certain or self.gap is not None or not self.site.members:
-            return self.gap
-        used = self.site.used()
-        order = self.site.goal.order
-        return next(
-            ((self.site.tree.layers[at], used[at] - 1) for at in order if used[at] > 1), None
-        )
+        """Return the layer and number of domains that a better placement may save."""
+        placer = self._placer
+        if placer.is_exact or self._gap is not None or not placer.members:
+            return self._gap
+        used, layers = placer.used(), placer.tree.layers
+        return next(((layers[at], used[at] - 1) for at in placer.goal.order if used[at] > 1), None)
 
     def find_apart(self) -> MembersApart | None:
-        """Say that members which have their place share no domain that they must share."""
-        must, tree = self.site.goal.must, self.site.tree
+        """Return the reason if placed members do not share the domain that they must share."""
+        placer, tree = self._placer, self._placer.tree
+        must = placer.goal.must
         if not must:
             return None
-        homes: dict[tuple[str, ...], str] = {(node,): node for node in self.site.outside}
-        for member in self.site.members:
-            row = self.site.snapshot.table.row_of[member.node]
-            path = (*(tree.path_of_row(row) or ()), member.node)[:must]
-            homes[path] = min(member.node, homes.get(path, member.node))
-        # Nobody can join those who are outside the tree.
-        if len(homes) < 2 and not self.site.outside:
+        nodes: dict[tuple[str, ...], str] = {(node,): node for node in placer.outside}
+        for member in placer.members:
+            domain = tree.path_of_row(placer.cycle.table.row_of[member.node])[:must]
+            nodes[domain] = min(member.node, nodes.get(domain, member.node))
+        # Nobody can join members outside the tree.
+        if len(nodes) < 2 and not placer.outside:
             return None
-        return MembersApart(self._wish.topology, tree.layers[must], tuple(sorted(homes.values())))
+        apart = tuple(sorted(nodes.values()))
+        return MembersApart(self._constraint.topology, tree.layers[must], apart)
 
     def place_required(self) -> Reason | None:
-        """Place the members that must start; say what is short if they do not fit."""
+        """Place the required members; return why they do not fit."""
         if not any(demand.required for demand in self._demands):
             return None
-        if len(self._demands) == 1 and len(_by_shape(self.site, self._demands[0].pods)) == 1:
-            # One question: the required ones, and more of them if that opens no new domain.
-            return self._place(self._demands[0].pods, self._demands[0].required)
+        demands, cycle = self._demands, self._placer.cycle
+        if len(demands) == 1 and len(_by_shape(cycle, demands[0].pods)) == 1:
+            # One request: the required ones, and more of them if that opens no new domain.
+            return self._place(demands[0].pods, demands[0].required)
         refusal: Reason | None = None
         for choose in (_first_required, _smallest_required):
-            chosen = [pod for demand in self._demands for pod in choose(demand)]
-            again = self._place(chosen, len(chosen))
-            if again is None:
+            chosen = [pod for demand in demands for pod in choose(demand)]
+            refused = self._place(chosen, len(chosen))
+            if refused is None:
                 return None
-            refusal = refusal or again
+            refusal = refusal or refused
         return refusal
 
     def place_surplus(self) -> dict[str, Reason]:
-        """Place whom there is room for beyond the required ones; say why for the others."""
+        """Place as many more members as there is room for; return uid -> reason of the others."""
         reasons: dict[str, Reason] = {}
-        for pods in _by_shape(self.site, self._waiting()):
-            left = pods
-            while left:
+        pods = [pod for demand in self._demands for pod in demand.pods]
+        for same in _by_shape(self._placer.cycle, self._unplaced(pods)):
+            while left := self._unplaced(same):
                 reason = self._place(left, 1)
                 if reason is not None:
                     reasons |= {pod.uid: reason for pod in left}
                     break
-                placed = {one.pod.uid for one in self.assignments}
-                left = [pod for pod in left if pod.uid not in placed]
         return reasons
 
-    def _waiting(self) -> list[Pod]:
+    def _unplaced(self, pods: Sequence[Pod]) -> list[Pod]:
         placed = {one.pod.uid for one in self.assignments}
-        pods = [pod for demand in self._demands for pod in demand.pods]
         return [pod for pod in pods if pod.uid not in placed]
 
     def _place(self, pods: Sequence[Pod], least: int) -> Reason | None:
-        kinds = _by_shape(self.site, pods)
-        is_uniform = len(kinds) == 1
-        found = self.site.place(pods, least) if is_uniform else place_mixed(self.site, kinds)
+        by_shape = _by_shape(self._placer.cycle, pods)
+        found = (
+            self._placer.place(pods, least)
+            if len(by_shape) == 1
+            else place_heterogeneous(self._placer, by_shape)
+        )
         if isinstance(found, NoSplit):
             return self._explain(found, pods, least)
-        if isinstance(found, Mixture):
-            self.gap = self.gap or found.gap
+        if isinstance(found, HeterogeneousPlacement):
+            self._gap = self._gap or found.gap
             found = found.assignments
         self.assignments += found
         return None
 
     def _explain(self, refused: NoSplit, pods: Sequence[Pod], want: int) -> Reason:
-        site, tree = self.site, self.site.tree
+        tree = self._placer.tree
         offers = sorted(
-            (DomainOffer(_path(site, refused.layer, one), offer) for one, offer in refused.offers),
+            (DomainOffer(tree.path_of(refused.layer, one), offer) for one, offer in refused.offers),
             key=lambda offer: (-offer.offer, offer.path),
         )
         fit = min(max((offer.offer for offer in offers), default=0), len(pods) - 1)
         kind = MultipleNotMet if refused.is_multiple else NoDomainFits
         return kind(
-            topology=self._wish.topology,
+            topology=self._constraint.topology,
             layer=tree.layers[refused.layer],
             want=want,
-            offers=tuple(offers[:MOST_OFFERS]),
+            offers=tuple(offers[:MAX_OFFERS]),
             domains=len(offers),
-            shortage=count_outspent(site.snapshot, pods, want, fit),
-            multiples=tuple(self._wish.multiples.items()),
+            shortage=_explain_full_nodes(self._placer.cycle, pods, want, fit),
+            multiples=tuple(self._constraint.multiples.items()),
         )
 
 
-def _goal_of_all(wish: TopologyConstraint, tree: TopologyTree) -> Goal:
-    """Return what is preferred of a gang with sub-groups, taken as a whole."""
-    preferred = tuple(one for one in wish.layers if one.strategy is GatherStrategy.PREFER)
+def _explain_full_nodes(
+    cycle: Cycle, pods: Sequence[Pod], want: int, fit: int
+) -> InsufficientNodes:
+    """Say what nodes lack for one more pod after each has taken as many of ``pods`` as it can.
+
+    Nodes that take ``want`` or more lack nothing. At best ``fit`` members are placed; the one after
+    them is the first without a node. Koordinator counts the same way.
+    """
+    first = sort_members(pods)[fit]
+    shape = cycle.shape_of(first)
+    room = np.minimum(cycle.capacity(shape), want)
+    mark = cycle.checkpoint()
+    cycle.fill_amounts(shape, room)
+    reason = explain_shortage(cycle, want, fit, first)
+    cycle.rollback(mark)
+    return replace(reason, more_nodes=0)
+
+
+def _preferred_goal(constraint: TopologyConstraint, tree: TopologyTree) -> Goal:
+    """Return the preferences of a gang with sub-groups, taken as a whole."""
+    preferred = tuple(one for one in constraint.layers if one.strategy is GatherStrategy.PREFER)
     goal = make_goal(TopologyConstraint(preferred), tree.layers)
     if isinstance(goal, frozenset):
-        raise TypeError("what is preferred need not exist")
+        raise TypeError("preferred layers need not exist")
     return goal.without_multiples()
 
 
-def _by_shape(site: DomainPlacer, pods: Sequence[Pod]) -> list[list[Pod]]:
-    kinds: dict[PodShape, list[Pod]] = {}
+def _by_shape(cycle: Cycle, pods: Sequence[Pod]) -> list[list[Pod]]:
+    by_shape: dict[PodShape, list[Pod]] = {}
     for pod in pods:
-        kinds.setdefault(site.shape_of(pod), []).append(pod)
-    return list(kinds.values())
-
-
-def _path(site: DomainPlacer, layer: int, domain: int) -> tuple[str, ...]:
-    if layer < site.tree.depth:
-        return site.tree.path_of(layer, domain)
-    row = int(site.tree.rows[domain])
-    return (*(site.tree.path_of_row(row) or ()), site.tree.name_of_row(row))
+        by_shape.setdefault(cycle.shape_of(pod), []).append(pod)
+    return list(by_shape.values())
 
 
 def _first_required(demand: Demand) -> tuple[Pod, ...]:

@@ -1,55 +1,84 @@
-"""What planning knows of the network: the trees, what each gang asks of them, who is there already.
+"""What planning reads of the network: topology trees, constraints of gangs, members and other pods.
 
-A view on what belongs to others; nothing is kept or decided here.
+A view of data that others keep; decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import GangKey
-from koord.core.gang.sub_group_tree import SubGroupTree
+from koord.core.gang.model import GangKey, SubGroupTree
 from koord.core.topology.cache import TopologyCache
-from koord.core.topology.pod_attraction import PodAttraction
 from koord.core.topology_constraint import PlacedMember, TopologyConstraint
+
+_NO_NODES: Mapping[str, int] = {}
+
+
+class PodAttraction:
+    """Selector -> node -> pods that attract pods with the same selector.
+
+    Source: Koordinator's annotation ``network-topology-selector``. Has a single writer.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Counter[str]] = {}
+        self._pods: dict[str, tuple[str, str]] = {}
+
+    def note(self, uid: str, selector: str, node: str) -> None:
+        """Store the node and the selector of a pod; either may be empty."""
+        before = self._pods.pop(uid, None)
+        if before is not None:
+            self._count(*before, -1)
+        if selector and node:
+            self._pods[uid] = (selector, node)
+            self._count(selector, node, 1)
+
+    def pods_by_node(self, selector: str) -> Mapping[str, int]:
+        """Return node -> pods with that selector; do not write to it."""
+        return self._nodes.get(selector, _NO_NODES)
+
+    def _count(self, selector: str, node: str, one: int) -> None:
+        nodes = self._nodes.setdefault(selector, Counter())
+        nodes[node] += one
+        if not nodes[node]:
+            del nodes[node]
+        if not nodes:
+            del self._nodes[selector]
 
 
 class TopologyView:
-    """Topologies, wishes of gangs and members that have their place, as of one moment."""
+    """Topologies, constraints of gangs and their members on nodes, at one moment."""
 
     def __init__(
-        self, topologies: TopologyCache, attraction: PodAttraction, book: GangCache
+        self, topologies: TopologyCache, attraction: PodAttraction, gangs: GangCache
     ) -> None:
         self.topologies = topologies
         self._attraction = attraction
-        self._book = book
+        self._gangs = gangs
 
-    def wish_of(self, gang: GangKey) -> TopologyConstraint | None:
-        """Return what a gang asks of the network; None for nothing, and for no gang."""
-        spec = self._book.spec(gang) if gang else None
+    def constraint_of(self, gang: GangKey) -> TopologyConstraint | None:
+        spec = self._gangs.spec(gang) if gang else None
         return None if spec is None else spec.topology
 
-    def nest_of(self, gang: GangKey) -> SubGroupTree | None:
-        """Return the sub-groups of a gang, if it has some."""
-        spec = self._book.spec(gang) if gang else None
-        return None if spec is None else spec.nest
+    def sub_groups_of(self, gang: GangKey) -> SubGroupTree | None:
+        spec = self._gangs.spec(gang) if gang else None
+        return None if spec is None else spec.sub_groups
 
-    def siblings_of(self, gang: GangKey) -> Iterator[PlacedMember]:
-        """Yield the members that have a node, of all gangs of the group with the same wish.
+    def placed_members_of(self, gang: GangKey) -> Iterator[PlacedMember]:
+        """Yield the members with a node of all gangs in the group with the same constraint.
 
-        Gangs with sub-groups gather by themselves.
+        A gang with sub-groups shares its domains with no other gang.
         """
-        wish, is_nested = self.wish_of(gang), self.nest_of(gang) is not None
-        for one in self._book.group(gang).gangs:
-            is_apart = one != gang and (is_nested or self.nest_of(one) is not None)
-            if self.wish_of(one) != wish or is_apart:
+        constraint = self.constraint_of(gang)
+        has_sub_groups = self.sub_groups_of(gang) is not None
+        for one in self._gangs.group(gang).gangs:
+            is_apart = one != gang and (has_sub_groups or self.sub_groups_of(one) is not None)
+            if self.constraint_of(one) != constraint or is_apart:
                 continue
-            for pod in self._book.members(one).values():
-                if not pod.is_alive or pod.is_plannable:
-                    continue
-                node = pod.node or (pod.recorded.node if pod.recorded is not None else "")
-                if node:
+            for pod in self._gangs.members(one).values():
+                if pod.is_alive and not pod.is_plannable and (node := pod.planned_node):
                     yield PlacedMember(node, pod.index, pod.name, pod.sub_group)
 
-    def attracting(self, selector: str) -> Mapping[str, int]:
-        """Return node -> pods that draw pods with this selector to them."""
-        return self._attraction.pods_by_node(selector) if selector else {}
+    def attracting_pods(self, selector: str) -> Mapping[str, int]:
+        """Return node -> pods that attract pods with this selector."""
+        return self._attraction.pods_by_node(selector) if selector else _NO_NODES

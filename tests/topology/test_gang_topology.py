@@ -1,4 +1,4 @@
-"""Gangs that ask something of the network, from the planner's point of view."""
+"""Planning of gangs with topology constraints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAYERS = (
 GANG = "default/job"
 
 Sizes = dict[str, dict[str, list[int]]]
-"""Spine -> block -> CPUs of its nodes, which are numbered through."""
+"""Spine -> block -> CPUs of its nodes, which are numbered consecutively."""
 
 
 def make_network(sizes: Sizes, layers: tuple[Layer, ...] = LAYERS) -> FakeCluster:
@@ -89,18 +89,18 @@ WEBSITE: Sizes = {
 }
 
 
-def test_the_tightest_spine_that_holds_all_is_taken() -> None:
+def test_tightest_spine_that_holds_all_is_chosen() -> None:
     cluster = make_network(WEBSITE)
     ask(cluster, must("Spine"))
     outcome = run(cluster, make_members(4))
     assert nodes_of(outcome) == {f"w-{at}": f"node-{at + 5}" for at in range(4)}
-    where = outcome.placements[0].gathered[0]
+    where = outcome.placements[0].topologies[0]
     assert (where.layer, where.domain) == ("Spine", ("s1",))
     assert dict(where.used) == {"Spine": 1, "Block": 2, NODE_LAYER: 4}
     assert where.is_optimal
 
 
-def test_the_refusal_names_offers_what_is_short_and_the_first_member_without_place() -> None:
+def test_refusal_names_offers_shortage_and_the_first_unplaced_member() -> None:
     cluster = make_network(WEBSITE)
     ask(cluster, must("Block"))
     reason = run(cluster, make_members(4)).refusals[0].reason
@@ -115,7 +115,7 @@ def test_the_refusal_names_offers_what_is_short_and_the_first_member_without_pla
     assert "12 Insufficient cpu" in reason.text()
 
 
-def test_more_than_five_offers_are_counted_not_listed() -> None:
+def test_refusal_lists_at_most_five_offers() -> None:
     cluster = make_network({f"s{at}": {"b": [8]} for at in range(7)})
     ask(cluster, must("Block"))
     reason = run(cluster, make_members(2)).refusals[0].reason
@@ -125,25 +125,25 @@ def test_more_than_five_offers_are_counted_not_listed() -> None:
     assert "(2 more domains offer no more)" in reason.text()
 
 
-def test_blocks_of_one_name_under_two_spines_are_two_blocks() -> None:
+def test_blocks_of_equal_name_under_two_spines_are_distinct() -> None:
     cluster = make_network({"s0": {"b": [8, 8]}, "s1": {"b": [8, 8]}})
     ask(cluster, must("Block"))
     assert run(cluster, make_members(3)).refusals
 
 
-def test_preferring_a_layer_means_few_domains_of_it_before_all_else() -> None:
+def test_preferred_layer_uses_few_domains_first() -> None:
     sizes: Sizes = {"s0": {"a": [8], "b": [8], "c": [8], "d": [8]}, "s1": {"e": [8, 8, 8]}}
     pods = make_members(4)
     plain = make_network(sizes)
     ask(plain, prefer("Spine"))
-    assert dict(run(plain, pods).placements[0].gathered[0].used)["Block"] == 4
+    assert dict(run(plain, pods).placements[0].topologies[0].used)["Block"] == 4
     gathering = make_network(sizes)
     ask(gathering, prefer("Block"))
-    used = dict(run(gathering, pods).placements[0].gathered[0].used)
+    used = dict(run(gathering, pods).placements[0].topologies[0].used)
     assert used == {"Spine": 2, "Block": 2, NODE_LAYER: 4}
 
 
-def test_members_take_neighbouring_places_by_index_not_by_name() -> None:
+def test_members_take_neighbouring_nodes_by_index() -> None:
     cluster = make_network({"s0": {"a": [16], "b": [16], "c": [16]}})
     ask(cluster, prefer("Spine"))
     placed = nodes_of(run(cluster, make_members(6)))
@@ -152,7 +152,7 @@ def test_members_take_neighbouring_places_by_index_not_by_name() -> None:
     assert placed["w-4"] == placed["w-5"]
 
 
-def test_counts_in_every_domain_are_whole_multiples() -> None:
+def test_members_per_domain_are_multiples() -> None:
     cluster = make_network({"s1": {"b1": [5, 7], "b2": [6, 4]}})
     ask(cluster, prefer(NODE_LAYER, 2), prefer("Block", 8))
     outcome = run(cluster, make_members(16, cpus=1))
@@ -162,7 +162,7 @@ def test_counts_in_every_domain_are_whole_multiples() -> None:
     assert per_node == {"node-0": 2, "node-1": 6, "node-2": 6, "node-3": 2}
 
 
-def test_what_only_multiples_forbid_is_said_so() -> None:
+def test_refusal_by_multiples_only_says_so() -> None:
     cluster = make_network({"s1": {"b1": [5, 7], "b2": [6, 4]}})
     ask(cluster, prefer("Block", 8))
     reason = run(cluster, make_members(20, cpus=1)).refusals[0].reason
@@ -171,21 +171,21 @@ def test_what_only_multiples_forbid_is_said_so() -> None:
     assert "podCountMultiple constraints: Block=8" in reason.text()
 
 
-def test_a_multiple_larger_than_the_gang_is_said_so() -> None:
+def test_multiple_larger_than_the_gang_is_reported() -> None:
     cluster = make_network({"s1": {"b1": [64]}})
     ask(cluster, prefer("Block", 8))
     assert isinstance(run(cluster, make_members(4)).refusals[0].reason, MultipleNotMet)
 
 
-def test_an_upper_level_is_tried_when_multiples_fail_on_the_lowest() -> None:
+def test_upper_layer_is_tried_when_multiples_fail_below() -> None:
     # Block b holds six, but in portions of four only four of them.
     cluster = make_network({"s0": {"b": [3, 3], "c": [4]}})
     ask(cluster, prefer(NODE_LAYER, 1), prefer("Block", 4))
-    used = dict(run(cluster, make_members(8, cpus=1)).placements[0].gathered[0].used)
+    used = dict(run(cluster, make_members(8, cpus=1)).placements[0].topologies[0].used)
     assert used["Block"] == 2
 
 
-def test_a_replacement_goes_where_its_gang_must_be() -> None:
+def test_replacement_goes_to_the_domain_of_its_gang() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}, "s1": {"b": [8, 8, 8]}})
     ask(cluster, must("Spine"))
     cluster.pods(make_pod("w-0").gang(GANG).requests(cpu=8000).running("node-0"))
@@ -195,7 +195,7 @@ def test_a_replacement_goes_where_its_gang_must_be() -> None:
     assert isinstance(full, NoDomainFits)
 
 
-def test_a_replacement_sits_beside_its_neighbours_by_index() -> None:
+def test_replacement_goes_beside_its_neighbours_by_index() -> None:
     cluster = make_network({"s0": {"a": [24], "b": [24]}})
     ask(cluster, prefer("Spine"))
     for index, node in ((0, "node-0"), (1, "node-0"), (3, "node-1"), (4, "node-1")):
@@ -205,7 +205,7 @@ def test_a_replacement_sits_beside_its_neighbours_by_index() -> None:
     assert nodes_of(run(cluster, [pod])) == {"w-5": "node-1"}
 
 
-def test_members_apart_are_a_reason_of_their_own() -> None:
+def test_members_in_different_required_domains_refuse_the_gang() -> None:
     cluster = make_network({"s0": {"a": [16]}, "s1": {"b": [16]}})
     ask(cluster, must("Spine"))
     for at in range(2):
@@ -217,7 +217,7 @@ def test_members_apart_are_a_reason_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_who_is_named_as_apart_does_not_depend_on_the_order_of_arrival(
+def test_nodes_named_as_apart_do_not_depend_on_order_of_arrival(
     order: tuple[int, ...],
 ) -> None:
     cluster = make_network({"s0": {"a": [16, 16]}, "s1": {"b": [16]}})
@@ -230,7 +230,7 @@ def test_who_is_named_as_apart_does_not_depend_on_the_order_of_arrival(
     assert reason.nodes == ("node-0", "node-2")
 
 
-def test_nobody_can_join_members_on_nodes_that_are_not_in_the_network() -> None:
+def test_members_outside_the_tree_refuse_the_gang() -> None:
     cluster = make_network({"s0": {"a": [16]}})
     cluster.nodes(make_node("stray").cpu(16000).label("block", "a"))
     ask(cluster, must("Spine"))
@@ -240,7 +240,7 @@ def test_nobody_can_join_members_on_nodes_that_are_not_in_the_network() -> None:
     assert outcome.refusals[0].reason == MembersApart("default", "Spine", ("stray",))
 
 
-def test_surplus_joins_where_no_new_domain_is_needed_then_elsewhere_if_allowed() -> None:
+def test_surplus_joins_used_domains_first() -> None:
     cluster = make_network({"s0": {"a": [8, 8, 8]}, "s1": {"b": [8, 8]}})
     ask(cluster, must("Spine"))
     outcome = run(cluster, make_members(5), required=2)
@@ -251,7 +251,7 @@ def test_surplus_joins_where_no_new_domain_is_needed_then_elsewhere_if_allowed()
 
 
 @pytest.mark.parametrize(("exists", "text"), [(False, "does not exist"), (True, "no tree")])
-def test_without_a_tree_the_gang_waits_and_says_so(*, exists: bool, text: str) -> None:
+def test_gang_without_a_topology_tree_is_refused(*, exists: bool, text: str) -> None:
     cluster = make_network({"s0": {"a": [64]}})
     if exists:
         cluster.state.upsert_topology(Topology("other", (Layer("Spine"),)))
@@ -264,7 +264,7 @@ def test_without_a_tree_the_gang_waits_and_says_so(*, exists: bool, text: str) -
     assert run(cluster, make_members(2)).placements
 
 
-def test_an_unknown_layer_refuses_if_it_must_be_shared_and_else_changes_nothing() -> None:
+def test_unknown_required_layer_is_refused_unknown_preferred_one_ignored() -> None:
     cluster = make_network({"s0": {"a": [64]}})
     ask(cluster, must("spine"))
     reason = run(cluster, make_members(2)).refusals[0].reason
@@ -273,7 +273,7 @@ def test_an_unknown_layer_refuses_if_it_must_be_shared_and_else_changes_nothing(
     assert run(cluster, make_members(2)).placements
 
 
-def test_an_invalid_edit_keeps_the_tree_and_a_deletion_does_not() -> None:
+def test_invalid_edit_keeps_the_tree_a_deletion_drops_it() -> None:
     cluster = make_network({"s0": {"a": [64]}})
     ask(cluster, must("Spine"))
     cluster.state.upsert_topology(Topology("default", (Layer("Spine"), Layer("Spine"))))
@@ -283,7 +283,7 @@ def test_an_invalid_edit_keeps_the_tree_and_a_deletion_does_not() -> None:
     assert isinstance(run(cluster, make_members(2)).refusals[0].reason, MissingTopology)
 
 
-def test_nodes_without_labels_take_no_part() -> None:
+def test_nodes_without_labels_are_not_used() -> None:
     cluster = make_network({"s0": {"a": [8]}})
     cluster.nodes(make_node("bare"))
     ask(cluster, must("Spine"))
@@ -292,7 +292,7 @@ def test_nodes_without_labels_take_no_part() -> None:
     assert [one.offer for one in reason.offers] == [1]
 
 
-def test_a_master_and_its_workers_share_the_domain() -> None:
+def test_master_and_workers_share_the_domain() -> None:
     cluster = make_network({"s0": {"a": [8, 8, 8]}, "s1": {"b": [16, 8, 8]}})
     ask(cluster, must("Block"))
     master = make_pod("master").gang(GANG).index(0).requests(cpu=16_000).build()
@@ -300,10 +300,10 @@ def test_a_master_and_its_workers_share_the_domain() -> None:
     placed = nodes_of(outcome)
     assert placed["master"] == "node-3"
     assert {placed["worker-0"], placed["worker-1"]} == {"node-4", "node-5"}
-    assert outcome.placements[0].gathered[0].is_optimal
+    assert outcome.placements[0].topologies[0].is_optimal
 
 
-def test_what_is_refused_takes_nothing() -> None:
+def test_refused_gang_uses_nothing() -> None:
     cluster = make_network(WEBSITE)
     ask(cluster, must("Block"))
     for pod in (big := make_members(9)):
@@ -315,7 +315,7 @@ def test_what_is_refused_takes_nothing() -> None:
     assert (snapshot.used == before).all()
 
 
-def test_a_single_pod_is_drawn_to_those_with_its_selector_and_kept_back_by_nothing() -> None:
+def test_single_pod_is_attracted_by_its_selector() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}, "s1": {"b": [16, 8]}, "s2": {"c": [64]}})
     cluster.nodes(make_node("bare").cpu(999_000))
     old = make_pod("old").attraction("x").requests(cpu=1000).running("node-2").build()
@@ -331,7 +331,7 @@ def test_a_single_pod_is_drawn_to_those_with_its_selector_and_kept_back_by_nothi
     assert place(1) == "bare"
 
 
-def test_several_replacements_each_sit_beside_their_own_neighbours() -> None:
+def test_several_replacements_go_beside_their_neighbours() -> None:
     cluster = make_network({"s0": {"a": [24], "b": [24]}})
     ask(cluster, prefer("Spine"))
     for index, node in ((0, "node-1"), (1, "node-1"), (3, "node-0"), (5, "node-0")):
@@ -344,7 +344,7 @@ def test_several_replacements_each_sit_beside_their_own_neighbours() -> None:
     assert nodes_of(run(cluster, late)) == {"w-2": "node-1", "w-4": "node-0"}
 
 
-def test_members_that_keep_apart_do_so_within_the_domain_that_they_share() -> None:
+def test_members_with_anti_affinity_share_a_domain() -> None:
     alone = select_pods(app="w")
     pods = [
         make_pod(f"w-{at}")
@@ -360,13 +360,13 @@ def test_members_that_keep_apart_do_so_within_the_domain_that_they_share() -> No
     ask(cluster, must("Block"))
     outcome = run(cluster, pods)
     assert set(nodes_of(outcome).values()) == {"node-2", "node-3", "node-4"}
-    where = outcome.placements[0].gathered[0]
+    where = outcome.placements[0].topologies[0]
     assert (where.domain, where.is_optimal) == (("s1", "b"), False)
     ask(cluster, must(NODE_LAYER))
     assert isinstance(run(cluster, pods).refusals[0].reason, NoDomainFits)
 
 
-def test_nodes_near_pods_with_the_selector_come_first_then_those_in_tight_blocks() -> None:
+def test_nodes_near_attracting_pods_then_in_tight_blocks_come_first() -> None:
     # As Koordinator ranks them: pods near by before the room that is left, on every layer. Were it
     # the other way round, node-3 (one place in its block) would come before node-1 and node-9.
     blocks = {"s1": {"b1": (8, 1, 9), "b2": (7, 2)}, "s2": {"b3": (6, 3), "b4": (4, 5)}}
@@ -390,7 +390,7 @@ def test_nodes_near_pods_with_the_selector_come_first_then_those_in_tight_blocks
     assert order == [f"node-{number}" for number in (2, 1, 9, 3, 4, 5)]
 
 
-def test_a_gang_goes_near_pods_with_its_selector_before_it_saves_room() -> None:
+def test_attraction_counts_before_tight_domains() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}, "s1": {"b": [8, 8, 8]}})
     cluster.nodes(make_node("old").cpu(0).label("spine", "s1").label("block", "b"))
     cluster.pods(make_pod("old").attraction("x").running("old"))

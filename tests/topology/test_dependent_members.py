@@ -1,4 +1,4 @@
-"""Members that matter to each other beyond the network, by affinity or spread, and gather in it."""
+"""Gangs with topology constraints whose members have affinity or topology spread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.builders import make_pod, make_pod_group, select_pods
 from tests.cluster import FakeCluster, nodes_of
-from tests.topology.test_gathering import (
+from tests.topology.test_gang_topology import (
     GANG,
     ask,
     make_network,
@@ -16,8 +16,8 @@ from tests.topology.test_gathering import (
     run,
 )
 
+from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.gang.quorum import Ready, demands
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.topology_constraint import TopologyConstraint
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def make_spread(count: int) -> list[Pod]:
-    """Make members of which no host may have two more than another."""
+    """Make members with topology spread over hosts, of skew 1."""
     return [
         make_pod(f"w-{at}")
         .gang(GANG)
@@ -40,7 +40,7 @@ def make_spread(count: int) -> list[Pod]:
 
 
 @pytest.mark.parametrize("first", ["master", "worker"])
-def test_workers_that_must_be_near_their_master_come_with_it(first: str) -> None:
+def test_workers_with_affinity_are_placed_with_their_master(first: str) -> None:
     near = select_pods(app="master")
     master = make_pod("master").gang(GANG).labels(app="master").requests(cpu=2000).build()
     workers = [
@@ -53,14 +53,14 @@ def test_workers_that_must_be_near_their_master_come_with_it(first: str) -> None
     assert set(nodes_of(run(cluster, pods)).values()) <= {"node-2", "node-3", "node-4"}
 
 
-def test_even_spread_takes_more_members_than_there_are_hosts() -> None:
+def test_topology_spread_with_more_members_than_hosts() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}})
     ask(cluster, must("Block"))
     placed = nodes_of(run(cluster, make_spread(4)))
     assert sorted(placed.values()) == ["node-0", "node-0", "node-1", "node-1"]
 
 
-def test_even_spread_within_a_part_of_a_sub_group() -> None:
+def test_topology_spread_within_a_sub_group() -> None:
     cluster = make_network({"s0": {"a": [8, 8]}})
     groups = SubGroup("replica", layer="Block"), SubGroup("tensor", 4, parent="replica")
     place_nested(cluster, groups)
@@ -71,9 +71,9 @@ def test_even_spread_within_a_part_of_a_sub_group() -> None:
 
 
 def place_nested(cluster: FakeCluster, groups: tuple[SubGroup, ...]) -> None:
-    """Let four members be in the last of some sub-groups."""
+    """Put four members in the last of some sub-groups."""
     group = make_pod_group(GANG, 4).topology(TopologyConstraint(())).build()
     nest = SubGroupTree(SubGroup(ROOT), groups)
-    cluster.pod_groups(replace(group, spec=replace(group.spec, nest=nest)))
+    cluster.pod_groups(replace(group, spec=replace(group.spec, sub_groups=nest)))
     for pod in make_spread(4):
         cluster.pods(replace(pod, sub_group=groups[-1].name))

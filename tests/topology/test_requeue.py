@@ -1,4 +1,4 @@
-"""Gangs that wait for a place in the network are tried again when what they ask is changed."""
+"""Pending gangs are requeued when topology constraints change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def must(layer: str) -> TopologyConstraint:
 
 
 @pytest.mark.parametrize("asked", [None, must("Rack")])
-def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyConstraint | None) -> None:
+def test_gang_is_requeued_when_its_constraint_is_removed(asked: TopologyConstraint | None) -> None:
     cluster = make_cluster()
     cluster.topology(*LAYERS)
     for at in range(2):
@@ -50,7 +50,7 @@ def test_a_wish_that_is_taken_back_is_not_waited_for(asked: TopologyConstraint |
         ),
     ],
 )
-def test_a_gang_without_room_learns_that_its_topology_is_gone(
+def test_gang_is_requeued_when_its_topology_is_deleted(
     layers: tuple[Layer, ...] | None, code: str
 ) -> None:
     cluster = make_cluster()
@@ -68,13 +68,13 @@ def test_a_gang_without_room_learns_that_its_topology_is_gone(
 
 
 def refuse(cluster: FakeCluster) -> str:
-    """Plan the one unit that is due; return why it is refused."""
+    """Plan the one unit that is due; return the reason of its refusal."""
     (unit,) = cluster.take()
     (refusal,) = cluster.decide([unit]).refusals
     return refusal.reason.code
 
 
-def test_members_that_are_apart_no_more_for_what_another_gang_asks_now_are_tried_again() -> None:
+def test_gang_is_requeued_when_another_gang_changes_its_constraint() -> None:
     cluster = make_cluster()
     cluster.topology(*LAYERS)
     for at, gang in enumerate((A, B)):
@@ -92,8 +92,8 @@ def test_members_that_are_apart_no_more_for_what_another_gang_asks_now_are_tried
     assert [one.node for one in placement.assignments] == ["n1"]
 
 
-def test_a_multiple_that_was_not_met_is_tried_again_when_a_member_has_done_its_work() -> None:
-    """What it leaves need not be room for anybody: the number of the others is another one."""
+def test_gang_with_a_multiple_is_requeued_when_a_member_succeeds() -> None:
+    """The room it leaves does not matter: the number of members to place changes."""
     cluster = make_cluster()
     cluster.topology(*LAYERS)
     wish = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST, 2),))

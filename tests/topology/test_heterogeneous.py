@@ -1,4 +1,4 @@
-"""Members of several kinds: what is found holds, and what is called the best is the best."""
+"""Heterogeneous gangs: placements are valid, and optimal if they have no gap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import make_pod
 from tests.cluster import nodes_of
-from tests.topology.test_gathering import GANG, ask, make_network, must, prefer, run
+from tests.topology.test_gang_topology import GANG, ask, make_network, must, prefer, run
 
 from koord.core.topology_constraint import NODE_LAYER
 
@@ -31,7 +31,7 @@ ORDERS = {
 
 
 def make_case(seed: int) -> tuple[dict[str, dict[str, list[int]]], dict[int, int], str, str, int]:
-    """Make CPUs of nodes, how many members want how many CPUs, and a wish."""
+    """Make CPUs of nodes, members with their CPUs, and a constraint."""
     dice = random.Random(seed)  # noqa: S311 - the same every time
     sizes = {
         f"s{spine}": {
@@ -63,7 +63,7 @@ def find_best(
     *,
     standing: tuple[int, ...] = (),
 ) -> Key | None:
-    """Try every placement; ``standing`` are nodes of members that are there already."""
+    """Try every placement; ``standing`` are the nodes of placed members."""
     nodes = [
         (spine, block, cpus)
         for spine, blocks in sizes.items()
@@ -94,7 +94,7 @@ def find_best(
 
 
 def check(seed: int) -> tuple[Key | None, Key | None]:
-    """Return what was found and what is the best; fail if the answer is wrong."""
+    """Return the placement found and the best one; fail if the answer is invalid."""
     sizes, kinds, wanted, preferred, multiple = make_case(seed)
     wishes = [must(wanted)] if wanted else []
     wishes += [prefer(preferred)] if preferred else []
@@ -110,7 +110,7 @@ def check(seed: int) -> tuple[Key | None, Key | None]:
     best = find_best(sizes, pods, wanted, order, multiple)
     if not outcome.placements:
         return None, best
-    where = outcome.placements[0].gathered[0]
+    where = outcome.placements[0].topologies[0]
     used = dict(where.used)
     found = tuple(used[layer] for layer in order)
     assert_holds(outcome, sizes, multiple)
@@ -121,7 +121,7 @@ def check(seed: int) -> tuple[Key | None, Key | None]:
 def assert_bounded(
     found: Key, best: Key | None, gap: tuple[str, int] | None, order: tuple[str, ...]
 ) -> None:
-    """Hold what was found against the best: it is that, or not worse than by what is said."""
+    """Check that the placement is the best, or worse by no more than its gap."""
     assert best is not None
     if gap is None:
         assert found == best
@@ -154,7 +154,7 @@ def assert_holds(outcome: Plan, sizes: dict[str, dict[str, list[int]]], multiple
 
 
 def share_of_best(seeds: range) -> tuple[int, int, int]:
-    """Return how many were placed as well as can be, how many worse, how many not at all."""
+    """Return how many were placed optimally, how many worse, how many not at all."""
     as_best = worse = missed = 0
     for seed in seeds:
         found, best = check(seed)
@@ -164,14 +164,14 @@ def share_of_best(seeds: range) -> tuple[int, int, int]:
     return as_best, worse, missed
 
 
-def test_kinds_are_placed_together() -> None:
+def test_heterogeneous_members_are_placed_together() -> None:
     as_best, worse, missed = share_of_best(EVERY_CHECK)
     assert worse + missed <= as_best // 20
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_many_mixtures_are_placed_together() -> None:
+def test_many_heterogeneous_gangs_are_placed_together() -> None:
     as_best, worse, missed = share_of_best(SLOW)
     assert worse + missed <= as_best // 20
 
@@ -196,7 +196,7 @@ roles_of_gangs = st.dictionaries(st.integers(1, 4), st.integers(1, 3), min_size=
     st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_gap_of_mixed_roles_bounds_what_was_missed(
+def test_gap_bounds_the_distance_to_the_best_placement(
     sizes: dict[str, dict[str, list[int]]],
     kinds: dict[int, int],
     wanted: str,
@@ -215,6 +215,6 @@ def test_the_gap_of_mixed_roles_bounds_what_was_missed(
     best = find_best(sizes, pods, wanted, order, 1, standing=(0,) if has_sibling else ())
     if not outcome.placements:
         return
-    where = outcome.placements[0].gathered[0]
+    where = outcome.placements[0].topologies[0]
     found = tuple(dict(where.used)[layer] for layer in order)
     assert_bounded(found, best, where.gap, order)

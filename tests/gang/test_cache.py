@@ -1,4 +1,4 @@
-"""The book keeps, change by change, what a look at all objects would say."""
+"""The gang cache updated by changes equals one built from all objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_oldest_member_with_a_minimum_decides_the_settings() -> None:
     assert book.spec(A).min_member == 5
 
 
-def test_the_pod_group_goes_before_annotations_and_stays() -> None:
+def test_pod_group_takes_precedence_over_annotations() -> None:
     book = GangCache()
     book.upsert_pod(make_pod("p").annotation_gang(A, 5).build())
     book.upsert_pod_group(make_pod_group(A, 2).build())
@@ -39,7 +39,7 @@ def test_the_pod_group_goes_before_annotations_and_stays() -> None:
     assert book.keys() == ()
 
 
-def test_an_annotation_gang_vanishes_with_its_last_pod() -> None:
+def test_annotation_gang_is_removed_with_its_last_pod() -> None:
     book = GangCache()
     book.upsert_pod(make_pod("p").annotation_gang(A, 1).build())
     book.remove_pod("uid-default-p")
@@ -48,7 +48,7 @@ def test_an_annotation_gang_vanishes_with_its_last_pod() -> None:
     assert book.touched() == set()
 
 
-def test_members_are_told_apart_by_uid() -> None:
+def test_members_are_identified_by_uid() -> None:
     book = GangCache()
     book.upsert_pod(make_pod("p").gang(A).terminating().build())
     book.upsert_pod(make_pod("p").uid("again").gang(A).build())
@@ -56,7 +56,7 @@ def test_members_are_told_apart_by_uid() -> None:
     assert book.tally(A).alive == 1
 
 
-def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
+def test_pod_that_changes_its_gang_leaves_the_old_one() -> None:
     book = GangCache()
     book.upsert_pod(make_pod("p").gang(A).build())
     book.upsert_pod(make_pod("p").gang(B).build())
@@ -65,7 +65,7 @@ def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
     assert book.keys() == ()
 
 
-def test_nothing_is_touched_by_an_event_without_news() -> None:
+def test_unchanged_pod_touches_no_gang() -> None:
     book = GangCache()
     book.upsert_pod_group(make_pod_group(A).build())
     pod = make_pod("p").gang(A)
@@ -81,7 +81,7 @@ def test_nothing_is_touched_by_an_event_without_news() -> None:
     assert [pod.resource_version for pod in verdict.units[0].pods] == ["2"]
 
 
-def test_a_change_in_one_gang_touches_its_group() -> None:
+def test_change_of_a_gang_touches_its_group() -> None:
     book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.upsert_pod_group(make_pod_group(B).group(A, B).build())
@@ -91,7 +91,7 @@ def test_a_change_in_one_gang_touches_its_group() -> None:
     assert book.touched() == {A, B}
 
 
-def test_a_listed_gang_that_comes_or_goes_touches_its_listers() -> None:
+def test_created_or_deleted_gang_touches_its_listers() -> None:
     book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.touched()
@@ -108,7 +108,7 @@ def test_a_listed_gang_that_comes_or_goes_touches_its_listers() -> None:
 
 @dataclass
 class World:
-    """Objects as an API server would hold them."""
+    """Objects as an API server stores them."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
@@ -153,7 +153,7 @@ CHANGES = st.lists(
 
 
 def apply(world: World, book: GangCache, change: Pod | PodGroup | str) -> None:
-    """Change the world and tell the book; a name stands for a deletion."""
+    """Change the world and the cache; a name stands for a deletion."""
     if isinstance(change, Pod):
         world.pods[change.uid] = change
         book.upsert_pod(change)
@@ -169,7 +169,7 @@ def apply(world: World, book: GangCache, change: Pod | PodGroup | str) -> None:
 
 
 def rebuild(world: World) -> GangCache:
-    """Read the world anew, in another order than the one in which it came about."""
+    """Build a cache from the world, in another order than that of its changes."""
     book = GangCache()
     for uid in sorted(world.pods, reverse=True):
         book.upsert_pod(world.pods[uid])
@@ -194,7 +194,7 @@ def observe(book: GangCache) -> dict[str, object]:
     }
 
 
-def test_an_answer_is_found_once_until_something_changes() -> None:
+def test_answers_are_cached_until_a_change() -> None:
     book = GangCache()
     book.upsert_pod_group(make_pod_group(A).group(A, B).build())
     book.upsert_pod_group(make_pod_group(B).group(A, B).build())
@@ -208,7 +208,7 @@ def test_an_answer_is_found_once_until_something_changes() -> None:
 
 @settings(max_examples=150)
 @given(CHANGES)
-def test_incremental_equals_rebuilt(changes: list[Pod | PodGroup | str]) -> None:
+def test_updated_cache_equals_a_rebuilt_one(changes: list[Pod | PodGroup | str]) -> None:
     world, book = World(), GangCache()
     for change in changes:
         before = observe(book)
@@ -221,7 +221,7 @@ def test_incremental_equals_rebuilt(changes: list[Pod | PodGroup | str]) -> None
 
 @settings(max_examples=50)
 @given(CHANGES)
-def test_nothing_is_kept_of_what_is_gone(changes: list[Pod | PodGroup | str]) -> None:
+def test_deleted_objects_leave_nothing_behind(changes: list[Pod | PodGroup | str]) -> None:
     world, book = World(), GangCache()
     for change in changes:
         apply(world, book, change)

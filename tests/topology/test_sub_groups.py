@@ -1,4 +1,4 @@
-"""Gangs with sub-groups: each in a domain of its own, all of them together or as many as needed."""
+"""Gangs with sub-groups: each in its own domain, all of them or as many as needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
+from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import GangCount, MissingMembers
-from koord.core.gang.sub_group_tree import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.layers import Layer
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
@@ -62,7 +62,7 @@ class Scene:
             for at in range(2):
                 self.add_node(f"{rack}-{at}", rack, spine)
         group = make_pod_group(A, minimum).topology(wish).build()
-        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
         for pod in pods:
             self.state.upsert_pod(pod)
 
@@ -96,14 +96,14 @@ def members(*groups: SubGroup) -> list[Pod]:
     return [member(one.name, at) for one in groups for at in range(one.min_member)]
 
 
-def test_each_sub_group_is_in_a_rack_of_its_own() -> None:
+def test_each_sub_group_shares_a_rack() -> None:
     groups = replicas(4)
     racks = Scene(make_nest(*groups), *members(*groups), minimum=8).place()
     assert sorted(len(one) for one in racks.values()) == [1] * 4
     assert set().union(*racks.values()) == set(RACKS)
 
 
-def test_a_sub_group_that_has_no_rack_refuses_all() -> None:
+def test_sub_group_without_a_rack_refuses_the_gang() -> None:
     groups = replicas(4)
     scene = Scene(make_nest(*groups), *members(*groups), minimum=8)
     scene.fill("r3-1")
@@ -112,7 +112,7 @@ def test_a_sub_group_that_has_no_rack_refuses_all() -> None:
     assert refusal.reason.layer == "Rack"
 
 
-def test_sub_groups_share_what_their_parent_must_share() -> None:
+def test_sub_groups_stay_in_the_domain_of_their_parent() -> None:
     pipeline = SubGroup("pipe", layer="Spine")
     stages = [replace(one, parent="pipe") for one in replicas(2)]
     scene = Scene(make_nest(pipeline, *stages), *members(*stages), minimum=4)
@@ -124,7 +124,7 @@ def test_sub_groups_share_what_their_parent_must_share() -> None:
     assert set().union(*racks.values()) == {"r2", "r3"}
 
 
-def test_a_wish_of_the_gang_holds_for_all_sub_groups() -> None:
+def test_constraint_of_the_gang_applies_to_all_sub_groups() -> None:
     wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST),))
     groups = replicas(2)
     scene = Scene(make_nest(*groups), *members(*groups), minimum=4, wish=wish)
@@ -134,7 +134,7 @@ def test_a_wish_of_the_gang_holds_for_all_sub_groups() -> None:
     assert set().union(*scene.place().values()) == {"r0", "r1"}
 
 
-def test_it_starts_with_as_many_sub_groups_as_it_needs_and_the_others_follow_whole() -> None:
+def test_needed_sub_groups_start_first_others_follow_whole() -> None:
     groups = replicas(3)
     scene = Scene(make_nest(*groups, least=2), *members(*groups), minimum=4)
     scene.fill("r2-0", "r3-0")
@@ -145,7 +145,7 @@ def test_it_starts_with_as_many_sub_groups_as_it_needs_and_the_others_follow_who
 
 
 @pytest.mark.parametrize("least", [2, None])
-def test_quorum_adds_up_from_below(least: int | None) -> None:
+def test_quorum_counts_complete_sub_groups_bottom_up(least: int | None) -> None:
     groups = replicas(3)
     some = members(*groups)[:-1]
     found = demands(Scene(make_nest(*groups, least=least), *some, minimum=1).state.gangs, A)
@@ -155,7 +155,7 @@ def test_quorum_adds_up_from_below(least: int | None) -> None:
         assert isinstance(found, Ready)
 
 
-def test_a_replacement_goes_to_the_rack_of_its_sub_group() -> None:
+def test_replacement_goes_to_the_rack_of_its_sub_group() -> None:
     groups = replicas(2)
     scene = Scene(make_nest(*groups), *members(*groups), minimum=4)
     racks = scene.place()
@@ -169,19 +169,19 @@ def test_a_replacement_goes_to_the_rack_of_its_sub_group() -> None:
     assert scene.place() == {"g1": {home}}
 
 
-def test_members_without_sub_group_go_where_the_gang_may() -> None:
+def test_members_without_sub_group_use_the_domain_of_the_gang() -> None:
     groups = replicas(2)
     scene = Scene(make_nest(*groups), *members(*groups), member("", 0), minimum=5)
     assert scene.place().keys() == {"g0", "g1", ""}
 
 
-def test_a_layer_that_does_not_exist_is_named() -> None:
+def test_unknown_layer_of_a_sub_group_is_named() -> None:
     groups = replicas(1, layer="Row")
     (refusal,) = Scene(make_nest(*groups), *members(*groups)).decide().refusals
     assert isinstance(refusal.reason, UnknownLayer)
 
 
-def test_members_beyond_the_minimum_do_not_take_the_room_of_other_sub_groups() -> None:
+def test_surplus_does_not_take_the_room_of_other_sub_groups() -> None:
     groups = replicas(2, members=1, layer="Spine")
     pods = [member("g0", at) for at in range(9)] + [member("g1", 0)]
     scene = Scene(make_nest(*groups), *pods, minimum=2)
@@ -193,7 +193,7 @@ def test_members_beyond_the_minimum_do_not_take_the_room_of_other_sub_groups() -
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_equal_sub_groups_are_placed_whenever_they_can_be(seed: int) -> None:
+def test_equal_sub_groups_are_always_placed_if_possible(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - the same every time
     groups = replicas(dice.randint(1, 5))
     scene = Scene(make_nest(*groups), *members(*groups), minimum=2 * len(groups))
@@ -210,7 +210,7 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
     scene = Scene(make_nest(*groups, least=1))
     for key in both:
         group = make_pod_group(key, 2).group(*both).build()
-        spec = replace(group.spec, nest=make_nest(*groups, least=1))
+        spec = replace(group.spec, sub_groups=make_nest(*groups, least=1))
         scene.state.upsert_pod_group(replace(group, spec=spec))
         for at in range(2):
             pod = make_pod(f"{key[-1]}-{at}").gang(key).released("r0-0", "p", ",".join(both), 4, 2)
@@ -223,7 +223,7 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
     assert sorted(unit.key for unit in ready.units) == [f"{A}/g1", f"{B}/g1"]
 
 
-def test_sub_groups_beyond_those_needed_start_too_where_the_gang_lacks_members() -> None:
+def test_more_sub_groups_start_if_the_gang_needs_their_members() -> None:
     groups = replicas(3)
     scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=4)
     scene.fill("r1-0", "r2-0", "r3-0")
@@ -239,27 +239,27 @@ def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
     assert found == MissingMembers((GangCount(A, 2, 3),))
 
 
-def test_a_gang_with_sub_groups_gathers_apart_from_others_of_its_group() -> None:
+def test_gang_with_sub_groups_shares_no_domain_with_its_group() -> None:
     groups = replicas(1)
     wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST, 2),))
     scene = Scene(make_nest(*groups), *members(*groups), minimum=2, wish=wish)
     for key in (A, B):
         group = make_pod_group(key, 2).group(A, B).topology(wish).build()
         nest = make_nest(*groups) if key == A else None
-        scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, nest=nest)))
+        scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
     network = scene.cluster.open_cycle().session(TopologySession).view
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
-    assert [one.name for one in network.siblings_of(B)] == ["b-0"]
-    assert not list(network.siblings_of(A))
+    assert [one.name for one in network.placed_members_of(B)] == ["b-0"]
+    assert not list(network.placed_members_of(A))
 
 
 def quarters(group: SubGroup) -> list[Pod]:
-    """Make members of which a node takes four."""
+    """Make members of which four fit on a node."""
     return [member(group.name, at, gpus=2) for at in range(group.min_member)]
 
 
 @pytest.mark.parametrize("strategy", GatherStrategy)
-def test_multiples_hold_in_every_sub_group(strategy: GatherStrategy) -> None:
+def test_multiples_apply_to_each_sub_group(strategy: GatherStrategy) -> None:
     wish = TopologyConstraint(
         (
             LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),
@@ -278,7 +278,7 @@ def test_multiples_hold_in_every_sub_group(strategy: GatherStrategy) -> None:
     assert sorted(counts.values()) == [2, 2]
 
 
-def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
+def test_multiples_that_a_sub_group_cannot_reach_are_reported() -> None:
     wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 4),))
     groups = replicas(2, members=6)
     pods = [pod for group in groups for pod in quarters(group)]
@@ -287,7 +287,7 @@ def test_multiples_that_a_sub_group_cannot_make_up_are_said_so() -> None:
     assert f"podCountMultiple constraints: {NODE_LAYER}=4" in refusal.reason.text()
 
 
-def test_a_replacement_completes_the_multiple_of_its_sub_group() -> None:
+def test_replacement_completes_the_multiple_of_its_sub_group() -> None:
     wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),))
     groups = replicas(1, members=4)
     living = [replace(pod, sub_group="g0") for pod in running_quarters("r0-0", "r0-1", "r0-1")]
@@ -304,7 +304,7 @@ def running_quarters(*nodes: str) -> list[Pod]:
 
 
 def make_halves(scene: Scene, count: int) -> None:
-    """Add spines with room for four members, but in no rack for two."""
+    """Add spines with room for four members, but none for two in any rack."""
     for spine in range(count):
         for rack in range(4):
             scene.add_node(f"x{spine}{rack}-0", f"x{rack}", f"x{spine}")
@@ -313,7 +313,7 @@ def make_halves(scene: Scene, count: int) -> None:
 PARTS = SubGroup("pipe", layer="Spine"), *(replace(one, parent="pipe") for one in replicas(2))
 
 
-def test_the_roomiest_domain_is_tried_when_there_are_too_many() -> None:
+def test_domain_with_most_room_is_tried_when_there_are_too_many() -> None:
     scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
     scene.fill(*scene.state.table.row_of)
     make_halves(scene, 30)
@@ -322,7 +322,7 @@ def test_the_roomiest_domain_is_tried_when_there_are_too_many() -> None:
     assert set().union(*scene.place().values()) == {"a", "b"}
 
 
-def test_domains_that_were_not_tried_are_counted() -> None:
+def test_untried_domains_are_counted() -> None:
     scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
     scene.fill(*scene.state.table.row_of)
     make_halves(scene, 30)
@@ -332,7 +332,7 @@ def test_domains_that_were_not_tried_are_counted() -> None:
     assert "Its sub-groups were not tried in 6 more domains." in refusal.reason.text()
 
 
-def test_without_a_topology_sub_groups_beyond_those_needed_come_whole_too() -> None:
+def test_without_a_topology_surplus_sub_groups_are_placed_whole() -> None:
     groups = replicas(3, layer="")
     scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=2)
     scene.state.remove_topology("default")
@@ -343,7 +343,7 @@ def test_without_a_topology_sub_groups_beyond_those_needed_come_whole_too() -> N
     assert scene.place().keys() == {"g1"}
 
 
-def test_without_a_topology_members_beyond_the_minimum_come_one_by_one() -> None:
+def test_without_a_topology_surplus_members_are_placed_one_by_one() -> None:
     groups = replicas(1, layer="")
     more = [member("g0", 2), member("g0", 3), member("", 0)]
     scene = Scene(make_nest(*groups), *members(*groups), *more, minimum=2)
@@ -355,13 +355,13 @@ def test_without_a_topology_members_beyond_the_minimum_come_one_by_one() -> None
 
 
 @pytest.mark.parametrize(("filled", "gap"), [(("r0-0",), ("Rack", 1)), ((), None)])
-def test_sub_groups_that_might_be_nearer_to_each_other_are_not_called_the_best(
+def test_sub_groups_that_may_be_closer_have_a_gap(
     filled: tuple[str, ...], gap: tuple[str, int] | None
 ) -> None:
     groups = replicas(2, members=1)
     scene = Scene(make_nest(*groups), *members(*groups), minimum=2)
     scene.fill(*filled)
     (placement,) = scene.decide().placements
-    (where,) = placement.gathered
+    (where,) = placement.topologies
     assert where.gap == gap
     assert dict(where.used)["Rack"] == (1 if gap is None else 2)
