@@ -279,21 +279,21 @@ def test_sub_groups_that_are_no_tree_are_reported_and_ignored(
 
 
 @pytest.mark.parametrize(
-    ("text", "asker"),
+    ("text", "group"),
     [
         ('{"minSubGroups": 2, "groups": [{"name": "a"}]}', "the gang"),
         ('{"groups": [{"name": "a", "minSubGroups": 2}, {"name": "b", "parent": "a"}]}', '"a"'),
     ],
 )
-def test_min_sub_groups_above_their_number_is_reported(text: str, asker: str) -> None:
+def test_min_sub_groups_above_their_number_is_reported(text: str, group: str) -> None:
     found = gang.parse_pod_gang(
         "ns", {}, NAMED | {keys.MIN_AVAILABLE: "2", operators.SUB_GROUPS: text}
     )
     assert found is not None
     assert found.settings is not None
-    assert found.settings.sub_groups is not None, "the list stays in force, and all are needed"
+    assert found.settings.sub_groups is not None, "the list is used, and all are needed"
     assert [(bad.key, bad.in_force) for bad in found.bad] == [(operators.SUB_GROUPS, "1")]
-    assert f"{asker} asks for 2" in found.bad[0].problem
+    assert f"{group} needs 2" in found.bad[0].problem
 
 
 @pytest.mark.parametrize("policy", ["once-satisfied", "only-waiting", "waiting-and-running"])

@@ -116,6 +116,30 @@ class PodGang:
 
 UPSTREAM_DEFAULTS: Final = GangDefaults()
 
+# The labels and annotations of a pod that determine its gang and the settings.
+GANG_LABELS: Final = (
+    keys.POD_GROUP,
+    keys.LEGACY_NAME,
+    keys.LEGACY_MIN_AVAILABLE,
+    kubernetes.KUEUE_NAME,
+)
+GANG_ANNOTATIONS: Final = (
+    keys.NAME,
+    keys.MIN_AVAILABLE,
+    keys.TOTAL_NUMBER,
+    keys.WAITING_TIME,
+    keys.MODE,
+    keys.MATCH_POLICY,
+    keys.MATCH_POLICY_ALIAS,
+    keys.GROUPS,
+    keys.NETWORK_TOPOLOGY_SPEC,
+    operators.TOPOLOGY,
+    operators.ON_MEMBER_FAILURE,
+    operators.ON_BIND_FAILURE,
+    operators.SUB_GROUPS,
+    kubernetes.KUEUE_TOTAL,
+)
+
 
 def parse_gang_name(labels: Texts, annotations: Texts) -> tuple[str, NameSource] | None:
     """Return the name of a pod's gang and its source; the first that is not empty wins."""
@@ -370,11 +394,11 @@ def _find_tree_fault(found: SubGroups) -> str:
 def _find_excess(found: SubGroups) -> tuple[str, str] | None:
     """Return which sub-group needs more complete ones than it has, and how many it has."""
     below = Counter(one.parent for one in found.groups)
-    asked = {"": found.min_sub_groups, **{one.name: one.min_sub_groups for one in found.groups}}
-    for name, count in asked.items():
+    minimums = {"": found.min_sub_groups} | {one.name: one.min_sub_groups for one in found.groups}
+    for name, count in minimums.items():
         if count is not None and count > below[name]:
-            asker = f'"{name}"' if name else "the gang"
-            problem = f"{asker} asks for {count} complete sub-groups, and right below are fewer"
+            group = f'"{name}"' if name else "the gang"
+            problem = f"{group} needs {count} complete sub-groups, and has fewer"
             return problem, str(below[name])
     return None
 
@@ -414,6 +438,6 @@ def _bad_groups(text: str, problem: str) -> BadSetting:
 
 
 def parse_topology_index(text: str | None) -> int:
-    """Return the index of a member by ``network-topology-index``; -1 if absent or invalid."""
+    """Return the index of a member; -1 if absent or invalid."""
     index = _parse_integer(text) if text else None
     return index if index is not None and index >= 0 else -1

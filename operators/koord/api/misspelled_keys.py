@@ -9,32 +9,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
+from koord.api.gang import GANG_ANNOTATIONS, GANG_LABELS
 from koord.api.keys import gang as keys
-from koord.api.keys import kubernetes
+from koord.api.keys import operators
 
-LABELS: Final = frozenset(
-    {
-        keys.POD_GROUP,
-        keys.LEGACY_NAME,
-        keys.LEGACY_MIN_AVAILABLE,
-        kubernetes.KUEUE_NAME,
-    }
-)
+LABELS: Final = frozenset(GANG_LABELS)
 ANNOTATIONS: Final = frozenset(
-    {
-        keys.NAME,
-        keys.MIN_AVAILABLE,
-        keys.TOTAL_NUMBER,
-        keys.WAITING_TIME,
-        keys.MODE,
-        keys.MATCH_POLICY,
-        keys.MATCH_POLICY_ALIAS,
-        keys.GROUPS,
-        keys.TIMEOUT,
-        keys.NETWORK_TOPOLOGY_SPEC,
-        keys.NETWORK_TOPOLOGY_INDEX,
-        kubernetes.KUEUE_TOTAL,
-    }
+    {key for key in GANG_ANNOTATIONS if not key.startswith(operators.PREFIX)}
+    | {keys.TIMEOUT, keys.NETWORK_TOPOLOGY_INDEX}
 )
 _PREFIXES: Final = (keys.PREFIX.rstrip("/"), keys.POD_GROUP)
 _MIN_SIMILARITY: Final = 0.93

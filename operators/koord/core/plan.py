@@ -4,7 +4,7 @@ A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The 
 least ``required`` pods of every demand of the unit, or none of the unit.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -41,6 +41,17 @@ class Demand:
     """Of a gang with sub-groups: the one that these members are in."""
     least: int = 0
     """If any of them is placed, at least this many are; 0 means 1."""
+
+    def first_required(self) -> Sequence[Pod]:
+        """Return the first pods in order, as many as are required."""
+        return self.pods[: self.required]
+
+    def smallest_required(self) -> Sequence[Pod]:
+        """Return the pods with the smallest requests, as many as are required."""
+        by_size = sorted(
+            self.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key)
+        )
+        return by_size[: self.required]
 
     def strength_with(self, placed: int) -> int:
         """Return how much of its minimum the gang has with ``placed`` more members."""

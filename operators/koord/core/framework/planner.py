@@ -161,12 +161,12 @@ class _Attempt:
     def _place_required_first(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
         """Quorum first, then as much of the surplus as there is room for."""
         mark = self._cycle.checkpoint()
-        for choose in (_first_required, _smallest_required):
+        for choose in (Demand.first_required, Demand.smallest_required):
             required = [pod for demand in unit.demands for pod in choose(demand)]
             placed = self._assign(required)
             if len(placed) == len(required):
                 return placed + self._assign_surplus(unit, {pod.uid for pod in required})
-            if choose is _first_required:
+            if choose is Demand.first_required:
                 self._cycle.rollback(mark)
         return self._refuse(unit, required, placed, mark)
 
@@ -329,15 +329,6 @@ def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
 
 def _order_of(pod: Pod) -> tuple[int, float, str, str]:
     return (-pod.priority, pod.created, pod.name, pod.uid)
-
-
-def _first_required(demand: Demand) -> Sequence[Pod]:
-    return demand.pods[: demand.required]
-
-
-def _smallest_required(demand: Demand) -> Sequence[Pod]:
-    by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
-    return by_size[: demand.required]
 
 
 def _plan_id(unit: Unit, assignments: list[Assignment]) -> str:

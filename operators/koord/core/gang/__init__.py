@@ -1,1 +1,1 @@
-"""Gangs: who belongs, who is missing, what state a gang is in. Knows nothing of nodes."""
+"""Gangs: their members, quorum and status. Knows no node capacity."""

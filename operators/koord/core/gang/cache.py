@@ -243,7 +243,6 @@ class GangCache:
         return gang.tally if gang is not None else _NO_TALLY
 
     def group(self, key: GangKey) -> Group:
-        """Return the gangs that start together with this one."""
         group = self._groups.get(key)
         if group is None:
             group = close_group(key, self._listing)

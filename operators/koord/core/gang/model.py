@@ -218,7 +218,7 @@ class GangClaim:
 
 
 class Phase(StrEnum):
-    """``status.phase`` of a PodGroup, as upstream defines it."""
+    """``status.phase`` of a PodGroup, as Koordinator defines it."""
 
     UNSET = ""
     PENDING = "Pending"

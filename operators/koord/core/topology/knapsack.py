@@ -33,7 +33,7 @@ Costs: TypeAlias = npt.NDArray[Any]
 MAX_AT_ONCE: Final = 1 << 18
 """Sums that are computed at a time: more would not fit the caches of the processor."""
 MAX_COST: Final = 1 << 60
-"""Above all costs that fit 64 bits: the cost of what is impossible."""
+"""Above all costs that fit 64 bits: the cost of the impossible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,12 @@ class Weights:
 
     @property
     def unreachable(self) -> int:
-        """A cost above all others."""
         return MAX_COST << 2048 if self.is_wide else MAX_COST
 
     def zeros(self, size: int) -> Costs:
-        """Return costs of 0."""
         return np.zeros(size, dtype=object if self.is_wide else np.int64)
 
     def times(self, numbers: Ints, price: int) -> Costs:
-        """Return numbers times a price."""
         return (numbers.astype(object) if self.is_wide else numbers) * price
 
 

@@ -62,7 +62,7 @@ class InvalidLayers:
     layers: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Return what is wrong, and the way out."""
+        """Return the fault, and how to fix it."""
         names = listed(f'"{name}"' for name in self.layers)
         return _FAULTS[self.fault].format(names=names)
 

@@ -198,7 +198,6 @@ class _Search:
         return opened
 
     def _used(self, layer: int, cost: int) -> dict[int, int]:
-        """Return how many domains of each layer hold a member."""
         fixed = self.capacities.fixed
         used = dict.fromkeys(range(layer + 1), 1)
         for one, count in self._opened(layer, cost).items():
@@ -212,7 +211,6 @@ class _Search:
         return max(self.first, -(-low // unit) * unit)
 
     def _cheapest(self, layer: int, candidates: Ints) -> tuple[Ints, int]:
-        """Return the candidates that cost least, and the cost."""
         if layer == self.tree.depth:
             return candidates, 0
         costs = self._costs(layer, candidates)

@@ -47,7 +47,7 @@ class TopologyStatus:
     """The layers in use, to be kept in the status."""
 
     def describe(self) -> str:
-        """Return whether there is a tree, how large it is, and what is odd about it."""
+        """Return whether there is a tree, its size, and its irregularities."""
         parts = []
         if self.fault is not None:
             kept = "the last valid layers stay in force" if self.has_tree else "there is no tree"

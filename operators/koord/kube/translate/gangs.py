@@ -8,6 +8,8 @@ import msgspec
 
 from koord.api.annotations import NetworkTopologySpec
 from koord.api.gang import (
+    GANG_ANNOTATIONS,
+    GANG_LABELS,
     UPSTREAM_DEFAULTS,
     BadSetting,
     GangDefaults,
@@ -19,7 +21,7 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
-from koord.api.keys import kubernetes, operators
+from koord.api.keys import kubernetes
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.model import (
     ROOT,
@@ -50,28 +52,6 @@ from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGr
 
 MAX_CLAIMS: Final = 1 << 16
 _NO_TEXTS: Final[dict[str, str]] = {}
-_LABELS: Final = (
-    keys.POD_GROUP,
-    keys.LEGACY_NAME,
-    keys.LEGACY_MIN_AVAILABLE,
-    kubernetes.KUEUE_NAME,
-)
-_ANNOTATIONS: Final = (
-    keys.NAME,
-    keys.MIN_AVAILABLE,
-    keys.TOTAL_NUMBER,
-    keys.WAITING_TIME,
-    keys.MODE,
-    keys.MATCH_POLICY,
-    keys.MATCH_POLICY_ALIAS,
-    keys.GROUPS,
-    keys.NETWORK_TOPOLOGY_SPEC,
-    operators.TOPOLOGY,
-    operators.ON_MEMBER_FAILURE,
-    operators.ON_BIND_FAILURE,
-    operators.SUB_GROUPS,
-    kubernetes.KUEUE_TOTAL,
-)
 _PHASES: Final = {phase.value: phase for phase in Phase}
 
 
@@ -99,8 +79,8 @@ class GangClaims:
         key = (
             meta.namespace,
             native,
-            *map(labels.get, _LABELS),
-            *map(annotations.get, _ANNOTATIONS),
+            *map(labels.get, GANG_LABELS),
+            *map(annotations.get, GANG_ANNOTATIONS),
         )
         claim = self._known.get(key)
         if claim is None:

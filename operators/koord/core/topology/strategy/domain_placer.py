@@ -78,7 +78,7 @@ class DomainPlacer:
         self.cycle.undo.push(self._remove_last, inside, len(outside))
 
     def _divide(self, members: Iterable[PlacedMember]) -> tuple[list[PlacedMember], list[str]]:
-        """Divide members into those in the tree and the nodes of the others."""
+        """Return the members in the tree, and the nodes of the others."""
         inside, outside = [], []
         for one in members:
             row = self.cycle.table.row_of.get(one.node)
@@ -132,7 +132,6 @@ class DomainPlacer:
         return found
 
     def request(self, pods: Sequence[Pod], least: int, offers: Ints, goal: Goal) -> SplitRequest:
-        """Make the request to split pods of one shape."""
         return SplitRequest(
             goal=goal,
             offers=offers,

@@ -188,7 +188,7 @@ class TopologyStrategy:
         placer.allowed = request.within
         demand = request.demand
         if not request.with_surplus:
-            demand = replace(demand, pods=_first_required(demand))
+            demand = replace(demand, pods=demand.pods[: demand.required])
         attempt = _ConstraintAttempt(placer, request.constraint, [demand], self._keep)
         refusal = attempt.find_apart() or attempt.place_required()
         if refusal is not None:
@@ -268,7 +268,7 @@ class _ConstraintAttempt:
             # One request: the required ones, and more of them if that opens no new domain.
             return self._place(demands[0].pods, demands[0].required)
         refusal: Reason | None = None
-        for choose in (_first_required, _smallest_required):
+        for choose in (Demand.first_required, Demand.smallest_required):
             chosen = [pod for demand in demands for pod in choose(demand)]
             refused = self._place(chosen, len(chosen))
             if refused is None:
@@ -358,12 +358,3 @@ def _by_shape(cycle: Cycle, pods: Sequence[Pod]) -> list[list[Pod]]:
     for pod in pods:
         by_shape.setdefault(cycle.shape_of(pod), []).append(pod)
     return list(by_shape.values())
-
-
-def _first_required(demand: Demand) -> tuple[Pod, ...]:
-    return demand.pods[: demand.required]
-
-
-def _smallest_required(demand: Demand) -> Sequence[Pod]:
-    by_size = sorted(demand.pods, key=lambda pod: (max(n for _, n in pod.shape.requests), pod.key))
-    return by_size[: demand.required]
