@@ -68,9 +68,9 @@ def main() -> None:
     print(f"{MEMBERS} equal pods, four layers; milliseconds")
     print(f"{'':20}{'':38}{'median':>8}{'min':>8}{'max':>8}  outcome")
     for kind, kinds in CLUSTERS:
-        for name, wish in QUESTIONS:
+        for name, constraint in QUESTIONS:
             state = make_halls(options.nodes, kinds)
-            unit = make_gang(state, "job", MEMBERS, make_wish(wish), gpus=1)
+            unit = make_gang(state, "job", MEMBERS, make_constraint(constraint), gpus=1)
             times, outcome = measure(partial(ask, state, [unit]), options.runs)
             verdict = "placed" if outcome.placements else "refused"
             row = f"{statistics.median(times):8.1f}{min(times):8.1f}{max(times):8.1f}"
@@ -80,8 +80,8 @@ def main() -> None:
 def measure_rate(nodes: int, gangs: int) -> float:
     """Return pods planned per second: all gangs on one snapshot, each to one rack."""
     state = make_racks(nodes)
-    wish = make_wish((("Rack", MUST, 1),))
-    units = [make_gang(state, f"job-{at:05}", GANG_SIZE, wish, gpus=4) for at in range(gangs)]
+    constraint = make_constraint((("Rack", MUST, 1),))
+    units = [make_gang(state, f"job-{at:05}", GANG_SIZE, constraint, gpus=4) for at in range(gangs)]
     began = time.perf_counter()
     outcome = plan_once(state, units)
     seconds = time.perf_counter() - began
@@ -131,11 +131,11 @@ def make_wish(layers: tuple[tuple[str, GatherStrategy, int], ...]) -> TopologyCo
 
 
 def make_gang(
-    state: ClusterState, name: str, count: int, wish: TopologyConstraint, gpus: int
+    state: ClusterState, name: str, count: int, constraint: TopologyConstraint, gpus: int
 ) -> Unit:
     """Add a gang of equal pods, all of which must be placed, and return it as a unit."""
     key = f"default/{name}"
-    spec = GangSpec(key, count, count, group=(key,), topology=wish)
+    spec = GangSpec(key, count, count, group=(key,), topology=constraint)
     state.upsert_pod_group(PodGroup(key=key, uid=key, spec=spec))
     requests = {"cpu": 4000, "memory": 16 * GIB, "pods": 1, GPU: gpus}
     shape = SHAPES.setdefault(gpus, PodShape(tuple(sorted(requests.items()))))

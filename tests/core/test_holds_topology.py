@@ -22,7 +22,9 @@ from koord.core.topology_constraint import (
 LAYERS = (Layer("Rack", "", ("rack",)), Layer(NODE_LAYER, "Rack"))
 
 
-def wish(strategy: GatherStrategy = GatherStrategy.MUST, layer: str = "Rack") -> TopologyConstraint:
+def constraint(
+    strategy: GatherStrategy = GatherStrategy.MUST, layer: str = "Rack"
+) -> TopologyConstraint:
     return TopologyConstraint((LayerConstraint(layer, strategy),))
 
 
@@ -45,11 +47,11 @@ def lose_a_node(asked: TopologyConstraint) -> Scene:
 @pytest.mark.parametrize(
     ("asked", "rack", "is_kept"),
     [
-        (wish(), "r0", True),
-        (wish(), "r1", False),
-        (wish(GatherStrategy.PREFER), "r1", True),
-        (wish(layer="Unknown"), "r0", False),
-        (wish(layer=NODE_LAYER), "r0", False),
+        (constraint(), "r0", True),
+        (constraint(), "r1", False),
+        (constraint(GatherStrategy.PREFER), "r1", True),
+        (constraint(layer="Unknown"), "r0", False),
+        (constraint(layer=NODE_LAYER), "r0", False),
     ],
 )
 def test_room_is_held_in_the_replacement_domain(
@@ -65,13 +67,13 @@ def test_room_is_held_in_the_replacement_domain(
 
 
 def test_room_is_not_held_on_a_node_outside_the_domain() -> None:
-    scene = lose_a_node(wish())
+    scene = lose_a_node(constraint())
     add_node(scene, "n1", "r1")
     assert placed_on(scene.plan(unit_of(waiting("thief")))) == {"thief": "n1"}
 
 
 def test_replacement_uses_the_room_held_in_its_domain() -> None:
-    scene = lose_a_node(wish())
+    scene = lose_a_node(constraint())
     add_node(scene, "far", "r1")
     add_node(scene, "near", "r0")
     scene.put(waiting("a-2", A))
@@ -81,9 +83,9 @@ def test_replacement_uses_the_room_held_in_its_domain() -> None:
 
 
 def test_domain_of_one_sub_group_does_not_restrict_others() -> None:
-    nest = SubGroupTree(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
+    sub_groups = SubGroupTree(SubGroup(ROOT), (SubGroup("tight", 2, "Rack"), SubGroup("loose", 2)))
     group = make_pod_group(A, 4).topology(TopologyConstraint(())).wait(60).build()
-    spec = replace(group.spec, sub_groups=nest)
+    spec = replace(group.spec, sub_groups=sub_groups)
     scene = Scene(0, groups=[replace(group, spec=spec)])
     scene.cluster.topology(*LAYERS)
     for rack, nodes in (("r0", 3), ("r1", 2), ("r2", 2)):

@@ -120,10 +120,10 @@ class Gangs(RuleBasedStateMachine):
         made = make_pod_group(key, minimum).match_policy(policy).mode(mode).wait(wait)
         before = self.groups.get(key)
         listed = before.spec.group if before is not None else (key,)
-        wish = before.spec.topology if before is not None else None
-        nest = before.spec.sub_groups if before is not None else None
-        group = made.group(*listed).topology(wish).build()
-        self.groups[key] = replace(group, spec=replace(group.spec, sub_groups=nest))
+        constraint = before.spec.topology if before is not None else None
+        sub_groups = before.spec.sub_groups if before is not None else None
+        group = made.group(*listed).topology(constraint).build()
+        self.groups[key] = replace(group, spec=replace(group.spec, sub_groups=sub_groups))
         self.state.upsert_pod_group(self.groups[key])
 
     @rule(size=st.integers(1, 3), forgetful=st.integers(0, 8))

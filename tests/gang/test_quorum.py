@@ -427,8 +427,8 @@ def test_quorum_does_not_depend_on_order_of_arrival(pods: list[Pod], turn: bool)
 
 
 def test_surplus_of_a_gang_with_multiples_is_planned_together() -> None:
-    wish = TopologyConstraint((LayerConstraint("Block", GatherStrategy.PREFER, 2),))
-    for topology, units in ((wish, 1), (None, 2)):
+    constraint = TopologyConstraint((LayerConstraint("Block", GatherStrategy.PREFER, 2),))
+    for topology, units in ((constraint, 1), (None, 2)):
         book = GangCache()
         book.upsert_pod_group(make_pod_group("ns/a", 1).topology(topology).build())
         released = make_pod("ns/p").gang("ns/a").released("n1", "plan", group="ns/a")

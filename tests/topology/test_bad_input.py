@@ -48,8 +48,10 @@ def cluster() -> FakeCluster:
 def test_gang_on_nodes_without_labels_is_refused(  # noqa: PLR0917 - the columns of the table
     cluster: FakeCluster, topology: str, layer: str, multiple: int, code: str, words: str
 ) -> None:
-    wish = TopologyConstraint((LayerConstraint(layer, GatherStrategy.MUST, multiple),), topology)
-    cluster.pod_groups(make_pod_group(A, 2).topology(wish))
+    constraint = TopologyConstraint(
+        (LayerConstraint(layer, GatherStrategy.MUST, multiple),), topology
+    )
+    cluster.pod_groups(make_pod_group(A, 2).topology(constraint))
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(8).build() for at in range(2))
     alone = unit_of(make_pod("alone").gpu(8).build())
     outcome = cluster.plan(Unit(A, (Demand(A, pods, 2),), A), alone)
@@ -60,11 +62,13 @@ def test_gang_on_nodes_without_labels_is_refused(  # noqa: PLR0917 - the columns
 
 
 def test_multiple_larger_than_the_gang_is_refused(cluster: FakeCluster) -> None:
-    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled")
+    constraint = TopologyConstraint(
+        (LayerConstraint("Spine", GatherStrategy.PREFER, 8),), "labelled"
+    )
     cluster.state.upsert_topology(
         Topology("labelled", (Layer("Spine", "", ("none",)), ONE_ABOVE[1]))
     )
-    cluster.pod_groups(make_pod_group(A, 2).topology(wish))
+    cluster.pod_groups(make_pod_group(A, 2).topology(constraint))
     pods = tuple(make_pod(f"a-{at}").gang(A).gpu(1).build() for at in range(2))
     (refusal,) = cluster.plan(Unit(A, (Demand(A, pods, 2),), A)).refusals
     assert refusal.reason.code == "MultipleNotMet"

@@ -73,7 +73,7 @@ def test_topology_spread_within_a_sub_group() -> None:
 def place_nested(cluster: FakeCluster, groups: tuple[SubGroup, ...]) -> None:
     """Put four members in the last of some sub-groups."""
     group = make_pod_group(GANG, 4).topology(TopologyConstraint(())).build()
-    nest = SubGroupTree(SubGroup(ROOT), groups)
-    cluster.pod_groups(replace(group, spec=replace(group.spec, sub_groups=nest)))
+    sub_groups = SubGroupTree(SubGroup(ROOT), groups)
+    cluster.pod_groups(replace(group, spec=replace(group.spec, sub_groups=sub_groups)))
     for pod in make_spread(4):
         cluster.pods(replace(pod, sub_group=groups[-1].name))

@@ -62,10 +62,10 @@ def prefer(layer: str, multiple: int = 1) -> LayerConstraint:
 
 
 def ask(
-    cluster: FakeCluster, *wishes: LayerConstraint, topology: str = "default", minimum: int = 1
+    cluster: FakeCluster, *constraints: LayerConstraint, topology: str = "default", minimum: int = 1
 ) -> None:
-    wish = TopologyConstraint(wishes, topology)
-    cluster.pod_groups(make_pod_group(GANG, minimum).topology(wish))
+    constraint = TopologyConstraint(constraints, topology)
+    cluster.pod_groups(make_pod_group(GANG, minimum).topology(constraint))
 
 
 def make_members(count: int, cpus: int = 8, prefix: str = "w") -> list[Pod]:

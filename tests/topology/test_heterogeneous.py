@@ -96,15 +96,17 @@ def find_best(
 def check(seed: int) -> tuple[Key | None, Key | None]:
     """Return the placement found and the best one; fail if the answer is invalid."""
     sizes, kinds, wanted, preferred, multiple = make_case(seed)
-    wishes = [must(wanted)] if wanted else []
-    wishes += [prefer(preferred)] if preferred else []
-    wishes += [prefer("Spine")] if not wishes and multiple == 1 else []
+    constraints = [must(wanted)] if wanted else []
+    constraints += [prefer(preferred)] if preferred else []
+    constraints += [prefer("Spine")] if not constraints and multiple == 1 else []
     order = ORDERS[preferred]
     if multiple > 1:
-        wishes.append(must("Block", multiple) if wanted == "Block" else prefer("Block", multiple))
+        constraints.append(
+            must("Block", multiple) if wanted == "Block" else prefer("Block", multiple)
+        )
         order = ORDERS[preferred] if wanted == "Block" else _with_block_preferred(preferred)
     cluster = make_network(sizes)
-    ask(cluster, *wishes)
+    ask(cluster, *constraints)
     outcome = run(cluster, make_kinds(kinds))
     pods = [cpus for cpus, count in kinds.items() for _ in range(count)]
     best = find_best(sizes, pods, wanted, order, multiple)
@@ -204,9 +206,9 @@ def test_gap_bounds_the_distance_to_the_best_placement(
     has_sibling: bool,  # noqa: FBT001 - hypothesis calls it
 ) -> None:
     cluster = make_network(sizes)
-    wishes = [must(wanted)] if wanted else []
-    wishes += [prefer(preferred)] if preferred else []
-    ask(cluster, *(wishes or [prefer("Spine")]))
+    constraints = [must(wanted)] if wanted else []
+    constraints += [prefer(preferred)] if preferred else []
+    ask(cluster, *(constraints or [prefer("Spine")]))
     if has_sibling:
         cluster.pods(make_pod("old").gang(GANG).running("node-0"))
     outcome = run(cluster, make_kinds(kinds))

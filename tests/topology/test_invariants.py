@@ -44,11 +44,11 @@ layer_wishes = st.builds(
     st.sampled_from(GatherStrategy),
     st.sampled_from((1, 1, 1, 2, 3)),
 )
-wishes = st.lists(layer_wishes, max_size=2, unique_by=lambda wish: wish.layer).map(
+constraints = st.lists(layer_wishes, max_size=2, unique_by=lambda constraint: constraint.layer).map(
     lambda layers: TopologyConstraint(tuple(layers))
 )
 gangs_of_clusters = st.lists(
-    st.tuples(wishes, st.integers(1, 3), st.integers(1, 6), st.integers(0, 3)),
+    st.tuples(constraints, st.integers(1, 3), st.integers(1, 6), st.integers(0, 3)),
     min_size=1,
     max_size=3,
 )
@@ -65,9 +65,9 @@ def plan_for(nodes: Nodes, gangs: Gangs, shuffle: int = 0) -> Plan:
     for node in made:
         cluster.nodes(node)
     units = []
-    for at, (wish, cpus, count, spare) in enumerate(gangs):
+    for at, (constraint, cpus, count, spare) in enumerate(gangs):
         key = f"default/g{at}"
-        cluster.pod_groups(make_pod_group(key).topology(wish))
+        cluster.pod_groups(make_pod_group(key).topology(constraint))
         pods = tuple(
             make_pod(f"g{at}-{member}").gang(key).requests(cpu=cpus * 1000).build()
             for member in range(count)
@@ -84,7 +84,7 @@ def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
     outcome = plan_for(nodes, gangs)
     load: Counter[int] = Counter()
     for placement in outcome.placements:
-        wish, cpus, count, spare = gangs[int(placement.unit.removeprefix("default/g"))]
+        constraint, cpus, count, spare = gangs[int(placement.unit.removeprefix("default/g"))]
         assert len(placement.assignments) >= max(count - spare, 1)
         places = [int(one.node[1:]) for one in placement.assignments]
         for at in places:
@@ -94,7 +94,7 @@ def test_plans_respect_capacity_layers_and_multiples(nodes: Nodes, gangs: Gangs)
             "Block": [nodes[at][:2] for at in places],
             NODE_LAYER: places,
         }
-        for one in wish.layers:
+        for one in constraint.layers:
             counts = Counter(domains[one.layer])
             assert one.strategy is not GatherStrategy.MUST or len(counts) == 1
             assert all(members % one.multiple == 0 for members in counts.values())

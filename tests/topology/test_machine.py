@@ -44,7 +44,7 @@ layer_wishes = st.builds(
     st.sampled_from((GatherStrategy.MUST, GatherStrategy.MUST, GatherStrategy.PREFER)),
     st.sampled_from((1, 1, 2)),
 )
-wishes = st.lists(layer_wishes, min_size=1, max_size=2, unique_by=lambda one: one.layer).map(
+constraints = st.lists(layer_wishes, min_size=1, max_size=2, unique_by=lambda one: one.layer).map(
     lambda layers: TopologyConstraint(tuple(layers))
 )
 sub_layers = st.sampled_from(("", "Rack", "Rack", "Spine"))
@@ -63,17 +63,17 @@ class GangsInANetwork(Gangs):
         number = sum(name.encode())
         return node.label("rack", f"r{number % 2 + 1}").label("spine", "s1").build()
 
-    @rule(key=gangs, wish=st.one_of(st.none(), wishes, wishes, wishes))
-    def gang_asks(self, key: str, wish: TopologyConstraint | None) -> None:
+    @rule(key=gangs, constraint=st.one_of(st.none(), constraints, constraints, constraints))
+    def gang_asks(self, key: str, constraint: TopologyConstraint | None) -> None:
         if key in self.groups:
-            spec = replace(self.groups[key].spec, topology=wish)
+            spec = replace(self.groups[key].spec, topology=constraint)
             self.groups[key] = replace(self.groups[key], spec=spec)
             self.state.upsert_pod_group(self.groups[key])
 
-    @rule(wish=wishes)
-    def all_gangs_ask(self, wish: TopologyConstraint) -> None:
+    @rule(constraint=constraints)
+    def all_gangs_ask(self, constraint: TopologyConstraint) -> None:
         for key in list(self.groups):
-            self.gang_asks(key, wish)
+            self.gang_asks(key, constraint)
 
     @rule(data=st.data(), rack=racks, spine=spines)
     @precondition(lambda self: len(self.state.table) > 0)
@@ -86,8 +86,8 @@ class GangsInANetwork(Gangs):
     def gang_is_divided(self, key: str, layers: tuple[str, str], least: int | None) -> None:
         if key in self.groups:
             parts = (SubGroup(f"g{at}", at + 1, layer) for at, layer in enumerate(layers))
-            nest = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
-            spec = replace(self.groups[key].spec, sub_groups=nest)
+            sub_groups = SubGroupTree(SubGroup(ROOT, min_sub_groups=least), tuple(parts))
+            spec = replace(self.groups[key].spec, sub_groups=sub_groups)
             self.groups[key] = replace(self.groups[key], spec=spec)
             self.state.upsert_pod_group(self.groups[key])
 
@@ -103,10 +103,13 @@ class GangsInANetwork(Gangs):
     def check_network(self, placement: Placement) -> None:
         """Check that members, old and new, share the required domains in whole multiples."""
         for key in {one.pod.gang.key for one in placement.assignments if one.pod.gang}:
-            wish, nest = self.groups[key].spec.topology, self.groups[key].spec.sub_groups
-            if nest is not None:
-                self.check_sub_groups(key, nest, placement)
-            if wish is None or nest is not None:
+            constraint, sub_groups = (
+                self.groups[key].spec.topology,
+                self.groups[key].spec.sub_groups,
+            )
+            if sub_groups is not None:
+                self.check_sub_groups(key, sub_groups, placement)
+            if constraint is None or sub_groups is not None:
                 continue
             together = [
                 pod
@@ -117,19 +120,19 @@ class GangsInANetwork(Gangs):
                 if pod.node
             ]
             paths = [self.path_of(pod.node) for pod in together]
-            for one in wish.layers:
+            for one in constraint.layers:
                 depth = [layer.name for layer in LAYERS].index(one.layer) + 1
                 counts = Counter(path[:depth] for path in paths)
                 if one.strategy is GatherStrategy.MUST:
-                    assert len(counts) == 1, (key, wish, paths)
+                    assert len(counts) == 1, (key, constraint, paths)
                 # Who is on a node without place in the tree is in no domain that could be counted.
                 known = {path: n for path, n in counts.items() if path[0]}
-                assert not any(n % one.multiple for n in known.values()), (key, wish, paths)
+                assert not any(n % one.multiple for n in known.values()), (key, constraint, paths)
 
-    def check_sub_groups(self, key: str, nest: SubGroupTree, placement: Placement) -> None:
+    def check_sub_groups(self, key: str, sub_groups: SubGroupTree, placement: Placement) -> None:
         """Check that each sub-group with new members shares its domain."""
         names = [layer.name for layer in LAYERS]
-        for group in nest.groups:
+        for group in sub_groups.groups:
             members = [pod for pod in self.alive(key) if pod.node and pod.sub_group == group.name]
             placed = {
                 one.pod.sub_group
@@ -141,7 +144,7 @@ class GangsInANetwork(Gangs):
             if group.layer:
                 depth = names.index(group.layer) + 1
                 paths = {pod.name: self.path_of(pod.node) for pod in members}
-                told = (key, nest, self.groups[key].spec.topology, paths, placement)
+                told = (key, sub_groups, self.groups[key].spec.topology, paths, placement)
                 assert len({path[:depth] for path in paths.values()}) == 1, told
 
     def path_of(self, name: str) -> tuple[str, ...]:

@@ -96,8 +96,8 @@ def test_gang_with_a_multiple_is_requeued_when_a_member_succeeds() -> None:
     """The room it leaves does not matter: the number of members to place changes."""
     cluster = make_cluster()
     cluster.topology(*LAYERS)
-    wish = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST, 2),))
-    cluster.pod_groups(make_pod_group(A, 1).topology(wish))
+    constraint = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST, 2),))
+    cluster.pod_groups(make_pod_group(A, 1).topology(constraint))
     for name in ("n0", "n1"):
         cluster.nodes(make_node(name).gpu(4).label("r", "r0"))
     olds = [make_pod(f"old-{at}").gang(A).gpu(1).released("n0", "p", A, 2, 1) for at in range(2)]

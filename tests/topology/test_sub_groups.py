@@ -33,7 +33,7 @@ LAYERS = (Layer("Spine", "", ("s",)), Layer("Rack", "Spine", ("r",)), Layer(NODE
 RACKS = {"r0": "s0", "r1": "s0", "r2": "s1", "r3": "s1"}
 
 
-def make_nest(*groups: SubGroup, least: int | None = None) -> SubGroupTree:
+def make_sub_groups(*groups: SubGroup, least: int | None = None) -> SubGroupTree:
     return SubGroupTree(SubGroup(ROOT, min_sub_groups=least), groups)
 
 
@@ -51,18 +51,18 @@ class Scene:
 
     def __init__(
         self,
-        nest: SubGroupTree,
+        sub_groups: SubGroupTree,
         *pods: Pod,
         minimum: int = 1,
-        wish: TopologyConstraint | None = None,
+        constraint: TopologyConstraint | None = None,
     ):
         self.cluster = make_cluster().topology(*LAYERS)
         self.state = self.cluster.state
         for rack, spine in RACKS.items():
             for at in range(2):
                 self.add_node(f"{rack}-{at}", rack, spine)
-        group = make_pod_group(A, minimum).topology(wish).build()
-        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
+        group = make_pod_group(A, minimum).topology(constraint).build()
+        self.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=sub_groups)))
         for pod in pods:
             self.state.upsert_pod(pod)
 
@@ -98,14 +98,14 @@ def members(*groups: SubGroup) -> list[Pod]:
 
 def test_each_sub_group_shares_a_rack() -> None:
     groups = replicas(4)
-    racks = Scene(make_nest(*groups), *members(*groups), minimum=8).place()
+    racks = Scene(make_sub_groups(*groups), *members(*groups), minimum=8).place()
     assert sorted(len(one) for one in racks.values()) == [1] * 4
     assert set().union(*racks.values()) == set(RACKS)
 
 
 def test_sub_group_without_a_rack_refuses_the_gang() -> None:
     groups = replicas(4)
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=8)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=8)
     scene.fill("r3-1")
     (refusal,) = scene.decide().refusals
     assert isinstance(refusal.reason, NoDomainFits)
@@ -115,7 +115,7 @@ def test_sub_group_without_a_rack_refuses_the_gang() -> None:
 def test_sub_groups_stay_in_the_domain_of_their_parent() -> None:
     pipeline = SubGroup("pipe", layer="Spine")
     stages = [replace(one, parent="pipe") for one in replicas(2)]
-    scene = Scene(make_nest(pipeline, *stages), *members(*stages), minimum=4)
+    scene = Scene(make_sub_groups(pipeline, *stages), *members(*stages), minimum=4)
     scene.fill("r0-0", "r2-0", "r1-1")
     (refusal,) = scene.decide().refusals
     assert isinstance(refusal.reason, NoDomainFits)
@@ -125,9 +125,9 @@ def test_sub_groups_stay_in_the_domain_of_their_parent() -> None:
 
 
 def test_constraint_of_the_gang_applies_to_all_sub_groups() -> None:
-    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST),))
+    constraint = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST),))
     groups = replicas(2)
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=4, wish=wish)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=4, constraint=constraint)
     scene.fill("r0-0", "r2-0")
     assert not scene.place()
     scene.state.remove_pod("uid-default-filler-r0-0")
@@ -136,7 +136,7 @@ def test_constraint_of_the_gang_applies_to_all_sub_groups() -> None:
 
 def test_needed_sub_groups_start_first_others_follow_whole() -> None:
     groups = replicas(3)
-    scene = Scene(make_nest(*groups, least=2), *members(*groups), minimum=4)
+    scene = Scene(make_sub_groups(*groups, least=2), *members(*groups), minimum=4)
     scene.fill("r2-0", "r3-0")
     assert scene.place().keys() == {"g0", "g1"}
     assert not scene.place(), "half a sub-group is of no use"
@@ -157,7 +157,7 @@ def test_quorum_counts_complete_sub_groups_bottom_up(least: int | None) -> None:
 
 def test_replacement_goes_to_the_rack_of_its_sub_group() -> None:
     groups = replicas(2)
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=4)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=4)
     racks = scene.place()
     (home,) = racks["g1"]
     lost = next(pod for pod in scene.state.pods.values() if pod.name == "g1-1")
@@ -171,20 +171,20 @@ def test_replacement_goes_to_the_rack_of_its_sub_group() -> None:
 
 def test_members_without_sub_group_use_the_domain_of_the_gang() -> None:
     groups = replicas(2)
-    scene = Scene(make_nest(*groups), *members(*groups), member("", 0), minimum=5)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), member("", 0), minimum=5)
     assert scene.place().keys() == {"g0", "g1", ""}
 
 
 def test_unknown_layer_of_a_sub_group_is_named() -> None:
     groups = replicas(1, layer="Row")
-    (refusal,) = Scene(make_nest(*groups), *members(*groups)).decide().refusals
+    (refusal,) = Scene(make_sub_groups(*groups), *members(*groups)).decide().refusals
     assert isinstance(refusal.reason, UnknownLayer)
 
 
 def test_surplus_does_not_take_the_room_of_other_sub_groups() -> None:
     groups = replicas(2, members=1, layer="Spine")
     pods = [member("g0", at) for at in range(9)] + [member("g1", 0)]
-    scene = Scene(make_nest(*groups), *pods, minimum=2)
+    scene = Scene(make_sub_groups(*groups), *pods, minimum=2)
     scene.fill("r0-0", "r1-0", "r2-0", "r3-0", "r3-1")
     placed = [one.pod for one in scene.decide().placements[0].assignments]
     counts = {name: sum(pod.sub_group == name for pod in placed) for name in ("g0", "g1")}
@@ -196,7 +196,7 @@ def test_surplus_does_not_take_the_room_of_other_sub_groups() -> None:
 def test_equal_sub_groups_are_always_placed_if_possible(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - the same every time
     groups = replicas(dice.randint(1, 5))
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=2 * len(groups))
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=2 * len(groups))
     taken = [node for node in scene.state.table.row_of if dice.random() < 0.3]
     scene.fill(*taken)
     free = Counter(node.partition("-")[0] for node in scene.state.table.row_of.keys() - set(taken))
@@ -207,10 +207,10 @@ def test_equal_sub_groups_are_always_placed_if_possible(seed: int) -> None:
 def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
     both = tuple(sorted((A, B)))
     groups = replicas(2, members=2)
-    scene = Scene(make_nest(*groups, least=1))
+    scene = Scene(make_sub_groups(*groups, least=1))
     for key in both:
         group = make_pod_group(key, 2).group(*both).build()
-        spec = replace(group.spec, sub_groups=make_nest(*groups, least=1))
+        spec = replace(group.spec, sub_groups=make_sub_groups(*groups, least=1))
         scene.state.upsert_pod_group(replace(group, spec=spec))
         for at in range(2):
             pod = make_pod(f"{key[-1]}-{at}").gang(key).released("r0-0", "p", ",".join(both), 4, 2)
@@ -225,7 +225,7 @@ def test_sub_groups_of_two_gangs_may_have_the_same_name() -> None:
 
 def test_more_sub_groups_start_if_the_gang_needs_their_members() -> None:
     groups = replicas(3)
-    scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=4)
+    scene = Scene(make_sub_groups(*groups, least=1), *members(*groups), minimum=4)
     scene.fill("r1-0", "r2-0", "r3-0")
     assert not scene.place(), "one sub-group would be less than the minimum of the gang"
     scene.state.remove_pod("uid-default-filler-r2-0")
@@ -241,12 +241,14 @@ def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
 
 def test_gang_with_sub_groups_shares_no_domain_with_its_group() -> None:
     groups = replicas(1)
-    wish = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST, 2),))
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=2, wish=wish)
+    constraint = TopologyConstraint((LayerConstraint("Spine", GatherStrategy.MUST, 2),))
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=2, constraint=constraint)
     for key in (A, B):
-        group = make_pod_group(key, 2).group(A, B).topology(wish).build()
-        nest = make_nest(*groups) if key == A else None
-        scene.state.upsert_pod_group(replace(group, spec=replace(group.spec, sub_groups=nest)))
+        group = make_pod_group(key, 2).group(A, B).topology(constraint).build()
+        sub_groups = make_sub_groups(*groups) if key == A else None
+        scene.state.upsert_pod_group(
+            replace(group, spec=replace(group.spec, sub_groups=sub_groups))
+        )
     network = scene.cluster.open_cycle().session(TopologySession).view
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
     assert [one.name for one in network.placed_members_of(B)] == ["b-0"]
@@ -260,14 +262,14 @@ def quarters(group: SubGroup) -> list[Pod]:
 
 @pytest.mark.parametrize("strategy", GatherStrategy)
 def test_multiples_apply_to_each_sub_group(strategy: GatherStrategy) -> None:
-    wish = TopologyConstraint(
+    constraint = TopologyConstraint(
         (
             LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),
             LayerConstraint("Rack", strategy, 4),
         )
     )
     groups = replicas(1, members=4)
-    scene = Scene(make_nest(*groups), *quarters(groups[0]), minimum=4, wish=wish)
+    scene = Scene(make_sub_groups(*groups), *quarters(groups[0]), minimum=4, constraint=constraint)
     for at, rack in enumerate(RACKS):
         for node in range(2):
             # Three more fit on each node: in pairs no more than one, and four in each rack.
@@ -279,19 +281,23 @@ def test_multiples_apply_to_each_sub_group(strategy: GatherStrategy) -> None:
 
 
 def test_multiples_that_a_sub_group_cannot_reach_are_reported() -> None:
-    wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 4),))
+    constraint = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 4),))
     groups = replicas(2, members=6)
     pods = [pod for group in groups for pod in quarters(group)]
-    (refusal,) = Scene(make_nest(*groups), *pods, minimum=12, wish=wish).decide().refusals
+    (refusal,) = (
+        Scene(make_sub_groups(*groups), *pods, minimum=12, constraint=constraint).decide().refusals
+    )
     assert isinstance(refusal.reason, MultipleNotMet)
     assert f"podCountMultiple constraints: {NODE_LAYER}=4" in refusal.reason.text()
 
 
 def test_replacement_completes_the_multiple_of_its_sub_group() -> None:
-    wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),))
+    constraint = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.PREFER, 2),))
     groups = replicas(1, members=4)
     living = [replace(pod, sub_group="g0") for pod in running_quarters("r0-0", "r0-1", "r0-1")]
-    scene = Scene(make_nest(*groups), *living, member("g0", 3, gpus=2), minimum=4, wish=wish)
+    scene = Scene(
+        make_sub_groups(*groups), *living, member("g0", 3, gpus=2), minimum=4, constraint=constraint
+    )
     (placement,) = scene.decide().placements
     assert [one.node for one in placement.assignments] == ["r0-0"]
 
@@ -314,7 +320,7 @@ PARTS = SubGroup("pipe", layer="Spine"), *(replace(one, parent="pipe") for one i
 
 
 def test_domain_with_most_room_is_tried_when_there_are_too_many() -> None:
-    scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
+    scene = Scene(make_sub_groups(*PARTS), *members(*PARTS), minimum=4)
     scene.fill(*scene.state.table.row_of)
     make_halves(scene, 30)
     for at, rack in enumerate("aabbc"):
@@ -323,7 +329,7 @@ def test_domain_with_most_room_is_tried_when_there_are_too_many() -> None:
 
 
 def test_untried_domains_are_counted() -> None:
-    scene = Scene(make_nest(*PARTS), *members(*PARTS), minimum=4)
+    scene = Scene(make_sub_groups(*PARTS), *members(*PARTS), minimum=4)
     scene.fill(*scene.state.table.row_of)
     make_halves(scene, 30)
     (refusal,) = scene.decide().refusals
@@ -334,7 +340,7 @@ def test_untried_domains_are_counted() -> None:
 
 def test_without_a_topology_surplus_sub_groups_are_placed_whole() -> None:
     groups = replicas(3, layer="")
-    scene = Scene(make_nest(*groups, least=1), *members(*groups), minimum=2)
+    scene = Scene(make_sub_groups(*groups, least=1), *members(*groups), minimum=2)
     scene.state.remove_topology("default")
     nodes = sorted(scene.state.table.row_of)
     scene.fill(*nodes[3:])
@@ -346,7 +352,7 @@ def test_without_a_topology_surplus_sub_groups_are_placed_whole() -> None:
 def test_without_a_topology_surplus_members_are_placed_one_by_one() -> None:
     groups = replicas(1, layer="")
     more = [member("g0", 2), member("g0", 3), member("", 0)]
-    scene = Scene(make_nest(*groups), *members(*groups), *more, minimum=2)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), *more, minimum=2)
     scene.state.remove_topology("default")
     nodes = sorted(scene.state.table.row_of)
     scene.fill(*nodes[3:])
@@ -359,7 +365,7 @@ def test_sub_groups_that_may_be_closer_have_a_gap(
     filled: tuple[str, ...], gap: tuple[str, int] | None
 ) -> None:
     groups = replicas(2, members=1)
-    scene = Scene(make_nest(*groups), *members(*groups), minimum=2)
+    scene = Scene(make_sub_groups(*groups), *members(*groups), minimum=2)
     scene.fill(*filled)
     (placement,) = scene.decide().placements
     (where,) = placement.topologies
