@@ -125,7 +125,7 @@ def make_halls(nodes: int, kinds: int) -> ClusterState:
     return state
 
 
-def make_wish(layers: tuple[tuple[str, GatherStrategy, int], ...]) -> TopologyConstraint:
+def make_constraint(layers: tuple[tuple[str, GatherStrategy, int], ...]) -> TopologyConstraint:
     """Make a topology constraint of (layer, strategy, multiple)."""
     return TopologyConstraint(tuple(LayerConstraint(*one) for one in layers))
 

@@ -11,7 +11,7 @@ import numpy as np
 from koord.core.framework.arrays import Ints, Mask
 
 MAX_DOMAINS: Final = 24
-"""Domains of one layer, or of one topology key, that are tried for one set of pods."""
+"""Domains of one layer, or of one node label, that are tried for one set of pods."""
 
 
 def choose_tightest(
