@@ -114,7 +114,7 @@ class GangsInANetwork(Gangs):
             together = [
                 pod
                 for other in self.state.gangs.group(key).gangs
-                if other in self.groups and self.groups[other].spec.topology == wish
+                if other in self.groups and self.groups[other].spec.topology == constraint
                 if self.groups[other].spec.sub_groups is None
                 for pod in self.alive(other)
                 if pod.node

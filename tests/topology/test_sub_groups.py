@@ -148,7 +148,7 @@ def test_needed_sub_groups_start_first_others_follow_whole() -> None:
 def test_quorum_counts_complete_sub_groups_bottom_up(least: int | None) -> None:
     groups = replicas(3)
     some = members(*groups)[:-1]
-    found = demands(Scene(make_nest(*groups, least=least), *some, minimum=1).state.gangs, A)
+    found = demands(Scene(make_sub_groups(*groups, least=least), *some, minimum=1).state.gangs, A)
     if least is None:
         assert found == MissingMembers((GangCount(f"{A}/g2", 1, 2),))
     else:
@@ -235,7 +235,7 @@ def test_more_sub_groups_start_if_the_gang_needs_their_members() -> None:
 def test_members_of_incomplete_sub_groups_do_not_count_for_the_gang() -> None:
     groups = replicas(2)
     some = [*members(groups[0]), member("g1", 0)]
-    found = demands(Scene(make_nest(*groups, least=1), *some, minimum=3).state.gangs, A)
+    found = demands(Scene(make_sub_groups(*groups, least=1), *some, minimum=3).state.gangs, A)
     assert found == MissingMembers((GangCount(A, 2, 3),))
 
 
