@@ -122,7 +122,7 @@ def test_administrators_are_denied_too(scene):
     path = f"{scene.mallory.pods}/{scene.hold()['metadata']['name']}"
     with pytest.raises(SandboxApiError, match="koord-protect") as refusal:
         scene.box.client.patch(path, {"spec": {"schedulingGates": None}})
-    assert refusal.status == 403
+    assert refusal.value.status == 403
 
 
 @pytest.mark.sandbox

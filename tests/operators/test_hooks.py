@@ -66,11 +66,11 @@ def test_pod_refused_by_a_hook_waits_and_a_failing_hook_is_reported(
         command = ["quota", "what-if", quotas.name("team"), *asked]
         told = ask(cluster, command)
         assert "would wait: QuotaCheckFailed" in told, "it is asked here as well"
-        assert "hook absent cannot be asked" in told
+        assert "hook absent fails here" in told
         monkeypatch.delenv("PYTHONPATH")
         told = ask(cluster, command)
         assert "would start now" in told
-        assert "what they refuse is not known" in told
+        assert "whether they refuse anything is not known" in told
         _, text = operators.get("/metrics")
         assert 'koord_quota_hook_failures_total{hook="absent",operation="load"} 1.0' in text
     assert "large-0" not in cluster.bound()

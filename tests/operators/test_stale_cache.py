@@ -47,15 +47,15 @@ async def test_nothing_is_placed_while_the_watch_of_nodes_is_broken(quiet_cluste
         operating(client) as parts,
     ):
         await here(cluster.pod, "before", gpus=1)
-        await here(cluster.wait_bound, "before")
+        await here(cluster.expect_bound, "before")
         gone = {"status": 410, "reason": "Expired"}
         fault = proxy.plan(is_about_nodes, Do.ANSWER, times=1000, **gone)
         proxy.drop_streams()
-        await here(cluster.wait_for, lambda: parts.reader.unsynced() == ["nodes"], "it is noticed")
+        await here(cluster.expect, lambda: parts.reader.unsynced() == ["nodes"], "it is noticed")
         await here(cluster.pod, "meanwhile", gpus=1)
         key = f"{cluster.namespace}/meanwhile"
-        await here(cluster.wait_for, lambda: parts.reader.state.pod_by_key(key), "it is known")
+        await here(cluster.expect, lambda: parts.reader.state.pod_by_key(key), "it is known")
         await asyncio.sleep(1.0)
         assert set(await here(cluster.bound)) == {"before"}
         fault.times = 0
-        await here(cluster.wait_bound, "before", "meanwhile")
+        await here(cluster.expect_bound, "before", "meanwhile")
