@@ -3,7 +3,7 @@
     python -m benchmarks.plan [--nodes 5000] [--runs 20]
 
 Prints, per question, the median and the spread over the runs. A question is asked on a cluster in
-which every third node runs a pod of another job already; every run starts from a fresh snapshot.
+which every third node runs a pod of another job already; every run starts from a fresh cycle.
 """
 
 import argparse

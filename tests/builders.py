@@ -213,9 +213,9 @@ class PodBuilder:
     def pinned(self) -> Self:
         return self._set(pinned=True)
 
-    def kept_on(self, node: str) -> Self:
+    def reserved_node(self, node: str) -> Self:
         """Let a DaemonSet create it for a node."""
-        return self.not_ours()._set(kept_on=node)
+        return self.not_ours()._set(reserved_node=node)
 
     def index(self, index: int) -> Self:
         """Set its index in the gang."""

@@ -28,12 +28,12 @@ def test_unit_that_fails_to_plan_does_not_affect_others(
         state.upsert_pod(pod)
     units = [unit_of(pod) for pod in pods]
 
-    def fail_on_bad(snapshot: object, asked: tuple[Unit, ...], scoring: Scoring) -> Plan:
+    def fail_on_bad(cycle: object, asked: tuple[Unit, ...], scoring: Scoring) -> Plan:
         for unit in asked:
             if unit.pods[0].name == "bad":
-                plan(snapshot, asked, scoring)  # half done …
+                plan(cycle, asked, scoring)  # half done …
                 raise ZeroDivisionError
-        return plan(snapshot, asked, scoring)
+        return plan(cycle, asked, scoring)
 
     monkeypatch.setattr(error_isolation, "plan", fail_on_bad)
     outcome = error_isolation.plan_safely(open_cycle(state), units, SCORING)
@@ -46,8 +46,8 @@ def test_unit_that_fails_to_plan_does_not_affect_others(
 class BrokenHolds(Holds):
     """Fails in the middle of planning."""
 
-    def plan(self, snapshot: Cycle, *_: object) -> Plan:
-        snapshot.place(make_pod("x").gpu(8).build().shape, 0)
+    def plan(self, cycle: Cycle, *_: object) -> Plan:
+        cycle.place(make_pod("x").gpu(8).build().shape, 0)
         raise ZeroDivisionError
 
 

@@ -59,7 +59,7 @@ async def test_what_was_kept_for_a_gang_that_is_gone_is_free_at_once() -> None:
     async with scene.running():
         scene.add(*pods)
         await scene.settle()
-        assert scene.operator.holds.kept_for() == {"default/c": 2}
+        assert scene.operator.holds.reserved_pods() == {"default/c": 2}
         scene.remove("c-2")
         await scene.settle()
-        assert scene.operator.holds.kept_for() == {}
+        assert scene.operator.holds.reserved_pods() == {}

@@ -32,10 +32,10 @@ class FakeEvictor:
         return not self.protected & {pod.name for pod in pods}
 
     async def mark(self, pod: Pod, _: str) -> bool:
-        return self._set(pod, is_doomed=True)
+        return self._set(pod, is_eviction_pending=True)
 
     async def unmark(self, pod: Pod) -> bool:
-        return self._set(pod, is_doomed=False)
+        return self._set(pod, is_eviction_pending=False)
 
     async def evict(self, pod: Pod) -> Eviction:
         self.asked[pod.name] += 1
@@ -45,10 +45,16 @@ class FakeEvictor:
             self._state.remove_pod(pod.uid)
         return answer
 
-    def _set(self, pod: Pod, *, is_doomed: bool) -> bool:
+    def _set(self, pod: Pod, *, is_eviction_pending: bool) -> bool:
         seen = self._state.observed(pod.uid)
         if seen is not None:
-            self._state.upsert_pod(replace(seen, is_doomed=is_doomed, is_terminating=is_doomed))
+            self._state.upsert_pod(
+                replace(
+                    seen,
+                    is_eviction_pending=is_eviction_pending,
+                    is_terminating=is_eviction_pending,
+                )
+            )
         return True
 
 
@@ -133,7 +139,7 @@ def test_another_unit_is_evicted_instead_of_a_protected_one() -> None:
     stage.scene.want(4)
     stage.wait_and_look()
     assert stage.evicted == ["p2"]
-    assert not stage.scene.state.doomed
+    assert not stage.scene.state.eviction_pending
 
 
 def test_refused_pods_are_unmarked() -> None:
@@ -143,7 +149,7 @@ def test_refused_pods_are_unmarked() -> None:
     stage.scene.want(8)
     stage.wait_and_look()
     assert stage.evicted == []
-    assert not stage.scene.state.doomed
+    assert not stage.scene.state.eviction_pending
     assert stage.reporter.told == []
     del stage.evictor.answers["g-0"]
     stage.look(121)
@@ -180,7 +186,7 @@ def test_marks_of_a_previous_process_are_completed_even_if_disabled() -> None:
     stage.scene.gang("g", 3, minimum=3)
     for at in range(3):
         pod = stage.scene.state.pods[f"uid-default-g-{at}"]
-        stage.scene.put(replace(pod, is_doomed=True, is_terminating=True))
+        stage.scene.put(replace(pod, is_eviction_pending=True, is_terminating=True))
     stage.scene.state.remove_pod("uid-default-g-1")
     stage.look()
     assert stage.evicted == ["g-0", "g-2"]
@@ -191,11 +197,11 @@ def test_whole_gang_is_unmarked_if_it_cannot_be_evicted() -> None:
     stage.scene.gang("g", 3, minimum=3)
     for at in range(3):
         pod = stage.scene.state.pods[f"uid-default-g-{at}"]
-        stage.scene.put(replace(pod, is_doomed=True, is_terminating=True))
+        stage.scene.put(replace(pod, is_eviction_pending=True, is_terminating=True))
     stage.evictor.answers = {"g-0": Eviction.PROTECTED}
     stage.look()
     assert stage.evicted == []
-    assert not stage.scene.state.doomed
+    assert not stage.scene.state.eviction_pending
 
 
 def test_failure_in_one_quota_does_not_stop_reclaiming_from_others(

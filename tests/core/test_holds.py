@@ -47,9 +47,9 @@ class Scene:
         return self.holds.absorb(self.cluster.feed.drain().gangs, self.state, self.now)
 
     def plan(self, *units: Unit) -> Plan:
-        snapshot = self.cluster.open_cycle()
-        outcome = self.holds.plan(snapshot, units, plan_in, SCORING, self.now)
-        used = snapshot.used.copy()
+        cycle = self.cluster.open_cycle()
+        outcome = self.holds.plan(cycle, units, plan_in, SCORING, self.now)
+        used = cycle.used.copy()
         assert (used >= 0).all()
         assert (used <= self.state.table.allocatable[: len(used)]).all()
         return outcome
@@ -111,9 +111,9 @@ def test_the_wait_time_bounds_what_is_kept_and_does_not_begin_again() -> None:
 def test_nothing_is_kept_once_the_gang_is_at_strength_or_gone() -> None:
     scene = make_degraded(3)
     scene.put(started("a-2", "n2"))
-    assert (len(scene.holds), scene.holds.kept_for()) == (0, {})
+    assert (len(scene.holds), scene.holds.reserved_pods()) == (0, {})
     scene = make_degraded()
-    assert scene.holds.kept_for() == {A: 1}
+    assert scene.holds.reserved_pods() == {A: 1}
     assert scene.remove("uid-default-a-0") == {"n1"}, "a job that ended altogether is not repaired"
     assert len(scene.holds) == 0
 
@@ -125,7 +125,7 @@ def test_who_is_on_the_way_out_keeps_its_own_room() -> None:
     scene.put(leaver.terminating().build())
     assert len(scene.holds) == 0
     scene.remove("uid-default-a-1")
-    assert scene.holds.kept_for() == {A: 1}
+    assert scene.holds.reserved_pods() == {A: 1}
 
 
 def test_a_slot_whose_node_is_gone_is_kept_where_there_is_room() -> None:
@@ -174,7 +174,9 @@ def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
     groups = [make_non_strict(A, 3), make_pod_group(B, 1).build()]
     scene = Scene(2, [*gang_pods("a", 3, A), *gang_pods("b", 2, B)], groups)
     outcome = scene.plan(*scene.units(A), *scene.units(B))
-    assert scene.holds.kept_for() == {A: 1}, "B needs one node, and has it; its surplus has none"
+    assert scene.holds.reserved_pods() == {A: 1}, (
+        "B needs one node, and has it; its surplus has none"
+    )
     assert len(placed_on(outcome)) == 1
     assert {refusal.unit for refusal in outcome.refusals} == {A}
 
@@ -186,7 +188,7 @@ def test_who_lost_its_node_does_not_take_the_room_that_was_planned_for_another()
     scene.remove("uid-default-a-1")
     late = make_pod("b-1").gang(B).gpu(8).released("n2", "p", B, 2, 2).build()
     scene.put(started("b-0", "n1", B), late)
-    assert scene.holds.kept_for_lost() == {A: 1, B: 1}
+    assert scene.holds.reserved_for_replacements() == {A: 1, B: 1}
     assert placed_on(scene.plan(*scene.units(B))) == {"b-1": "n2"}
 
 
@@ -194,7 +196,7 @@ def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> 
     """Else whoever comes after it in the same cycle sleeps, and nothing that happens wakes it."""
     scene = Scene(1, gang_pods("a", 2, A), [make_non_strict(A, 2)])
     scene.plan(*scene.units(A))
-    assert scene.holds.kept_for() == {A: 1}
+    assert scene.holds.reserved_pods() == {A: 1}
     for name in ("n1", "n2"):
         scene.state.upsert_node(make_node(name).gpu(8).build())
     outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
@@ -212,17 +214,17 @@ def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps
     for _ in range(2):
         outcome = scene.plan(*scene.units(A), unit_of(waiting("single")))
         assert placed_on(outcome) == {}
-        assert scene.holds.kept_for_lost() == {A: 1}
+        assert scene.holds.reserved_for_replacements() == {A: 1}
 
 
 def test_what_is_kept_for_a_non_strict_gang_gives_way_to_what_fits_whole() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))
-    assert scene.holds.kept_for() == {A: 2}
+    assert scene.holds.reserved_pods() == {A: 2}
     singles = [waiting("s-0"), waiting("s-1")]
     scene.put(*singles)
     assert len(placed_on(scene.plan(*map(unit_of, singles)))) == 2
-    assert scene.holds.kept_for() == {}
+    assert scene.holds.reserved_pods() == {}
 
 
 def test_two_non_strict_gangs_do_not_block_each_other() -> None:
@@ -230,7 +232,7 @@ def test_two_non_strict_gangs_do_not_block_each_other() -> None:
     scene = Scene(3, [*gang_pods("a", 4, A), *gang_pods("b", 2, B)], groups)
     outcome = scene.plan(*scene.units(A), *scene.units(B))
     assert placed_on(outcome).keys() == {"b-0", "b-1"}
-    assert scene.holds.kept_for() == {A: 1}
+    assert scene.holds.reserved_pods() == {A: 1}
 
 
 def test_a_non_strict_gang_starts_whole_when_the_rest_fits() -> None:
@@ -238,7 +240,7 @@ def test_a_non_strict_gang_starts_whole_when_the_rest_fits() -> None:
     assert not scene.plan(*scene.units(A)).placements
     scene.state.upsert_node(make_node("n2").gpu(8).build())
     assert len(placed_on(scene.plan(*scene.units(A)))) == 3
-    assert scene.holds.kept_for() == {}
+    assert scene.holds.reserved_pods() == {}
 
 
 def test_the_lease_of_a_non_strict_gang_runs_out_for_good() -> None:
@@ -247,7 +249,7 @@ def test_the_lease_of_a_non_strict_gang_runs_out_for_good() -> None:
     assert scene.holds.expire(60.0) == {"n0", "n1"}
     scene.now = 61.0
     scene.plan(*scene.units(A))
-    assert scene.holds.kept_for() == {}
+    assert scene.holds.reserved_pods() == {}
 
 
 def test_a_gang_that_is_gone_keeps_nothing() -> None:

@@ -236,12 +236,14 @@ def test_marked_pods_may_stay_if_they_are_a_gang() -> None:
     scene.gang("g", 3, minimum=3)
     for uid in ("g-0", "g-1", "g-2"):
         pod = scene.state.pods[f"uid-default-{uid}"]
-        scene.put(replace(pod, is_terminating=True, is_doomed=True))
-    marked = [scene.state.pods[uid] for uid in sorted(scene.state.doomed)]
+        scene.put(replace(pod, is_terminating=True, is_eviction_pending=True))
+    marked = [scene.state.pods[uid] for uid in sorted(scene.state.eviction_pending)]
     assert can_stay(scene.state.gangs, marked)
     scene.state.remove_pod("uid-default-g-1")
-    assert len(scene.state.doomed) == 2
-    assert not can_stay(scene.state.gangs, [scene.state.pods[uid] for uid in scene.state.doomed])
+    assert len(scene.state.eviction_pending) == 2
+    assert not can_stay(
+        scene.state.gangs, [scene.state.pods[uid] for uid in scene.state.eviction_pending]
+    )
 
 
 def start(scene: Scene, name: str, started: float) -> None:

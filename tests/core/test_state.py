@@ -39,7 +39,7 @@ def pods_drawn(draw: st.DrawFn) -> Pod:
             recorded = RecordedPlan(draw(nodes_drawn), "plan", "", 1)
             return replace(pod, recorded=recorded, pinned=True, is_gated=False)
         case "daemon":
-            return replace(pod, kept_on=draw(nodes_drawn), is_gated=False)
+            return replace(pod, reserved_node=draw(nodes_drawn), is_gated=False)
         case "terminating":
             return replace(pod, node=draw(nodes_drawn), is_gated=False, is_terminating=True)
         case _:
@@ -205,10 +205,10 @@ def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
         pod = make_pod(f"p{at}").build()
         state.upsert_pod(pod)
         state.remove_pod(pod.uid)
-        assert not state.is_followed
+        assert not state.has_readers
         state.publish()
     assert not state.feed().drain().singles
-    assert state.is_followed
+    assert state.has_readers
 
 
 def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
@@ -223,8 +223,8 @@ def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
 
 def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
     state = make_cluster().state
-    state.upsert_pod(make_pod("daemon").requests(cpu=2000).kept_on("n").build())
-    state.upsert_pod(make_pod("giant").requests(cpu=9000).kept_on("n").build())
+    state.upsert_pod(make_pod("daemon").requests(cpu=2000).reserved_node("n").build())
+    state.upsert_pod(make_pod("giant").requests(cpu=9000).reserved_node("n").build())
     state.upsert_node(make_node("n").cpu(8000).build())
     shape = make_pod("p").requests(cpu=2000).build().shape
     row = state.table.row_of["n"]
@@ -244,7 +244,7 @@ def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
 def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
     web = select_pods(app="web")
     near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
-    daemon = make_pod("daemon").labels(app="web").kept_on("n")
+    daemon = make_pod("daemon").labels(app="web").reserved_node("n")
     state = make_cluster().state
     state.upsert_pod(daemon.build())
     state.upsert_node(make_node("n").label("kubernetes.io/hostname", "n").build())
@@ -254,5 +254,5 @@ def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
 
 
 def room_for(state: ClusterState, pod: Pod) -> bool:
-    snapshot = open_cycle(state)
-    return bool(snapshot.room(snapshot.shape_of(pod)).any())
+    cycle = open_cycle(state)
+    return bool(cycle.room(cycle.shape_of(pod)).any())

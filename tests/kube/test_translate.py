@@ -217,7 +217,7 @@ DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
 
 
 @pytest.mark.parametrize(
-    ("spec", "owners", "kept_on"),
+    ("spec", "owners", "reserved_node"),
     [
         ({}, DAEMON_SET, "n1"),
         ({"nodeName": "n1"}, DAEMON_SET, ""),
@@ -230,10 +230,10 @@ DAEMON_SET = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
     ],
 )
 def test_room_is_kept_for_daemon_pods_of_other_schedulers(
-    translator: PodTranslator, spec: dict[str, Any], owners: list[Any], kept_on: str
+    translator: PodTranslator, spec: dict[str, Any], owners: list[Any], reserved_node: str
 ) -> None:
     pod = translator.translate(wire({"affinity": ON_N1} | spec, ownerReferences=owners))
-    assert pod.kept_on == kept_on
+    assert pod.reserved_node == reserved_node
 
 
 INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]

@@ -176,7 +176,7 @@ class Oracle:
     def _count_kept(self) -> int:
         """Return the number of pods for which the operators keep room."""
         placement = self._world.parts.placement if self._world.parts else None
-        return sum(placement.holds.kept_for().values()) if placement else 0
+        return sum(placement.holds.reserved_pods().values()) if placement else 0
 
     def _holds(self, pod: Obj) -> bool:
         node = self._nodes.get(pinned_to(pod))

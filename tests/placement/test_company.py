@@ -242,8 +242,8 @@ def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
 ) -> None:
     subject = make_subject(*drawn)
     cluster = make_state(nodes, pods)
-    snapshot = cluster.open_cycle()
-    room = snapshot.room(snapshot.shape_of(subject))
+    cycle = cluster.open_cycle()
+    room = cycle.room(cycle.shape_of(subject))
     reference = Reference(nodes, pods, subject)
     found = {at: bool(room[cluster.state.table.row_of[f"n{at}"]]) for at in range(NODES)}
     assert found == {at: reference.admits(at) for at in range(NODES)}
@@ -259,28 +259,28 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
     count: int,
 ) -> None:
     cluster = make_state(nodes, pods)
-    snapshot = cluster.open_cycle()
+    cycle = cluster.open_cycle()
     both = [make_subject(*first), make_subject(*second)]
-    snapshot.expect(both)
-    shapes = [snapshot.shape_of(subject) for subject in both]
-    before = [snapshot.room(shape).tolist() for shape in shapes]
-    mark = snapshot.checkpoint()
+    cycle.expect(both)
+    shapes = [cycle.shape_of(subject) for subject in both]
+    before = [cycle.room(shape).tolist() for shape in shapes]
+    mark = cycle.checkpoint()
     now = list(pods)
     for step in range(count):
         subject, shape = both[step % 2], shapes[step % 2]
-        for share in Allocator(snapshot, SCORING).fill(shape, 1):
+        for share in Allocator(cycle, SCORING).fill(shape, 1):
             node = int(cluster.state.table.node_at(share.row).name[1:])
             labels_of = dict(subject.profile.labels)
             now.append(Resident(node, "one", labels_of, subject.shape.constraints))  # type: ignore[arg-type]
         fresh = make_state(nodes, now)
         other = fresh.open_cycle()
         for one, here in zip(both, shapes, strict=True):
-            rooms = (snapshot.room(here), other.room(other.shape_of(one)))
+            rooms = (cycle.room(here), other.room(other.shape_of(one)))
             assert [
                 bool(rooms[0][cluster.state.table.row_of[f"n{at}"]]) for at in range(NODES)
             ] == [bool(rooms[1][fresh.state.table.row_of[f"n{at}"]]) for at in range(NODES)]
-    snapshot.rollback(mark)
-    assert [snapshot.room(shape).tolist() for shape in shapes] == before
+    cycle.rollback(mark)
+    assert [cycle.room(shape).tolist() for shape in shapes] == before
 
 
 @settings(deadline=None)
@@ -325,8 +325,8 @@ def test_a_state_that_has_seen_changes_equals_one_that_has_not(
             left[at] = resident
         if step < len(gone):
             cluster.state.remove_node(f"n{gone[step]}")
-            snapshot = cluster.open_cycle()
-            snapshot.room(snapshot.shape_of(subject))
+            cycle = cluster.open_cycle()
+            cycle.room(cycle.shape_of(subject))
     for at in set(gone[: len(changes)]):
         builder = make_node(f"n{at}").pods(3)
         for key, value in nodes[at].items():
@@ -335,7 +335,7 @@ def test_a_state_that_has_seen_changes_equals_one_that_has_not(
     fresh = make_state(nodes, list(left.values()))
     rooms = []
     for one in (cluster, fresh):
-        snapshot = one.open_cycle()
-        room = snapshot.room(snapshot.shape_of(subject))
+        cycle = one.open_cycle()
+        room = cycle.room(cycle.shape_of(subject))
         rooms.append([int(room[one.state.table.row_of[f"n{at}"]]) for at in range(NODES)])
     assert rooms[0] == rooms[1]

@@ -37,25 +37,25 @@ def fill(cluster: FakeCluster, shape: PodShape, count: int) -> list[int]:
     return [share.count for share in Allocator(cluster.open_cycle(), SCORING).fill(shape, count)]
 
 
-def place_one_by_one(snapshot: Cycle, shape: PodShape, count: int) -> dict[int, int]:
+def place_one_by_one(cycle: Cycle, shape: PodShape, count: int) -> dict[int, int]:
     """Place each pod on the node that scores best at that moment: the definition."""
     placed: dict[int, int] = {}
-    terms = score_terms(snapshot, shape, SCORING)
-    pods_column = snapshot.table.column("pods")
+    terms = score_terms(cycle, shape, SCORING)
+    pods_column = cycle.table.column("pods")
     for _ in range(count):
-        room = snapshot.room(shape)
+        room = cycle.room(shape)
         best = None
-        for name, row in snapshot.table.live_rows():
+        for name, row in cycle.table.live_rows():
             if not room[row]:
                 continue
-            used = [int(snapshot.used[term.column, row]) for term in terms]
-            sizes = [int(snapshot.table.allocatable[term.column, row]) for term in terms]
-            key = (-score_of(terms, used, sizes, 1), int(snapshot.used[pods_column, row]), name)
+            used = [int(cycle.used[term.column, row]) for term in terms]
+            sizes = [int(cycle.table.allocatable[term.column, row]) for term in terms]
+            key = (-score_of(terms, used, sizes, 1), int(cycle.used[pods_column, row]), name)
             if best is None or key < best[0]:
                 best = (key, row)
         if best is None:
             break
-        snapshot.place(shape, best[1])
+        cycle.place(shape, best[1])
         placed[best[1]] = placed.get(best[1], 0) + 1
     return placed
 
@@ -71,10 +71,10 @@ def test_fill_equals_placing_pod_by_pod(
     shape = make_pod("p").requests(cpu=cpu * 500).gpu(gpu).build().shape
     expected_on = cluster.open_cycle()
     expected = place_one_by_one(expected_on, shape, count)
-    snapshot = cluster.open_cycle()
-    shares = Allocator(snapshot, SCORING).fill(shape, count)
+    cycle = cluster.open_cycle()
+    shares = Allocator(cycle, SCORING).fill(shape, count)
     assert sum(share.count for share in shares) == sum(expected.values())
-    assert (snapshot.used <= snapshot.table.allocatable).all()
+    assert (cycle.used <= cycle.table.allocatable).all()
     assert {share.row: share.count for share in shares} == expected
 
 
@@ -94,15 +94,15 @@ def test_pods_without_requests_are_spread_by_count() -> None:
 
 def test_rollback_restores_every_amount() -> None:
     cluster = make_nodes([(4, 4, 1), (8, 0, 2)])
-    snapshot = cluster.open_cycle()
-    before = snapshot.used.copy()
-    mark = snapshot.checkpoint()
-    Allocator(snapshot, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
-    Allocator(snapshot, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
-    assert (snapshot.used != before[: len(snapshot.used)]).any()
-    snapshot.rollback(mark)
-    assert (snapshot.used[: len(before)] == before).all()
-    assert GPU in snapshot.table.columns
+    cycle = cluster.open_cycle()
+    before = cycle.used.copy()
+    mark = cycle.checkpoint()
+    Allocator(cycle, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
+    Allocator(cycle, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
+    assert (cycle.used != before[: len(cycle.used)]).any()
+    cycle.rollback(mark)
+    assert (cycle.used[: len(before)] == before).all()
+    assert GPU in cycle.table.columns
 
 
 STEPS = st.lists(
@@ -118,20 +118,20 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
     cluster = make_nodes(drawn)
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
-    snapshot, anew = cluster.open_cycle(), cluster.open_cycle()
-    filler = Allocator(snapshot, SCORING)
+    cycle, anew = cluster.open_cycle(), cluster.open_cycle()
+    filler = Allocator(cycle, SCORING)
     for which, count, is_taken_back, odd in steps:
-        every_second = np.arange(len(snapshot.table.nodes)) % 2 == odd
+        every_second = np.arange(len(cycle.table.nodes)) % 2 == odd
         confined = {} if odd is None else {shapes[which]: every_second}
-        mark, mark_anew = snapshot.checkpoint(), anew.checkpoint()
-        with snapshot.only(confined), anew.only(confined):
+        mark, mark_anew = cycle.checkpoint(), anew.checkpoint()
+        with cycle.only(confined), anew.only(confined):
             found = filler.fill(shapes[which], count)
             expected = Allocator(anew, SCORING).fill(shapes[which], count)
         assert sorted((one.row, one.count) for one in found) == sorted(
             (one.row, one.count) for one in expected
         )
         if is_taken_back:
-            snapshot.rollback(mark)
+            cycle.rollback(mark)
             anew.rollback(mark_anew)
 
 

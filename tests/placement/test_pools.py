@@ -95,7 +95,7 @@ def test_a_tree_that_is_confined_no_more_may_go_anywhere_and_waiting_pods_are_lo
     feed = scene.state.feed()
     feed.drain()
     scene.set_root(A)
-    assert not feed.drain().is_regrouped
+    assert not feed.drain().is_relabelled
     scene.set_root(None)
-    assert feed.drain().is_regrouped
+    assert feed.drain().is_relabelled
     assert scene.places() == {"1": "node-b"}

@@ -359,8 +359,8 @@ def test_what_is_taken_back_of_a_snapshot_is_taken_back_of_quotas() -> None:
     cluster = make_teams(1, team("t", most=8))
     pod = worker("a", "t").build()
     cluster.pods(pod)
-    snapshot = cluster.open_cycle()
+    cycle = cluster.open_cycle()
     for _ in range(2):
-        mark = snapshot.checkpoint()
-        assert plan_in(snapshot, [unit_of(pod)]).placements
-        snapshot.rollback(mark)
+        mark = cycle.checkpoint()
+        assert plan_in(cycle, [unit_of(pod)]).placements
+        cycle.rollback(mark)

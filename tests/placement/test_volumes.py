@@ -73,8 +73,8 @@ def test_members_with_volumes_of_one_place_are_planned_together() -> None:
     for at in range(3):
         bind(cluster, f"data-{at}", Volume(f"v{at}", IN_A))
     pods = [make_pod(f"p-{at}").claims(f"data-{at}") for at in range(3)]
-    snapshot = cluster.open_cycle()
-    assert len({snapshot.shape_of(pod.build()) for pod in pods}) == 1
+    cycle = cluster.open_cycle()
+    assert len({cycle.shape_of(pod.build()) for pod in pods}) == 1
     placed = run(cluster, *pods).placements[0].assignments
     assert {one.node for one in placed} == {"a1", "a2"}
 

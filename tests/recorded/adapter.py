@@ -63,22 +63,22 @@ class _Cluster:
         return {
             "placements": [_tell_placement(one) for one in outcome.placements],
             "refusals": [_tell_refusal(one) for one in outcome.refusals],
-            "kept": to_plain(self.holds.kept_for()),
+            "kept": to_plain(self.holds.reserved_pods()),
             "leftovers": sorted(self.state.quotas.served),
         }
 
     def _plan(self, units: dict[str, Unit], now: float) -> Plan:
         self.state.refresh()
-        snapshot = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
+        cycle = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
         scoring = self.scenario.scoring
         outcome = self.holds.plan(
-            snapshot,
+            cycle,
             tuple(units.values()),
             lambda some, them: plan(some, them, scoring),
             scoring,
             now,
         )
-        self.state.note_plan(snapshot, outcome)
+        self.state.note_plan(cycle, outcome)
         return outcome
 
     def _absorb(self, now: float) -> None:

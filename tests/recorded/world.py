@@ -190,7 +190,7 @@ def add_resident(world: World, pod: PodBuilder) -> None:
         return
     chance = world.dice.random()
     if chance < 0.04:
-        pod.kept_on(node)
+        pod.reserved_node(node)
     else:
         pod.running(node).not_ours()
     if chance > 0.95:

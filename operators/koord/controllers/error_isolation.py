@@ -40,18 +40,18 @@ def plan_keeping(
         return plan_safely(make_snapshot(), units, scoring)
 
 
-def plan_safely(snapshot: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
+def plan_safely(cycle: Cycle, units: Sequence[Unit], scoring: Scoring) -> Plan:
     """Plan units together; if that fails, one at a time, and refuse those that fail."""
-    mark = snapshot.checkpoint()
+    mark = cycle.checkpoint()
     try:
-        return plan(snapshot, units, scoring)
+        return plan(cycle, units, scoring)
     except Exception:
-        snapshot.rollback(mark)
+        cycle.rollback(mark)
         log.exception("Planning failed; planning each unit separately")
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     for unit in units:
-        outcome = _plan_one(snapshot, unit, scoring)
+        outcome = _plan_one(cycle, unit, scoring)
         placements += outcome.placements
         refusals += outcome.refusals
     return Plan(tuple(placements), tuple(refusals))
@@ -92,12 +92,12 @@ class OneByOne:
         return results
 
 
-def _plan_one(snapshot: Cycle, unit: Unit, scoring: Scoring) -> Plan:
-    mark = snapshot.checkpoint()
+def _plan_one(cycle: Cycle, unit: Unit, scoring: Scoring) -> Plan:
+    mark = cycle.checkpoint()
     try:
-        return plan(snapshot, (unit,), scoring)
+        return plan(cycle, (unit,), scoring)
     except Exception as error:
-        snapshot.rollback(mark)
+        cycle.rollback(mark)
         log.exception("Cannot plan a unit", extra={"unit": unit.key})
         refusal = Refusal(unit.key, unit.pods, InternalError(type(error).__name__))
         return Plan(refusals=(refusal,))

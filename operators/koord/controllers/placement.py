@@ -124,7 +124,7 @@ class PlacementController:
                 self.restarts.note(changes.gangs)
                 for restart in self._take_restarts():
                     commits.create_task(self._restart(restart))
-                # 2. The first units of the queue are planned on one snapshot.
+                # 2. The first units of the queue are planned on one cycle.
                 units = {unit.key: unit for unit in self._take()}
                 outcome = self._plan(units)
                 # 3. Refused units are blocked; placed pods are assumed.
@@ -185,16 +185,16 @@ class PlacementController:
             return Plan()
         began = self.clock()
         self.state.refresh(began)
-        snapshots: list[Cycle] = []
+        cycles: list[Cycle] = []
 
         def make_snapshot() -> Cycle:
-            snapshots.append(self.state.open_cycle(lambda: self.queue.pending(*units.values())))
-            return snapshots[-1]
+            cycles.append(self.state.open_cycle(lambda: self.queue.pending(*units.values())))
+            return cycles[-1]
 
         outcome = plan_keeping(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
-        self.state.note_plan(snapshots[-1], outcome)
+        self.state.note_plan(cycles[-1], outcome)
         self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
@@ -218,7 +218,7 @@ class PlacementController:
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         if freed:
             self.queue.absorb(Changes(freed=freed), self.state)
-        kept = self.holds.kept_for_lost()
+        kept = self.holds.reserved_for_replacements()
         if kept != self._kept:
             self._kept = kept
             self.queue.wake(KeptForReplacements.code)

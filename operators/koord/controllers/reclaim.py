@@ -80,7 +80,7 @@ class RevokeController:
         pods = self.state.pods
         self._evicted = {u for u in self._evicted if u in pods and not pods[u].is_terminating}
         self._allow_leftovers()
-        if self.state.doomed:
+        if self.state.eviction_pending:
             await self._finish_marked()
         if self.options.is_on and self.state.quotas.is_in_use:
             for name in self._find_due():
@@ -159,7 +159,7 @@ class RevokeController:
     async def _finish_marked(self) -> None:
         """Evict marked pods, whoever marked them; unmark pods that can stay."""
         groups: dict[str, list[Pod]] = {}
-        for uid in sorted(self.state.doomed - self._evicted):
+        for uid in sorted(self.state.eviction_pending - self._evicted):
             pod = self.state.pods[uid]
             key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)

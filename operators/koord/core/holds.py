@@ -45,7 +45,7 @@ class _Slot:
     node: str = ""
     sub_group: str = ""
     row: int | None = None
-    """Where it is charged on the snapshot that is planned on."""
+    """Where it is charged on the cycle that is planned on."""
 
 
 @dataclass(slots=True)
@@ -105,18 +105,18 @@ class Holds:
         """Return when :meth:`expire` has something to do next."""
         return min((hold.until for hold in self._holds() if hold.slots), default=None)
 
-    def kept_for(self) -> dict[str, int]:
+    def reserved_pods(self) -> dict[str, int]:
         """Return gang or unit -> number of pods for which room is kept."""
         partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
-        return self.kept_for_lost() | partial
+        return self.reserved_for_replacements() | partial
 
-    def kept_for_lost(self) -> dict[GangKey, int]:
+    def reserved_for_replacements(self) -> dict[GangKey, int]:
         """Return gang -> number of lost members for which room is kept."""
         return {key: len(hold.slots) for key, hold in self._lost.items() if hold.slots}
 
     def plan(
         self,
-        snapshot: Cycle,
+        cycle: Cycle,
         units: Sequence[Unit],
         run: PlanUnits,
         scoring: Scoring,
@@ -124,8 +124,8 @@ class Holds:
     ) -> Plan:
         """Plan units in order with ``run``, and keep what is to be kept from all others."""
         if not len(self) and not any(unit.lease_seconds for unit in units):
-            return run(snapshot, units)
-        return _Session(snapshot, run, scoring, now, self._lost, self._partial).plan(units)
+            return run(cycle, units)
+        return _Session(cycle, run, scoring, now, self._lost, self._partial).plan(units)
 
     def _holds(self) -> Iterable[_Hold]:
         yield from self._lost.values()
@@ -183,9 +183,9 @@ def _slots_of(
 
 @dataclass(slots=True)
 class _Session:
-    """One round of planning on one snapshot."""
+    """One round of planning on one cycle."""
 
-    snapshot: Cycle
+    cycle: Cycle
     run: PlanUnits
     scoring: Scoring
     now: float
@@ -226,7 +226,7 @@ class _Session:
     def _plan_plain(self, units: Sequence[Unit]) -> None:
         if not units:
             return
-        outcome = self.run(self.snapshot, units)
+        outcome = self.run(self.cycle, units)
         self.placements += outcome.placements
         placed = {placement.unit for placement in outcome.placements}
         refused = {refusal.unit for refusal in outcome.refusals} - placed
@@ -238,13 +238,13 @@ class _Session:
         kept = [hold for hold in self.lost.values() if any(s.row is not None for s in hold.slots)]
         if not units or not kept:
             return frozenset()
-        mark = self.snapshot.checkpoint()
+        mark = self.cycle.checkpoint()
         for hold in kept:
             for slot in hold.slots:
                 if slot.row is not None:
-                    self.snapshot.place(slot.shape, slot.row, -1)
-        found = frozenset(placement.unit for placement in self.run(self.snapshot, units).placements)
-        self.snapshot.rollback(mark)
+                    self.cycle.place(slot.shape, slot.row, -1)
+        found = frozenset(placement.unit for placement in self.run(self.cycle, units).placements)
+        self.cycle.rollback(mark)
         return found
 
     def _blame(self, refusal: Refusal, held_up: frozenset[UnitKey]) -> Refusal:
@@ -259,7 +259,7 @@ class _Session:
     def _plan_special(self, unit: Unit) -> None:
         for hold in self._own(unit):
             self._lift(hold)
-        outcome = self.run(self.snapshot, (unit,))
+        outcome = self.run(self.cycle, (unit,))
         if not outcome.placements:
             outcome = self._plan_over_partial(unit, outcome)
         self.placements += outcome.placements
@@ -289,7 +289,7 @@ class _Session:
             for demand in unit.demands
             if demand.required
         )
-        outcome = self.run(self.snapshot, (replace(unit, demands=demands),)) if demands else before
+        outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
         for hold in others:
             self._keep(hold, elsewhere=False)
         if outcome.placements or not outcome.refusals:
@@ -324,9 +324,9 @@ class _Session:
             for demand in unit.demands
             if demand.required
         )
-        mark = self.snapshot.checkpoint()
-        part = self.run(self.snapshot, (replace(unit, demands=demands),))
-        self.snapshot.rollback(mark)
+        mark = self.cycle.checkpoint()
+        part = self.run(self.cycle, (replace(unit, demands=demands),))
+        self.cycle.rollback(mark)
         hold.slots += [
             _Slot(assignment.pod.shape, assignment.node)
             for placement in part.placements
@@ -344,35 +344,35 @@ class _Session:
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
             return
-        filler = Allocator(self.snapshot, self.scoring)
+        filler = Allocator(self.cycle, self.scoring)
         for slot in left:
             home = homes[slot.sub_group]
-            with self.snapshot.only({} if home is None else {slot.shape: home}):
+            with self.cycle.only({} if home is None else {slot.shape: home}):
                 shares = filler.fill(slot.shape, 1)
             if shares:
                 slot.row = shares[0].row
-                slot.node = self.snapshot.table.node_at(slot.row).name
+                slot.node = self.cycle.table.node_at(slot.row).name
 
     def _keep_there(self, hold: _Hold) -> dict[str, Mask | None]:
         """Charge what has room on its node; return where each sub-group may be."""
         groups = {slot.sub_group for slot in hold.slots if slot.row is None}
-        view = self.snapshot.session(TopologySession).view
+        view = self.cycle.session(TopologySession).view
         homes = {
-            group: find_replacement_domain(self.snapshot, view, hold.gang, group)
+            group: find_replacement_domain(self.cycle, view, hold.gang, group)
             for group in groups
         }
         for slot in hold.slots:
-            row = self.snapshot.table.row_of.get(slot.node)
+            row = self.cycle.table.row_of.get(slot.node)
             if slot.row is not None or row is None:
                 continue
             home = homes[slot.sub_group]
-            if (home is None or home[row]) and self.snapshot.has_room(slot.shape, row):
-                self.snapshot.place(slot.shape, row)
+            if (home is None or home[row]) and self.cycle.has_room(slot.shape, row):
+                self.cycle.place(slot.shape, row)
                 slot.row = row
         return homes
 
     def _lift(self, hold: _Hold) -> None:
         for slot in hold.slots:
             if slot.row is not None:
-                self.snapshot.place(slot.shape, slot.row, -1)
+                self.cycle.place(slot.shape, slot.row, -1)
                 slot.row = None

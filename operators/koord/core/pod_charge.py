@@ -1,7 +1,6 @@
-"""What a pod that holds a place takes from its node, and what of it matters to other pods.
+"""What a pod uses of its node, and what inter-pod rules have to know of it.
 
-A pod that is bound holds its place, one that is to be bound to a certain node does, too. What is
-done with that is for ``state`` to say.
+Bound pods are charged to their node; so are pods that will be bound to a known node.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from koord.core.pods import HostPort, Pod, PodShape
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a pod takes from its node, wherever it would be admitted."""
+    """What a pod uses of its node."""
 
     node: str
     requests: tuple[tuple[str, int], ...]
@@ -21,45 +20,45 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class PodCharge:
-    """A pod that holds a place: its load, and what matters to other pods."""
+    """The charge of one pod: its load, and what inter-pod rules see of it."""
 
     uid: str
     load: Load
     profile: PodLabels
     constraints: PodConstraints | None
     claims: tuple[ClaimUse, ...]
-    is_leaving: bool
-    is_there: bool
-    """Whether others see it: room alone is kept for a daemon that has yet to be bound."""
+    is_terminating: bool
+    is_visible: bool
+    """Whether inter-pod rules see it; not for a daemon pod that is not bound yet."""
     shape: PodShape = field(compare=False)
 
 
 def charge_of(pod: Pod) -> PodCharge | None:
-    """Return what a pod takes, and where; None for a pod that holds no place."""
+    """Return the charge of a pod; None for a pod that uses no node."""
     node = node_charged(pod)
     if not node:
         return None
     shape = pod.shape
     load = Load(node, shape.requests, shape.host_ports)
-    is_there = bool(pod.node) or pod.pinned
+    is_visible = bool(pod.node) or pod.pinned
     return PodCharge(
         uid=pod.uid,
         load=load,
         profile=pod.profile,
-        constraints=shape.constraints if is_there else None,
-        claims=pod.claims if is_there else (),
-        is_leaving=pod.is_terminating,
-        is_there=is_there,
+        constraints=shape.constraints if is_visible else None,
+        claims=pod.claims if is_visible else (),
+        is_terminating=pod.is_terminating,
+        is_visible=is_visible,
         shape=shape,
     )
 
 
 def node_charged(pod: Pod) -> str:
-    """Return the node whose resources a pod holds: its own, or the one that it is to go to.
+    """Return the node that a pod is charged to; empty if there is none.
 
-    Terminating pods hold theirs until they are gone. A pinned pod may be bound by kube-scheduler at
-    any moment, so its place is taken even while it waits; so is that of a daemon, or a fresh node
-    would be full before its daemons are there.
+    Terminating pods are charged until they are deleted. A pinned pod may be bound by kube-scheduler
+    at any moment, so it is charged while it waits. So is a daemon pod, because other pods would
+    fill a new node before its daemon pods are bound.
     """
     if pod.phase.is_terminal:
         return ""
@@ -67,4 +66,4 @@ def node_charged(pod: Pod) -> str:
         return pod.node
     if pod.pinned and pod.recorded and not pod.is_gated:
         return pod.recorded.node
-    return pod.kept_on
+    return pod.reserved_node

@@ -94,7 +94,7 @@ class PodShape:
         return replace(self, asks=asks, _spec=self.spec) if asks else self
 
 
-NOBODY: Final = PodLabels("")
+NO_LABELS: Final = PodLabels("")
 """The profile of a pod whose labels are not known."""
 
 
@@ -164,7 +164,7 @@ class Pod:
     namespace: str
     name: str
     shape: PodShape
-    profile: PodLabels = NOBODY
+    profile: PodLabels = NO_LABELS
     claims: tuple[ClaimUse, ...] = ()
     handling: Handling = Handling.NOT_OURS
     gang: GangClaim | None = None
@@ -173,8 +173,8 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     is_terminating: bool = False
-    """On its way out: is being deleted, or ``is_doomed``."""
-    is_doomed: bool = False
+    """On its way out: is being deleted, or ``is_eviction_pending``."""
+    is_eviction_pending: bool = False
     """Carries our mark that it is to be evicted, and is yet to be deleted."""
     owners: tuple[str, ...] = ()
     foreign_gates: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ class Pod:
     """The sub-group of its gang that the pod says it belongs to."""
     attraction: str = ""
     """Pods with the same text here are to be near each other."""
-    kept_on: str = ""
+    reserved_node: str = ""
     """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
     started: float = field(default=0.0, compare=False)
     """When its node has taken it up, in seconds since the epoch; 0 before that. Known from the next

@@ -89,7 +89,7 @@ class Queue:
             self._make(uid, self._units_of_single(uid, state), asleep)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
-            is_moved = changes.is_regrouped and bool(changes.freed)
+            is_moved = changes.is_relabelled and bool(changes.freed)
             self._wake(QueueingHints(changes, state.open_cycle()), is_moved=is_moved)
         self._wake_by_domains(state)
 

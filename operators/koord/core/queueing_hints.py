@@ -15,13 +15,13 @@ from koord.core.pods import Pod, PodShape
 
 
 class QueueingHints:
-    """What some changes are to pods, on a snapshot of the state after them."""
+    """What some changes are to pods, on a cycle of the state after them."""
 
-    def __init__(self, changes: Changes, snapshot: Cycle) -> None:
+    def __init__(self, changes: Changes, cycle: Cycle) -> None:
         self._changes = changes
-        self._snapshot = snapshot
-        self._pods = snapshot.session(InterPodSession).state
-        row_of = snapshot.table.row_of
+        self._cycle = cycle
+        self._pods = cycle.session(InterPodSession).state
+        row_of = cycle.table.row_of
         self._rows = np.array(
             [row_of[name] for name in changes.freed if name in row_of], dtype=np.int64
         )
@@ -38,7 +38,7 @@ class QueueingHints:
         if pod.pinned and pod.recorded is not None:
             # It counts as used on its node already: what is free beside it says nothing.
             is_moved = pod.recorded.node in self._changes.freed
-            return is_moved and self._snapshot.can_keep(pod.shape, pod.recorded.node)
+            return is_moved and self._cycle.can_keep(pod.shape, pod.recorded.node)
         if any(use.key in self._changes.claims for use in pod.claims):
             return True
         if self._is_company_changed(pod):
@@ -47,10 +47,10 @@ class QueueingHints:
 
     def _may_go(self, pod: Pod, *, anywhere: bool) -> bool:
         """Whether there is room for such a pod, anywhere or on nodes that were freed."""
-        shape = self._snapshot.shape_of(pod)
+        shape = self._cycle.shape_of(pod)
         known = self._has_room.get((shape, anywhere))
         if known is None:
-            room = self._snapshot.room(shape)
+            room = self._cycle.room(shape)
             known = bool((room if anywhere else room[self._rows]).any())
             self._has_room[shape, anywhere] = known
         return known
@@ -59,7 +59,7 @@ class QueueingHints:
         """Whether pods that it is to be near of, or away from, came or went, and so on."""
         constraints = pod.shape.constraints
         if constraints is not None:
-            if self._changes.is_regrouped:
+            if self._changes.is_relabelled:
                 return True
             if any(map(self._is_touched, constraints.selectors)):
                 return True

@@ -1,8 +1,8 @@
-"""What is known of the cluster: the single place where objects turn into a planner's view.
+"""The state of the cluster: turns observed objects into what the planner needs.
 
-One writer: whoever owns a ``ClusterState`` applies changes from one event loop. A pod that was
-assigned but whose binding has not been seen counts as being on its node (*assumed*) until the watch
-confirms it or the API's answer says that it did not happen. Nothing here decides or waits.
+The owner of a ``ClusterState`` applies all changes from one event loop. A pod that was assigned but
+whose binding has not been observed counts as being on its node (*assumed*) until the watch confirms
+the binding or the API server rejects it. Nothing here decides or blocks.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ P = TypeVar("P", bound=Plugin)
 
 
 class ClusterState:
-    """Pods, nodes and PodGroups, with what is used where."""
+    """Pods, nodes, PodGroups and what domains need of the cluster."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class ClusterState:
     ) -> None:
         self.pods: dict[str, Pod] = {}
         """uid -> pod as planning sees it: an assumed pod carries its assumed node."""
-        self.doomed: set[str] = set()
-        """uids of pods that carry our mark and are yet to be evicted."""
+        self.eviction_pending: set[str] = set()
+        """uids of pods that are marked for eviction and not deleted yet."""
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
@@ -63,19 +63,18 @@ class ClusterState:
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
-        self._fading: set[str] = set()
-        """Assumed only until their release is seen."""
+        self._assumed_until_release: set[str] = set()
+        """uids of pods whose assumption ends when the watch shows their release."""
         self._charges: dict[str, PodCharge] = {}
         self._on_node: dict[str, set[str]] = {}
-        """Node -> uids of the pods that hold a place on it."""
-        self._keeping: dict[str, set[str]] = {}
-        """Node -> uids of pods that wait for it, and for which it keeps room if it can."""
+        """Node -> uids of the pods that are charged to it."""
+        self._reserving: dict[str, set[str]] = {}
+        """Node -> uids of waiting pods for which it is reserved."""
         self._changes = Changes()
         self._feeds: list[Feed] = []
         self._plugin_feeds: dict[str, Feed] = {}
 
     def plugin(self, kind: type[P]) -> P:
-        """Return the plugin of one domain."""
         return next(one for one in self.plugins if isinstance(one, kind))
 
     @property
@@ -96,16 +95,16 @@ class ClusterState:
         return self._assumed
 
     def observed(self, uid: str) -> Pod | None:
-        """Return a pod as the API server last showed it, without assumptions."""
+        """Return a pod as last observed, without assumptions."""
         return self._observed.get(uid)
 
     def pod_by_key(self, key: str) -> Pod | None:
-        """Return the pod now called ``namespace/name``."""
+        """Return the current pod with the key ``namespace/name``."""
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
 
     def refresh(self, now: float = 0.0) -> None:
-        """Bring every plugin up to date with what changed; to be done before a cycle is opened."""
+        """Let every plugin absorb the changes; required before a cycle is opened."""
         for plugin in self.plugins:
             if plugin.is_in_use:
                 self._refresh_plugin(plugin, now)
@@ -122,22 +121,22 @@ class ClusterState:
         *,
         without: Collection[str] = (),
     ) -> Cycle:
-        """Return the cluster as of the last :meth:`refresh`, for a planner to try things on.
+        """Return a planning cycle on the cluster as of the last :meth:`refresh`.
 
-        ``pending`` returns the complete units that wait, in order. Plugins named in ``without``
-        take no part.
+        ``pending`` returns the complete waiting units in order. Plugins named in ``without`` open
+        no session.
         """
         plugins = [one for one in self.plugins if one.name not in without]
         return Cycle(self.table, plugins, find_place=self._find_place, pending=pending)
 
     def open_ledger(self) -> Ledger:
-        """Return what every quota may use and uses now."""
+        """Return the limits and usage of every quota."""
         plugin = self.plugin(Quotas)
         self._refresh_plugin(plugin)
         return plugin.open_ledger()
 
     def note_plan(self, cycle: Cycle, plan: Plan) -> None:
-        """Have plugins remember what a plan that is carried out means for later cycles."""
+        """Tell every plugin that a plan is carried out."""
         by_name = {plugin.name: plugin for plugin in self.plugins}
         for session in cycle.sessions:
             by_name[session.name].note_plan(session, plan)
@@ -145,10 +144,9 @@ class ClusterState:
     def _find_place(self, uid: str) -> Place | None:
         charge = self._charges.get(uid)
         row = None if charge is None else self.table.row_of.get(charge.load.node)
-        return None if charge is None or row is None else Place(row, is_seen=charge.is_there)
+        return None if charge is None or row is None else Place(row, is_visible=charge.is_visible)
 
     def used_on(self, node: str) -> Amounts:
-        """Return what pods use on a node."""
         row = self.table.row_of[node]
         return {
             key: int(self.table.used[column, row]) for key, column in self.table.columns.items()
@@ -159,32 +157,32 @@ class ClusterState:
         return isinstance(find_quorum(self.gangs, gang), Reached)
 
     def pods_on_nodes(self) -> Iterator[tuple[Pod, int]]:
-        """Yield the pods that others see on a node, each with the node's row, by their keys."""
+        """Yield the pods on nodes that inter-pod rules see, with their rows, sorted by key."""
         for pod in sorted(self.pods.values(), key=lambda pod: pod.key):
             charge = self._charges.get(pod.uid)
             row = None if charge is None else self.table.row_of.get(charge.load.node)
-            if charge is not None and charge.is_there and row is not None:
+            if charge is not None and charge.is_visible and row is not None:
                 yield pod, row
 
     def feed(self) -> Feed:
-        """Return a new reader of changes; it starts with everything that is known now."""
+        """Return a new reader of changes; it starts with all known objects."""
         feed = Feed(self.publish)
         feed.note(self.everything())
         self._feeds.append(feed)
         return feed
 
     def everything(self) -> Changes:
-        """Return what a reader sees that has seen nothing yet."""
+        """Return the changes from an empty state to the current one."""
         singles = {uid for uid, pod in self.pods.items() if pod.gang is None}
         return Changes(set(self.table.row_of), set(self.gangs.keys()), singles)
 
     @property
-    def is_followed(self) -> bool:
-        """Whether anybody reads the changes; if nobody does, they have to be published away."""
+    def has_readers(self) -> bool:
+        """Whether there are readers of changes. Without readers, :meth:`publish` drops changes."""
         return bool(self._feeds)
 
     def publish(self) -> None:
-        """Hand what has changed to every reader."""
+        """Pass the changes since the last call to every reader."""
         self._changes.gangs |= self.gangs.touched()
         if self._changes:
             for feed in self._feeds:
@@ -192,27 +190,29 @@ class ClusterState:
             self._changes = Changes()
 
     def upsert_pod(self, pod: Pod) -> None:
-        """Take in a pod as observed. Another uid under the same name replaces the old pod."""
+        """Apply an observed pod. Another uid under the same name replaces the old pod."""
         other = self._uid_of.get(pod.key)
         if other is not None and other != pod.uid:
             self.remove_pod(other)
         before = self._observed.get(pod.uid)
         self._observed[pod.uid] = pod
         if before is not None and before == pod:
-            self._hear_late_word(before, pod)
+            self._requeue_stale_condition(before, pod)
             return
         self._uid_of[pod.key] = pod.uid
-        (self.doomed.add if pod.is_doomed else self.doomed.discard)(pod.uid)
-        self._keep(before, pod)
+        (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
+            pod.uid
+        )
+        self._index_reserved(before, pod)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
-            # Bound, over, or released for kube-scheduler to bind: no assumption of ours any more.
+            # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
             self._drop_assumption(pod.uid)
-        elif pod.uid in self._fading and not pod.is_gated:
+        elif pod.uid in self._assumed_until_release and not pod.is_gated:
             self._drop_assumption(pod.uid)
         self._refresh(pod.uid)
 
-    def _hear_late_word(self, before: Pod, pod: Pod) -> None:
-        """Have it looked at that a pod is said to wait and does not: that has to be taken back."""
+    def _requeue_stale_condition(self, before: Pod, pod: Pod) -> None:
+        """Requeue a pod whose waiting condition is stale."""
         if pod.is_waiting or pod.wait_reason == before.wait_reason:
             return
         self._refresh(pod.uid)
@@ -220,14 +220,13 @@ class ClusterState:
             self._changes.gangs.add(pod.gang.key)
 
     def remove_pod(self, uid: str) -> None:
-        """Forget a pod that is gone."""
         pod = self._observed.pop(uid, None)
         if pod is None:
             return
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
-        self._keep(pod, None)
-        self.doomed.discard(uid)
+        self._index_reserved(pod, None)
+        self.eviction_pending.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
         self.plugin(Topologies).attraction.note(uid, "", "")
@@ -237,7 +236,6 @@ class ClusterState:
             self._changes.singles.add(uid)
 
     def upsert_node(self, node: Node) -> None:
-        """Take in a node as observed."""
         row = self.table.row_of.get(node.name)
         before = None if row is None else self.table.nodes[row]
         if before == node:
@@ -248,14 +246,14 @@ class ClusterState:
         for plugin in self.plugins:
             plugin.upsert_node(row, node)
         if before is None:
-            self._settle(node.name, row)
+            self._charge_row(node.name, row)
         self._changes.freed.add(node.name)
-        self._changes.is_regrouped |= self.table.epoch != epoch
+        self._changes.is_relabelled |= self.table.epoch != epoch
         if before is None or before.allocatable != node.allocatable:
-            self._refresh_keeping(node.name)
+            self._refresh_reserved(node.name)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node that is gone; its pods stay on the books until they are gone too."""
+        """Remove a node; its pods stay known until they are removed themselves."""
         self.profiles.remove_node(name)
         row = self.table.row_of.get(name)
         if row is None:
@@ -265,125 +263,111 @@ class ClusterState:
         self.table.remove(name)
         for plugin in self.plugins:
             plugin.remove_node(row, name)
-        self._changes.is_regrouped = True
-        self._refresh_keeping(name)
+        self._changes.is_relabelled = True
+        self._refresh_reserved(name)
 
     def upsert_pod_group(self, pod_group: PodGroup) -> None:
-        """Take in a PodGroup as observed."""
         self.gangs.upsert_pod_group(pod_group)
 
     def remove_pod_group(self, key: GangKey) -> None:
-        """Forget a PodGroup that is gone."""
         self.gangs.remove_pod_group(key)
 
     def upsert_quota(self, quota: QuotaSpec) -> None:
-        """Take in an ElasticQuota as observed."""
         before = self.quotas.book.written.get(key_of(quota))
         self.quotas.book.upsert(quota)
         if quota.selector != (before and before.selector):
-            self._changes.is_regrouped = True
+            self._changes.is_relabelled = True
 
     def remove_quota(self, key: QuotaKey) -> None:
-        """Forget an ElasticQuota that is gone."""
         self.quotas.book.remove(key)
 
     def upsert_topology(self, topology: Topology) -> None:
-        """Take in a network topology as observed."""
         if self.topologies.upsert(topology):
             self._note_domains()
 
     def remove_topology(self, name: str) -> None:
-        """Forget a network topology that is gone."""
         if self.topologies.remove(name):
             self._note_domains()
 
     def _note_domains(self) -> None:
-        """Have everybody look again who waits for domains: all nodes are in others."""
+        """Requeue everything that waits for topology domains: all nodes changed domains."""
         self._changes.freed.update(self.table.row_of)
-        self._changes.is_regrouped = True
+        self._changes.is_relabelled = True
 
     def upsert_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Take in a namespace as observed."""
         namespaces = self.plugin(InterPod).namespaces
         if namespaces.get(name) != labels:
             namespaces[name] = labels
-            self._changes.is_regrouped = True
+            self._changes.is_relabelled = True
 
     def remove_namespace(self, name: str) -> None:
-        """Forget a namespace that is gone."""
         if self.plugin(InterPod).namespaces.pop(name, None) is not None:
-            self._changes.is_regrouped = True
+            self._changes.is_relabelled = True
 
     def upsert_claim(self, claim: VolumeClaim) -> None:
-        """Take in a volume claim as observed."""
         if self.volumes.claims.get(claim.key) != claim:
             self.volumes.upsert_claim(claim)
             self._changes.claims.add(claim.key)
 
     def remove_claim(self, key: str) -> None:
-        """Forget a volume claim that is gone."""
         self.volumes.remove_claim(key)
         self._changes.claims.add(key)
 
     def upsert_volume(self, volume: Volume) -> None:
-        """Take in a volume as observed."""
         if self.volumes.volumes.get(volume.name) != volume:
             self.volumes.volumes[volume.name] = volume
             self._changes.claims |= self.volumes.claims_of(volume.name)
 
     def remove_volume(self, name: str) -> None:
-        """Forget a volume that is gone."""
         if self.volumes.volumes.pop(name, None) is not None:
             self._changes.claims |= self.volumes.claims_of(name)
 
     def upsert_storage_class(self, storage_class: StorageClass) -> None:
-        """Take in a storage class as observed."""
         if self.volumes.classes.get(storage_class.name) != storage_class:
             self.volumes.classes[storage_class.name] = storage_class
             self._changes.claims |= self.volumes.claims_in(storage_class.name)
 
     def remove_storage_class(self, name: str) -> None:
-        """Forget a storage class that is gone."""
         if self.volumes.classes.pop(name, None) is not None:
             self._changes.claims |= self.volumes.claims_in(name)
 
     def assume(self, uid: str, node: str) -> None:
-        """Count a waiting pod as being on ``node`` from now on."""
+        """Charge a waiting pod to ``node``, ahead of its binding."""
         if uid in self._observed:
             self._assumed[uid] = node
-            self._fading.discard(uid)
+            self._assumed_until_release.discard(uid)
             self._refresh(uid)
 
     def forget(self, uid: str) -> None:
-        """Take back an assumption: the API's answer says that the pod was not bound."""
+        """Drop an assumption: the API server has rejected the binding."""
         if self._drop_assumption(uid) and uid in self._observed:
             self._refresh(uid)
 
     def forget_once_released(self, uid: str) -> None:
-        """Take back an assumption about a pod that was released and pinned, but not bound.
+        """Drop the assumption about a pod that was released and pinned, but not bound.
 
-        Its own scheduler may bind it at any moment, so its place stays taken throughout: as assumed
-        until the watch shows the release, as pinned from then on.
+        Its own scheduler may bind it at any moment, so its node stays charged: as assumed until
+        the watch shows the release, as pinned from then on.
         """
         pod = self._observed.get(uid)
         if pod is not None and pod.is_gated:
-            self._fading.add(uid)
+            self._assumed_until_release.add(uid)
         else:
             self.forget(uid)
 
     def _drop_assumption(self, uid: str) -> bool:
-        self._fading.discard(uid)
+        self._assumed_until_release.discard(uid)
         return self._assumed.pop(uid, None) is not None
 
     def _refresh(self, uid: str) -> None:
-        """Bring everything derived from one pod in line with what is observed and assumed."""
+        """Recompute everything derived from one pod."""
         observed = self._observed[uid]
         before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
         pod = observed if assumed is None else replace(observed, node=assumed)
-        if pod.kept_on and not self._can_hold(pod.kept_on, pod.shape):
-            # It waits in vain: what will never run there keeps nobody else away.
-            pod = replace(pod, kept_on="")
+        if pod.reserved_node and not self._is_large_enough(pod.reserved_node, pod.shape):
+            # It can never run there, so it must not block other pods.
+            pod = replace(pod, reserved_node="")
         self.pods[uid] = pod
         if pod.attraction:
             node = "" if pod.phase.is_terminal else pod.node
@@ -396,21 +380,20 @@ class ClusterState:
         else:
             self.gangs.upsert_pod(pod)
 
-    def _keep(self, before: Pod | None, pod: Pod | None) -> None:
-        if before is not None and before.kept_on:
-            keeping = self._keeping[before.kept_on]
-            keeping.discard(before.uid)
-            if not keeping:
-                del self._keeping[before.kept_on]
-        if pod is not None and pod.kept_on:
-            self._keeping.setdefault(pod.kept_on, set()).add(pod.uid)
+    def _index_reserved(self, before: Pod | None, pod: Pod | None) -> None:
+        if before is not None and before.reserved_node:
+            uids = self._reserving[before.reserved_node]
+            uids.discard(before.uid)
+            if not uids:
+                del self._reserving[before.reserved_node]
+        if pod is not None and pod.reserved_node:
+            self._reserving.setdefault(pod.reserved_node, set()).add(pod.uid)
 
-    def _refresh_keeping(self, node: str) -> None:
-        for uid in sorted(self._keeping.get(node, ())):
+    def _refresh_reserved(self, node: str) -> None:
+        for uid in sorted(self._reserving.get(node, ())):
             self._refresh(uid)
 
-    def _can_hold(self, node: str, shape: PodShape) -> bool:
-        """Whether a node is large enough for a pod of a shape."""
+    def _is_large_enough(self, node: str, shape: PodShape) -> bool:
         row = self.table.row_of.get(node)
         if row is None:
             return False
@@ -434,14 +417,14 @@ class ClusterState:
         self._changes.arrived.add(charge.profile)
 
     def _discharge(self, uid: str, *, is_free: bool) -> None:
-        """Take a pod off its node; ``is_free`` says that the node may take more for it."""
+        """Remove the charge of a pod; ``is_free``: the node has more room now."""
         charge = self._charges.pop(uid, None)
         if charge is None:
             return
         node = charge.load.node
-        residents = self._on_node[node]
-        residents.discard(uid)
-        if not residents:
+        uids = self._on_node[node]
+        uids.discard(uid)
+        if not uids:
             del self._on_node[node]
         self._count(self.table.row_of.get(node, NOWHERE), charge, -1)
         self._changes.left.add((charge.profile, charge.constraints))
@@ -450,7 +433,7 @@ class ClusterState:
             self._changes.freed.add(node)
 
     def _count(self, row: int, charge: PodCharge, count: int) -> None:
-        """Charge a pod to a row, or take it off; plugins also learn of pods on unknown nodes."""
+        """Add ``count`` times a charge to a row; plugins also count pods on unknown nodes."""
         if row != NOWHERE:
             self.table.charge(row, charge.shape, count)
         for plugin in self._charging:
@@ -460,7 +443,7 @@ class ClusterState:
         self._count(before, charge, -1)
         self._count(after, charge, 1)
 
-    def _settle(self, node: str, row: int) -> None:
-        """Charge the pods of a node that has come to its row."""
+    def _charge_row(self, node: str, row: int) -> None:
+        """Charge pods that were observed before their node."""
         for uid in sorted(self._on_node.get(node, ())):
             self._move(self._charges[uid], NOWHERE, row)

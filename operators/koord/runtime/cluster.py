@@ -106,7 +106,7 @@ class ClusterReader:
             self.rejections[pod.rejection] += before is not None and not before.rejection
 
     def _notify(self) -> None:
-        if not self.state.is_followed:
+        if not self.state.has_readers:
             self.state.publish()
         for listener in self.listeners:
             listener()

@@ -44,7 +44,7 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
         "ready": len(queue),
         "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
         "waiting": {key: reason.code for key, reason in queue.waiting.items()},
-        "kept": placement.holds.kept_for(),
+        "kept": placement.holds.reserved_pods(),
         "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
     }
 

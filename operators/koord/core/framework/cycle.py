@@ -30,7 +30,7 @@ class Place:
     """Where a pod is counted. Pods that others cannot ``see`` yet only take amounts and ports."""
 
     row: int
-    is_seen: bool = True
+    is_visible: bool = True
     allocations: tuple[Allocation, ...] = ()
 
 
@@ -273,7 +273,7 @@ class Cycle(CycleView):
             )
             self._move(shape, place, -1)
             self.note_place(pod, None)
-            place = Place(place.row, is_seen=place.is_seen, allocations=allocations)
+            place = Place(place.row, is_visible=place.is_visible, allocations=allocations)
             removed.append((pod, shape, place))
         return Removed(tuple(removed), used)
 
@@ -296,7 +296,7 @@ class Cycle(CycleView):
         return True
 
     def _move(self, shape: PodShape, place: Place, count: int) -> None:
-        if place.is_seen:
+        if place.is_visible:
             self.place(shape, place.row, count)
             return
         self.undo.push(self._apply_unseen, shape, place.row, -count)

@@ -1,7 +1,7 @@
 """Rules about other pods, joined to the planner: affinity, anti-affinity and topology spread.
 
 The plugin keeps the pods of the cluster as selectors see them; a session adds what the cycle has
-placed. The rules stand in ``pod_affinity_filter`` and ``topology_spread``.
+placed. The rules are in ``pod_affinity_rules`` and ``topology_spread``.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -42,12 +42,12 @@ class InterPod(Plugin):
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         if row < 0:
             return
-        if not charge.is_there:
+        if not charge.is_visible:
             return
         if count < 0:
             self._pods.remove(self._slots.pop(charge.uid))
         else:
-            slot = self._pods.add(charge.profile, row, is_leaving=charge.is_leaving)
+            slot = self._pods.add(charge.profile, row, is_terminating=charge.is_terminating)
             self._slots[charge.uid] = slot
         if charge.constraints is not None:
             self._terms.charge(row, charge.constraints, count)
@@ -130,7 +130,7 @@ class InterPodSession(Session):
 
 
 def _is_one_per_node(shape: PodShape) -> bool:
-    """Whether all that such pods ask is that there be one of them per node."""
+    """Whether such pods only require that each node runs at most one of them."""
     constraints = shape.constraints or _NO_CONSTRAINTS
     if constraints.affinity or constraints.spread:
         return False

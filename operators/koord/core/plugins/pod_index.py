@@ -1,8 +1,7 @@
-"""Pods on nodes as selectors see them: how many of those that a selector selects are on which row.
+"""Index of pods on nodes: counts, per row, the pods that a selector selects.
 
 One slot per pod, one *kind* per distinct profile: labels are compared once per kind, and counting
-is two array operations over all pods. Nothing is counted ahead, so nothing can go out of step; pods
-that nobody asks about cost a slot.
+is two array operations over all pods. Counts are computed on demand and not stored.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ Namespaces = dict[str, Mapping[str, str]]
 
 
 class _Kinds:
-    """Profiles of residents, each with a number and a count of its pods."""
+    """Distinct profiles, each with a number and a count of its pods."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -34,7 +33,7 @@ class _Kinds:
         self._free = list(range(_FIRST - 1, -1, -1))
 
     def enter(self, profile: PodLabels) -> int:
-        """Return the number of a profile that one more pod has."""
+        """Return the number of a profile and count one more pod."""
         number = self._number_of.get(profile)
         if number is None:
             if not self._free:
@@ -47,7 +46,7 @@ class _Kinds:
         return number
 
     def leave(self, number: int) -> None:
-        """Take back one :meth:`enter`."""
+        """Undo one :meth:`enter`."""
         self._pods[number] -= 1
         profile = self._profiles[number]
         if self._pods[number] or profile is None:
@@ -59,7 +58,6 @@ class _Kinds:
         self._free.append(number)
 
     def selected(self, pods: PodSelector) -> Mask:
-        """Return the kinds whose pods are meant."""
         named = [
             namespace
             for namespace in self._namespace.values
@@ -83,31 +81,26 @@ class PodIndex:
         self._kinds = _Kinds(namespaces)
         self._kind: Ids = np.zeros(_FIRST, dtype=np.int32)
         self._row: Ids = np.full(_FIRST, NOWHERE, dtype=np.int32)
-        self._is_leaving: Mask = np.zeros(_FIRST, dtype=np.bool_)
+        self._is_terminating: Mask = np.zeros(_FIRST, dtype=np.bool_)
         self._free = list(range(_FIRST - 1, -1, -1))
 
-    def add(self, profile: PodLabels, row: int, *, is_leaving: bool) -> int:
-        """Take a pod in and return its slot; ``is_leaving`` says that it is being deleted."""
+    def add(self, profile: PodLabels, row: int, *, is_terminating: bool) -> int:
+        """Add a pod and return its slot."""
         if not self._free:
             self._grow()
         slot = self._free.pop()
         self._kind[slot] = self._kinds.enter(profile)
         self._row[slot] = row
-        self._is_leaving[slot] = is_leaving
+        self._is_terminating[slot] = is_terminating
         return slot
 
     def remove(self, slot: int) -> None:
-        """Give a slot back."""
         self._kinds.leave(int(self._kind[slot]))
         self._row[slot] = NOWHERE
         self._free.append(slot)
 
-    def move(self, slot: int, row: int) -> None:
-        """Put a pod on another row: its node came (``row``) or went (``NOWHERE``)."""
-        self._row[slot] = row
-
     def count(self, pods: tuple[PodSelector, ...], rows: int, *, alive_only: bool = False) -> Ints:
-        """Count, per row, the pods that all of the selectors mean.
+        """Count, per row, the pods that all selectors select.
 
         ``alive_only`` leaves out pods that are being deleted.
         """
@@ -117,14 +110,16 @@ class PodIndex:
         if not kinds.any():
             return np.zeros(rows, dtype=np.int64)
         # A free slot has no row, so it does not matter which kind it had.
-        meant = kinds[self._kind] & (self._row >= 0)
+        selected = kinds[self._kind] & (self._row >= 0)
         if alive_only:
-            meant &= ~self._is_leaving
-        return np.bincount(self._row[meant], minlength=rows)
+            selected &= ~self._is_terminating
+        return np.bincount(self._row[selected], minlength=rows)
 
     def _grow(self) -> None:
         size = len(self._row)
         self._kind = np.concatenate([self._kind, np.zeros(size, dtype=np.int32)])
         self._row = np.concatenate([self._row, np.full(size, NOWHERE, dtype=np.int32)])
-        self._is_leaving = np.concatenate([self._is_leaving, np.zeros(size, dtype=np.bool_)])
+        self._is_terminating = np.concatenate(
+            [self._is_terminating, np.zeros(size, dtype=np.bool_)]
+        )
         self._free.extend(range(2 * size - 1, size - 1, -1))

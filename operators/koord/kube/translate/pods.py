@@ -90,7 +90,7 @@ class PodTranslator:
         )
         is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
-        is_doomed = not is_deleted and _is_doomed(wire)
+        is_eviction_pending = not is_deleted and _is_eviction_pending(wire)
         pod = Pod(
             uid=meta.uid,
             namespace=self._intern(meta.namespace),
@@ -104,8 +104,8 @@ class PodTranslator:
             created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
             node=self._intern(spec.node_name),
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
-            is_terminating=is_deleted or is_doomed,
-            is_doomed=is_doomed,
+            is_terminating=is_deleted or is_eviction_pending,
+            is_eviction_pending=is_eviction_pending,
             owners=self._owners(meta),
             foreign_gates=tuple(sorted(g for g in gates if g != operators.PLACEMENT_GATE)),
             recorded=recorded,
@@ -119,7 +119,7 @@ class PodTranslator:
             index=_index(meta),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
-            kept_on=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
+            reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
@@ -214,7 +214,7 @@ def _is_unschedulable(wire: WirePod) -> bool:
     )
 
 
-def _is_doomed(wire: WirePod) -> bool:
+def _is_eviction_pending(wire: WirePod) -> bool:
     return any(
         condition.type == operators.OVER_ENTITLEMENT and condition.status == "True"
         for condition in wire.status.conditions or ()
