@@ -1,16 +1,16 @@
-"""Room that is kept for pods that are not there yet: for lost members, and for NonStrict gangs.
+"""Holds: room on nodes reserved for replacements of lost members, and for NonStrict gangs.
 
-Two kinds, both in the memory of whoever plans, both for the wait time of the gang at most:
+Both kinds of holds live in memory only and last for the wait time of the gang at most:
 
-* *For lost members*. A started gang that lost members keeps their room, on the same node if that is
-  still there, until they are replaced. Nobody else gets it, whatever their priority: a gang below
-  its minimum helps nobody, and it had this room before.
-* *For NonStrict gangs*. What fits of a gang that does not fit whole is kept for it while it waits
-  for the rest. It gives way to every unit that fits whole with it, so no two gangs can block each
-  other; what may not have it are surplus pods, and what others keep the same way.
+* *Replacements*. A started gang that lost members holds their room, on the same node if it still
+  exists, until they are replaced. No other pod may use it, whatever its priority: a gang below its
+  minimum does no work, and it had this room before.
+* *NonStrict gangs*. The room of those members that fit is held while the gang waits for room for
+  the others. A unit that fits as a whole when it uses this room takes it, so two gangs cannot block
+  each other. Surplus pods and holds of other NonStrict gangs may not use it.
 
-After a restart nothing is kept for NonStrict gangs, and what is kept for lost members begins anew,
-with the shape of a living member. Nothing here writes, and time is handed in.
+After a restart there are no holds for NonStrict gangs, and holds for replacements start again with
+the shape of a running member. Nothing here writes or reads a clock.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,30 +34,30 @@ from koord.core.topology.strategy.observation import find_replacement_domain
 PlanUnits: TypeAlias = Callable[[Cycle, Sequence[Unit]], Plan]
 
 MAX_DEPARTED = 1024
-"""Lost members of one gang that are remembered."""
+"""Lost members that are recorded per gang."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """Room for one pod; ``node`` is where it was or is kept, empty for anywhere."""
+    """Room for one pod, preferably on ``node``; empty for any node."""
 
     shape: PodShape
     node: str = ""
     sub_group: str = ""
     row: int | None = None
-    """Where it is charged on the cycle that is planned on."""
+    """Where it is charged in the current cycle; None: not charged."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """Slots until a time; a hold that has run out stays, so that it does not begin again."""
+    """Slots that are reserved until a time. An expired hold stays, so that it is not renewed."""
 
     slots: list[_Slot]
     until: float
     size: int
-    """How many it was asked to keep, run out or not."""
+    """Number of slots that were requested, expired or not."""
     gang: GangKey = ""
-    """Whose replacements it is for; empty for what fits of a NonStrict unit."""
+    """The gang to be repaired; empty for the hold of a NonStrict unit."""
 
     def nodes(self) -> set[str]:
         return {slot.node for slot in self.slots if slot.node}
@@ -65,18 +65,18 @@ class _Hold:
 
 @dataclass(slots=True)
 class Holds:
-    """What is kept for whom. One writer, the one that plans."""
+    """All holds. Only the planning loop changes them."""
 
-    _lost: dict[GangKey, _Hold] = field(default_factory=dict)
+    _replacements: dict[GangKey, _Hold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
-    """Gang -> members that were on a node and are gone, as long as they are missed."""
+    """Gang -> deleted members that were on a node and are not replaced yet."""
     _partial: dict[UnitKey, _Hold] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(len(hold.slots) for hold in self._holds())
 
     def absorb(self, gangs: Iterable[GangKey], state: ClusterState, now: float) -> set[str]:
-        """Follow changes of these gangs; return the nodes on which room is no longer kept."""
+        """Update the holds of changed gangs; return the nodes on which room was released."""
         for pod in state.gangs.take_departed():
             if pod.gang is not None:
                 departed = self._departed.setdefault(pod.gang.key, [])
@@ -84,11 +84,11 @@ class Holds:
                 del departed[:-MAX_DEPARTED]
         freed: set[str] = set()
         for gang in sorted(gangs):
-            freed |= self._follow(gang, state, now)
+            freed |= self._update(gang, state, now)
         return freed
 
     def expire(self, now: float) -> set[str]:
-        """Let go of what was kept long enough; return its nodes."""
+        """Release expired holds; return their nodes."""
         freed: set[str] = set()
         for hold in self._holds():
             if hold.slots and hold.until <= now:
@@ -97,22 +97,22 @@ class Holds:
         return freed
 
     def drop(self, is_gone: Callable[[UnitKey], bool]) -> set[str]:
-        """Forget what was kept for NonStrict units that are gone; return its nodes."""
+        """Remove holds of NonStrict units that no longer exist; return their nodes."""
         gone = [key for key in self._partial if is_gone(key)]
         return set().union(*(self._partial.pop(key).nodes() for key in gone))
 
     def next_expiry(self) -> float | None:
-        """Return when :meth:`expire` has something to do next."""
+        """Return when the next hold expires."""
         return min((hold.until for hold in self._holds() if hold.slots), default=None)
 
     def reserved_pods(self) -> dict[str, int]:
-        """Return gang or unit -> number of pods for which room is kept."""
+        """Return gang or unit -> number of reserved slots."""
         partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
         return self.reserved_for_replacements() | partial
 
     def reserved_for_replacements(self) -> dict[GangKey, int]:
-        """Return gang -> number of lost members for which room is kept."""
-        return {key: len(hold.slots) for key, hold in self._lost.items() if hold.slots}
+        """Return gang -> number of slots reserved for replacements of lost members."""
+        return {key: len(hold.slots) for key, hold in self._replacements.items() if hold.slots}
 
     def plan(
         self,
@@ -122,49 +122,49 @@ class Holds:
         scoring: Scoring,
         now: float,
     ) -> Plan:
-        """Plan units in order with ``run``, and keep what is to be kept from all others."""
+        """Plan units in order with ``run``, with the holds charged to the cycle."""
         if not len(self) and not any(unit.lease_seconds for unit in units):
             return run(cycle, units)
-        return _Session(cycle, run, scoring, now, self._lost, self._partial).plan(units)
+        return _HoldPlanner(cycle, run, scoring, now, self._replacements, self._partial).plan(units)
 
     def _holds(self) -> Iterable[_Hold]:
-        yield from self._lost.values()
+        yield from self._replacements.values()
         yield from self._partial.values()
 
-    def _follow(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
+    def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
         lost = 0 if state.gangs.compat else count_to_replace(state.gangs, gang)
-        # Who is on the way out still has its room.
-        leaving = sum(
+        # Terminating members still use their room.
+        terminating = sum(
             pod.is_terminating and bool(pod.node) and not pod.phase.is_terminal
             for pod in (state.gangs.members(gang).values() if lost else ())
         )
-        size = max(0, lost - leaving)
-        hold = self._lost.get(gang)
+        size = max(0, lost - terminating)
+        hold = self._replacements.get(gang)
         if not size:
             if not lost:
                 self._departed.pop(gang, None)
-            return self._lost.pop(gang).nodes() if hold is not None else set()
+            return self._replacements.pop(gang).nodes() if hold is not None else set()
         spec = state.gangs.spec(gang)
         if spec is None or (hold is not None and hold.size == size):
             return set()
         if hold is None:
-            hold = self._lost[gang] = _Hold([], 0.0, 0, gang)
+            hold = self._replacements[gang] = _Hold([], 0.0, 0, gang)
         before = hold.nodes()
         if size > hold.size:
             hold.until = now + spec.wait_seconds
-            hold.slots = _slots_of(gang, state, self._departed.get(gang, ()), size)
+            hold.slots = _make_slots(gang, state, self._departed.get(gang, ()), size)
         else:
             del hold.slots[size:]
         hold.size = size
         return before - hold.nodes()
 
 
-def _slots_of(
+def _make_slots(
     gang: GangKey, state: ClusterState, departed: Sequence[Pod], size: int
 ) -> list[_Slot]:
-    """Return the room that was planned for who waits, then that of those lost last.
+    """Return slots for the planned nodes of waiting members, then for the nodes lost last.
 
-    Of whom nothing is known, it is the room of a living member.
+    The rest has the shape of a running member and no node.
     """
     members = state.gangs.members(gang).values()
     planned = [
@@ -173,36 +173,36 @@ def _slots_of(
         if pod.is_waiting and pod.recorded is not None
     ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
-    gone = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
-    slots = [*planned, *(_Slot(pod.shape, pod.node, pod.sub_group) for pod in gone)][:size]
-    sibling = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
-    if sibling is not None:
-        slots += [_Slot(sibling.shape) for _ in range(size - len(slots))]
+    lost = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
+    slots = [*planned, *(_Slot(pod.shape, pod.node, pod.sub_group) for pod in lost)][:size]
+    running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
+    if running is not None:
+        slots += [_Slot(running.shape) for _ in range(size - len(slots))]
     return slots
 
 
 @dataclass(slots=True)
-class _Session:
-    """One round of planning on one cycle."""
+class _HoldPlanner:
+    """Plans units with the holds on one cycle."""
 
     cycle: Cycle
     run: PlanUnits
     scoring: Scoring
     now: float
-    lost: dict[GangKey, _Hold]
+    replacements: dict[GangKey, _Hold]
     partial: dict[UnitKey, _Hold]
     placements: list[Placement] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def plan(self, units: Sequence[Unit]) -> Plan:
-        for hold in (*self.lost.values(), *self.partial.values()):
+        for hold in (*self.replacements.values(), *self.partial.values()):
             for slot in hold.slots:
                 slot.row = None
-        # Who lost its node is not to take the room that another one knows.
-        for hold in self.lost.values():
-            self._keep_there(hold)
-        for hold in (*self.lost.values(), *self.partial.values()):
-            self._keep(hold)
+        # Slots on their own node come before slots that may go to any node.
+        for hold in self.replacements.values():
+            self._reserve_on_nodes(hold)
+        for hold in (*self.replacements.values(), *self.partial.values()):
+            self._reserve(hold)
         plain: list[Unit] = []
         for unit in units:
             if self._is_plain(unit):
@@ -215,12 +215,12 @@ class _Session:
         return Plan(tuple(self.placements), tuple(self.refusals))
 
     def _is_plain(self, unit: Unit) -> bool:
-        """Whether a unit neither keeps anything nor may take what gives way."""
-        gives_way = any(hold.slots for hold in self.partial.values())
-        return not gives_way and not unit.lease_seconds and not self._own(unit)
+        """Whether a unit has no hold, will get none, and may not use holds of NonStrict gangs."""
+        can_preempt = any(hold.slots for hold in self.partial.values())
+        return not can_preempt and not unit.lease_seconds and not self._holds_of(unit)
 
-    def _own(self, unit: Unit) -> list[_Hold]:
-        holds = [self.lost.get(demand.gang) for demand in unit.demands if demand.gang]
+    def _holds_of(self, unit: Unit) -> list[_Hold]:
+        holds = [self.replacements.get(demand.gang) for demand in unit.demands if demand.gang]
         return [hold for hold in (*holds, self.partial.get(unit.key)) if hold is not None]
 
     def _plan_plain(self, units: Sequence[Unit]) -> None:
@@ -230,16 +230,20 @@ class _Session:
         self.placements += outcome.placements
         placed = {placement.unit for placement in outcome.placements}
         refused = {refusal.unit for refusal in outcome.refusals} - placed
-        held_up = self._held_up([unit for unit in units if unit.key in refused])
-        self.refusals += [self._blame(refusal, held_up) for refusal in outcome.refusals]
+        blocked = self._blocked_by_holds([unit for unit in units if unit.key in refused])
+        self.refusals += [self._attribute(refusal, blocked) for refusal in outcome.refusals]
 
-    def _held_up(self, units: Sequence[Unit]) -> frozenset[UnitKey]:
-        """Return those that would have a place if nothing was kept for lost members."""
-        kept = [hold for hold in self.lost.values() if any(s.row is not None for s in hold.slots)]
-        if not units or not kept:
+    def _blocked_by_holds(self, units: Sequence[Unit]) -> frozenset[UnitKey]:
+        """Return the units that would be placed without the holds for replacements."""
+        charged = [
+            hold
+            for hold in self.replacements.values()
+            if any(slot.row is not None for slot in hold.slots)
+        ]
+        if not units or not charged:
             return frozenset()
         mark = self.cycle.checkpoint()
-        for hold in kept:
+        for hold in charged:
             for slot in hold.slots:
                 if slot.row is not None:
                     self.cycle.place(slot.shape, slot.row, -1)
@@ -247,43 +251,43 @@ class _Session:
         self.cycle.rollback(mark)
         return found
 
-    def _blame(self, refusal: Refusal, held_up: frozenset[UnitKey]) -> Refusal:
-        if refusal.unit not in held_up:
+    def _attribute(self, refusal: Refusal, blocked: frozenset[UnitKey]) -> Refusal:
+        if refusal.unit not in blocked:
             return refusal
-        kept = sorted((g, h) for g, h in self.lost.items() if h.slots)
-        pods = sum(len(hold.slots) for _, hold in kept)
-        seconds = max(0, int(max(hold.until for _, hold in kept) - self.now))
-        gangs = tuple(gang for gang, _ in kept)
+        holds = {gang: hold for gang, hold in sorted(self.replacements.items()) if hold.slots}
+        pods = sum(len(hold.slots) for hold in holds.values())
+        seconds = max(0, int(max(hold.until for hold in holds.values()) - self.now))
+        gangs = tuple(holds)
         return replace(refusal, reason=KeptForReplacements(gangs, pods, seconds))
 
     def _plan_special(self, unit: Unit) -> None:
-        for hold in self._own(unit):
-            self._lift(hold)
+        for hold in self._holds_of(unit):
+            self._release(hold)
         outcome = self.run(self.cycle, (unit,))
         if not outcome.placements:
             outcome = self._plan_over_partial(unit, outcome)
         self.placements += outcome.placements
         if outcome.placements:
-            self._settle(unit, outcome.placements[0])
+            self._release_used(unit, outcome.placements[0])
             self.refusals += outcome.refusals
         else:
-            held_up = self._held_up([unit])
-            self.refusals += [self._blame(refusal, held_up) for refusal in outcome.refusals]
-            self._find_part(unit)
-        # What was lost comes first: it gives way to nobody, and what fits may be the same room.
-        for hold in self._own(unit):
-            self._keep(hold, elsewhere=hold is not self.partial.get(unit.key))
+            blocked = self._blocked_by_holds([unit])
+            self.refusals += [self._attribute(refusal, blocked) for refusal in outcome.refusals]
+            self._hold_partial(unit)
+        # Replacements first: they have precedence, and a partial hold may want the same room.
+        for hold in self._holds_of(unit):
+            self._reserve(hold, elsewhere=hold is not self.partial.get(unit.key))
 
     def _plan_over_partial(self, unit: Unit, before: Plan) -> Plan:
-        """Let what is kept for NonStrict gangs give way to what a unit needs, not to its surplus.
+        """Plan the required pods of a unit without the holds of other NonStrict gangs.
 
-        Of what was kept that is kept on which is left.
+        Those of their slots that still fit are reserved again.
         """
         others = [hold for key, hold in self.partial.items() if hold.slots and key != unit.key]
         if not others:
             return before
         for hold in others:
-            self._lift(hold)
+            self._release(hold)
         demands = tuple(
             replace(demand, pods=demand.pods[: demand.required])
             for demand in unit.demands
@@ -291,26 +295,26 @@ class _Session:
         )
         outcome = self.run(self.cycle, (replace(unit, demands=demands),)) if demands else before
         for hold in others:
-            self._keep(hold, elsewhere=False)
+            self._reserve(hold, elsewhere=False)
         if outcome.placements or not outcome.refusals:
             return outcome
         reason = outcome.refusals[0].reason
         return Plan(refusals=tuple(replace(one, reason=reason) for one in before.refusals))
 
-    def _settle(self, unit: Unit, placement: Placement) -> None:
-        """Keep nothing more for those that have just been placed."""
+    def _release_used(self, unit: Unit, placement: Placement) -> None:
+        """Remove the slots of pods that were just placed."""
         self.partial.pop(unit.key, None)
         nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
         for demand in unit.demands:
-            hold = self.lost.get(demand.gang)
+            hold = self.replacements.get(demand.gang)
             for pod in demand.pods if hold is not None else ():
                 if hold is not None and hold.slots and pod.uid in nodes:
                     at = [slot.node for slot in hold.slots]
                     node = nodes[pod.uid]
                     del hold.slots[at.index(node) if node in at else -1]
 
-    def _find_part(self, unit: Unit) -> None:
-        """Find what is to be kept for a NonStrict unit: what fits of it now."""
+    def _hold_partial(self, unit: Unit) -> None:
+        """Hold the room of the members of a NonStrict unit that fit now."""
         if not unit.lease_seconds:
             return
         hold = self.partial.get(unit.key)
@@ -334,44 +338,43 @@ class _Session:
             if not assignment.pod.pinned
         ]
 
-    def _keep(self, hold: _Hold, *, elsewhere: bool = True) -> None:
-        """Charge what is kept: on its node, or else wherever there is room, if that will do.
+    def _reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
+        """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
 
-        Either must be where the gang may be.
+        Both must be in the topology domains of the gang.
         """
-        homes = self._keep_there(hold)
+        domains = self._reserve_on_nodes(hold)
         left = [slot for slot in hold.slots if slot.row is None]
         if not elsewhere:
             hold.slots = [slot for slot in hold.slots if slot.row is not None]
             return
-        filler = Allocator(self.cycle, self.scoring)
+        allocator = Allocator(self.cycle, self.scoring)
         for slot in left:
-            home = homes[slot.sub_group]
-            with self.cycle.only({} if home is None else {slot.shape: home}):
-                shares = filler.fill(slot.shape, 1)
+            domain = domains[slot.sub_group]
+            with self.cycle.only({} if domain is None else {slot.shape: domain}):
+                shares = allocator.fill(slot.shape, 1)
             if shares:
                 slot.row = shares[0].row
                 slot.node = self.cycle.table.node_at(slot.row).name
 
-    def _keep_there(self, hold: _Hold) -> dict[str, Mask | None]:
-        """Charge what has room on its node; return where each sub-group may be."""
+    def _reserve_on_nodes(self, hold: _Hold) -> dict[str, Mask | None]:
+        """Charge slots to their nodes; return the rows of each sub-group (None: all)."""
         groups = {slot.sub_group for slot in hold.slots if slot.row is None}
         view = self.cycle.session(TopologySession).view
-        homes = {
-            group: find_replacement_domain(self.cycle, view, hold.gang, group)
-            for group in groups
+        domains = {
+            group: find_replacement_domain(self.cycle, view, hold.gang, group) for group in groups
         }
         for slot in hold.slots:
             row = self.cycle.table.row_of.get(slot.node)
             if slot.row is not None or row is None:
                 continue
-            home = homes[slot.sub_group]
-            if (home is None or home[row]) and self.cycle.has_room(slot.shape, row):
+            domain = domains[slot.sub_group]
+            if (domain is None or domain[row]) and self.cycle.has_room(slot.shape, row):
                 self.cycle.place(slot.shape, row)
                 slot.row = row
-        return homes
+        return domains
 
-    def _lift(self, hold: _Hold) -> None:
+    def _release(self, hold: _Hold) -> None:
         for slot in hold.slots:
             if slot.row is not None:
                 self.cycle.place(slot.shape, slot.row, -1)
