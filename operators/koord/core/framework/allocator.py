@@ -1,9 +1,8 @@
-"""How many pods of one shape go to which node: the greedy choice.
+"""Greedy allocation: how many pods of one shape go to each node.
 
-kube-scheduler would place each pod on the node that scores best at that moment. For equal pods that
-do not matter to each other the same result comes out of a heap over the few nodes that can be
-chosen at all: of ``count`` pods none can land outside the ``count`` nodes that score best for a
-first pod. Pods that do matter to each other are placed one by one.
+kube-scheduler places each pod on the node with the best score at that moment. For independent equal
+pods a heap gives the same result, and it only needs the ``count`` nodes that score best for a first
+pod: no other node can be chosen. Pods that affect each other are placed one by one.
 """
 
 import heapq
@@ -22,7 +21,7 @@ from koord.core.pods import Pod, PodShape
 from koord.core.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
-"""Enough for the rank of a node, and for the pods on one."""
+"""Enough for the rank of a node name and for the number of pods on a node."""
 _Number = TypeVar("_Number", int, Ints)
 _FULL: Final = int(np.iinfo(np.int64).max)
 """The key of a row without room."""
@@ -38,10 +37,9 @@ class RowShare:
 
 @dataclass(slots=True)
 class _Ranking:
-    """How good each row is for one more pod of a shape: the less ``keys`` says, the better.
+    """The order of rows for one more pod of a shape: the lowest of ``keys`` is the best row.
 
-    ``bonus`` is what is added to the score of resources. It holds for one ``version`` of the
-    cycle.
+    ``bonus`` is added to the score of resources. Valid for one ``version`` of the cycle.
     """
 
     shape: PodShape
@@ -64,21 +62,21 @@ class _Ranking:
 
 
 class Allocator:
-    """Puts pods of one shape after another on a cycle.
+    """Places pods of one shape at a time on a cycle.
 
-    Ties go to the node with fewer pods, then to the smaller name. Jobs and single pods of one shape
-    come in numbers: how good the nodes are for it is kept until something else is placed.
+    Ties go to the node with fewer pods, then to the smaller name. Consecutive requests for one
+    shape are frequent, so its ranking is cached until something else is placed.
     """
 
     def __init__(self, cycle: Cycle, scoring: Scoring) -> None:
         self._cycle = cycle
         self._scoring = scoring
-        self._known: _Ranking | None = None
+        self._cached: _Ranking | None = None
 
     def fill(self, shape: PodShape, count: int) -> list[RowShare]:
         """Place up to ``count`` pods of a shape and return where; fewer when there is no room."""
         cycle = self._cycle
-        ranking = self._known_of(shape)
+        ranking = self._cached_ranking(shape)
         if ranking is None and cycle.is_reactive(shape):
             return _fill_one_by_one(cycle, shape, count, self._terms_of(shape))
         if count <= 0:
@@ -93,14 +91,14 @@ class Allocator:
         ranking.room[chosen] -= given
         ranking.keys[chosen] = keys
         ranking.version = cycle.version
-        self._known = ranking if _is_plain(cycle, ranking) else None
+        self._cached = ranking if _is_plain(cycle, ranking) else None
         return shares
 
     def reserve(self, shape: PodShape, pods: Sequence[Pod]) -> list[tuple[Pod, Place]]:
         """Place pods of a shape one by one, each reserved exactly on the best row.
 
-        A row on which that fails is passed over for the rest of them. After each pod,
-        only the rows that it changed are asked again.
+        A row where a reservation failed is skipped for the other pods. After each pod only the
+        changed rows are evaluated again.
         """
         cycle, terms = self._cycle, self._terms_of(shape)
         every = np.arange(len(cycle.table.nodes))
@@ -118,7 +116,10 @@ class Allocator:
     def _reserve_one(
         self, shape: PodShape, pod: Pod, terms: list[Term], room: Ints
     ) -> tuple[Place, int] | None:
-        """Return where a pod was reserved, and the version before; clear rows that failed."""
+        """Reserve a pod on the best row; return its place and the version of the cycle before it.
+
+        Rows where the reservation fails get no room.
+        """
         cycle = self._cycle
         while (rows := np.flatnonzero(room)).size:
             scores = _first_scores(cycle, rows, terms, _preferences(cycle, shape, rows))
@@ -132,12 +133,12 @@ class Allocator:
             room[row] = 0
         return None
 
-    def _known_of(self, shape: PodShape) -> _Ranking | None:
-        """Return what is kept of a shape, if it still holds: confinement changes no version."""
-        known, cycle = self._known, self._cycle
-        if known is None or known.shape is not shape or cycle.is_restricted:
+    def _cached_ranking(self, shape: PodShape) -> _Ranking | None:
+        """Return the cached ranking if it is valid; a restriction does not change the version."""
+        cached, cycle = self._cached, self._cycle
+        if cached is None or cached.shape is not shape or cycle.is_restricted:
             return None
-        return known if known.version == cycle.version else None
+        return cached if cached.version == cycle.version else None
 
     def _rank(self, shape: PodShape) -> _Ranking:
         cycle, terms = self._cycle, self._terms_of(shape)
@@ -146,11 +147,11 @@ class Allocator:
         keys = np.full(room.size, _FULL)
         bonus = None
         if rows.size:
-            liked = _preferences(cycle, shape, rows)
-            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, terms, liked))
-            if liked is not None:
+            preferred = _preferences(cycle, shape, rows)
+            keys[rows] = _keys_of(cycle, rows, _first_scores(cycle, rows, terms, preferred))
+            if preferred is not None:
                 bonus = np.zeros_like(room)
-                bonus[rows] = liked
+                bonus[rows] = preferred
         return _Ranking(shape, terms, room, keys, bonus, cycle.version)
 
     def _terms_of(self, shape: PodShape) -> list[Term]:
@@ -158,17 +159,17 @@ class Allocator:
 
 
 def _is_plain(cycle: Cycle, ranking: _Ranking) -> bool:
-    """Whether a pod that is placed changes nothing for the next one but on its own node.
+    """Whether placing a pod changes the ranking of its own row only.
 
-    What is liked is scaled by what other nodes have, ports and the company of others are more than
-    amounts, and who is confined is offered but some of the nodes.
+    Scores of plugins are normalised over all nodes, ports and inter-pod rules are more than
+    amounts, and a restriction hides some of the nodes.
     """
     shape = ranking.shape
     return ranking.bonus is None and cycle.is_plain(shape) and not cycle.is_restricted
 
 
 def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
-    """Sum the points that sessions give to feasible rows; None if the rows do not differ."""
+    """Sum the normalised scores of all sessions; None if the rows do not differ."""
     total: Ints | None = None
     for score in cycle.scores(shape, rows):
         points = score.values
@@ -182,7 +183,7 @@ def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
 
 
 def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> list[Term]:
-    """Return what counts for this shape: CPU, memory, and configured resources that it asks for."""
+    """Return terms for CPU, memory, and configured resources that the shape requests."""
     requests = dict(shape.requests)
     return [
         Term(cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight)
@@ -194,10 +195,10 @@ def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> list[Term]:
 def _fill_one_by_one(
     cycle: Cycle, shape: PodShape, count: int, terms: list[Term]
 ) -> list[RowShare]:
-    """Place each pod on the best row that those before it leave.
+    """Place one pod after another, each on the row that is best then.
 
-    What a placement changes about resources it changes on one row; the rules on other pods are
-    asked again for all.
+    Resources change on the row of the placed pod only; inter-pod limits are evaluated again for
+    all rows.
     """
     capacity = cycle.capacity(shape)
     scores = np.zeros_like(capacity)
@@ -211,8 +212,8 @@ def _fill_one_by_one(
         rows = np.flatnonzero(room)
         if rows.size == 0:
             break
-        liked = _preferences(cycle, shape, rows)
-        total = scores[rows] if liked is None else scores[rows] + liked
+        preferred = _preferences(cycle, shape, rows)
+        total = scores[rows] if preferred is None else scores[rows] + preferred
         row = int(rows[_keys_of(cycle, rows, total).argmin()])
         cycle.place(shape, row)
         given[row] += 1
@@ -222,18 +223,18 @@ def _fill_one_by_one(
 
 
 def _keys_of(cycle: Cycle, rows: Ints, scores: Ints) -> Ints:
-    """Return :func:`_key_of` of many rows."""
+    """Return :func:`_key_of` for many rows."""
     pods = cycle.used[cycle.table.column(PODS), rows]
     return _key_of(scores, pods, cycle.table.name_rank[rows])
 
 
 def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
-    """Return the key of one row or many: the least has the best score, fewest pods, first name."""
+    """Return the sort key of one row or many: best score first, then fewest pods, then name."""
     return ((-score << _BITS) + pods << _BITS) + name_rank
 
 
-def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], liked: Ints | None) -> Ints:
-    """Return :func:`score_of` with one more pod, for many rows at once, and what is liked."""
+def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], preferred: Ints | None) -> Ints:
+    """Return :func:`score_of` with one more pod for many rows, plus their preference scores."""
     total = np.zeros(rows.size, dtype=np.int64)
     weights = np.zeros(rows.size, dtype=np.int64)
     for term in terms:
@@ -244,15 +245,15 @@ def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], liked: Ints | Non
         total += np.where(counts, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
         weights += np.where(counts, term.weight, 0)
     scores: Ints = total // np.maximum(weights, 1)
-    return scores if liked is None else scores + liked
+    return scores if preferred is None else scores + preferred
 
 
 def _hand_out(
     cycle: Cycle, ranking: _Ranking, chosen: Ints, count: int
 ) -> tuple[list[int], list[int]]:
-    """Hand out pods one at a time to the row that is best at that moment.
+    """Assign pods one at a time to the row that is best then.
 
-    Returns for each of the chosen rows how many it is given, and its key after that.
+    Returns, per chosen row, the number of its pods and its key afterwards.
     """
     terms, table = ranking.terms, cycle.table
     columns = [term.column for term in terms]
@@ -280,6 +281,6 @@ def _hand_out(
 
 
 def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:
-    """Return per row the amounts in these columns, as numbers that Python is quick with."""
+    """Return, per row, the amounts in these columns as Python integers, which are faster here."""
     per_column = [amounts[column, rows].tolist() for column in columns]
     return [list(row) for row in zip(*per_column, strict=True)] or [[] for _ in rows]

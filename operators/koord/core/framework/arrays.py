@@ -17,4 +17,4 @@ NO_LIMIT: Final = 1 << 40
 """More pods than any node takes."""
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-"""The label of which every node has its own value."""
+"""The label with a different value on every node."""

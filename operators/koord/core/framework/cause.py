@@ -1,7 +1,7 @@
-"""Why one node does not take a pod: the causes that filters name.
+"""Causes: why a filter refuses a node for a pod.
 
-A domain declares its causes beside the filter that yields them. A cause is the text that appears in
-JSON and metrics, with what the framework has to know about it.
+A domain declares its causes beside the filter that yields them. A cause is a string, as it appears
+in JSON and metrics, with the properties that the framework needs.
 """
 
 from typing import Final, Self
@@ -11,12 +11,12 @@ from koord.core.units import PODS
 
 
 class Cause(str):
-    """The name of a cause, its place in the order of checks, and its texts.
+    """One cause, its place in the order of checks, and its texts.
 
     ``rank`` orders checks as kube-scheduler runs them; a node is reported under the first check it
-    fails. ``text`` is what kube-scheduler writes, with ``{resource}`` or ``{detail}`` in it;
-    ``advice`` says what would open the ``{nodes}``. ``is_transient`` causes may end when other pods
-    of the same unit are placed. Nodes are counted apart ``by_detail`` where people act on it.
+    fails. ``text`` is the message of kube-scheduler with ``{resource}`` or ``{detail}``; ``advice``
+    says how to make the ``{nodes}`` feasible. An ``is_transient`` cause may end when other pods of
+    the same unit are placed. With ``by_detail``, nodes are counted per detail.
     """
 
     __slots__ = ("advice", "by_detail", "is_transient", "rank", "text")
@@ -49,11 +49,11 @@ class Cause(str):
         return self
 
     def describe(self, resource: str = "", detail: str = "") -> str:
-        """Return why a node does not take a pod, in the words of kube-scheduler."""
+        """Return the message of kube-scheduler."""
         if resource == PODS:
             return "Too many pods"
         return self.text.format(resource=resource, detail=cut(detail))
 
 
 RESOURCE: Final = Cause("Insufficient", 40, "Insufficient {resource}")
-"""A resource of which the node has too little left; a node may lack several."""
+"""Not enough of a resource is left; a node may lack several."""

@@ -1,7 +1,7 @@
 """Labels as columns of small integers, so that a selector is one array operation over all rows.
 
-A column is made for a label key when somebody first asks for it, and values are numbered on sight.
-What a row stands for (a node, a kind of pods) is not known here.
+A column is created on the first use of its label key; values are numbered as they appear. This
+module does not know whether a row is a node or a kind of pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from koord.core.selectors import LabelSelector, Operator, Requirement, is_beyond
 
 ABSENT: Final = -1
 MAX_COLUMNS: Final = 256
-"""Columns are dropped and made anew when there are more: keys come from users and go with them."""
+"""When there are more, all are dropped and created again on use: unused keys must not pile up."""
 
 
 class Column:
@@ -28,7 +28,6 @@ class Column:
         self.values: list[str] = []
 
     def write(self, row: int, value: str | None) -> None:
-        """Set the value of a row."""
         if value is None:
             self.ids[row] = ABSENT
             return
@@ -39,13 +38,12 @@ class Column:
         self.ids[row] = number
 
     def grow(self, rows: int) -> None:
-        """Make room for rows up to ``rows``."""
         more = np.full(rows - len(self.ids), ABSENT, dtype=np.int32)
         self.ids = np.concatenate([self.ids, more])
 
     def having(self, values: Iterable[str]) -> Mask:
         """Return the rows that have one of the values."""
-        # One more entry than values, and always False: it is what an absent label (-1) looks up.
+        # The extra last entry stays False: an absent label (-1) looks it up.
         verdicts = np.zeros(len(self.values) + 1, dtype=np.bool_)
         for value in values:
             number = self.numbers.get(value)
@@ -63,32 +61,29 @@ class Columns:
         self._columns: dict[str, Column] = {}
 
     def write(self, row: int, labels: Mapping[str, str]) -> None:
-        """Set the labels of a row."""
         self._labels[row] = labels
         for key, column in self._columns.items():
             column.write(row, labels.get(key))
-        self._drop_worn_out()
+        self._drop_stale_columns()
 
     def clear(self, row: int) -> None:
-        """Forget a row."""
         if self._labels.pop(row, None) is not None:
             for column in self._columns.values():
                 column.ids[row] = ABSENT
 
     def grow(self, rows: int) -> None:
-        """Make room for rows up to ``rows``."""
         for column in self._columns.values():
             column.grow(rows)
         self._rows = rows
 
-    def _drop_worn_out(self) -> None:
-        """Drop columns that have seen many more values than there are rows: most are past."""
+    def _drop_stale_columns(self) -> None:
+        """Drop columns with many more values than rows: most values are no longer in use."""
         most = 4 * self._rows + 64
         for key in [key for key, one in self._columns.items() if len(one.values) > most]:
             del self._columns[key]
 
     def column(self, key: str) -> Column:
-        """Return the column of a label key, made on first sight."""
+        """Return the column of a label key; it is created on first use."""
         column = self._columns.get(key)
         if column is None:
             if len(self._columns) >= MAX_COLUMNS:
@@ -99,7 +94,7 @@ class Columns:
         return column
 
     def selected(self, selector: LabelSelector) -> Mask:
-        """Return the rows that a selector selects; rows without labels are rows like any other."""
+        """Return the rows that a selector selects, rows without labels included."""
         if selector is None:
             return np.zeros(self._rows, dtype=np.bool_)
         mask = np.ones(self._rows, dtype=np.bool_)

@@ -1,9 +1,9 @@
 """One planning cycle: a transaction on a copy of everything that planning changes.
 
-A cycle copies used amounts and opens one session per domain. Whatever changes is on one undo log,
-so that :meth:`Cycle.rollback` forgets nothing. It does not choose nodes, and knows no domain.
+A cycle copies used amounts and opens one session per domain. All changes are on one undo log, so
+that :meth:`Cycle.rollback` is complete. It does not choose nodes and knows no domain.
 
-Opening a cycle only reads: nothing that outlives it is computed, and nobody is called back.
+Opening a cycle only reads: it computes nothing that outlives the cycle and calls no hooks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _MANY: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod is counted. Pods that others cannot ``see`` yet only take amounts and ports."""
+    """Where a pod is charged. Unless it ``is_visible``, it only uses amounts and ports."""
 
     row: int
     is_visible: bool = True
@@ -36,9 +36,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Pods that were taken off their nodes, to be put back exactly as they were.
+    """Pods that were removed from their nodes, to be restored exactly as they were.
 
-    ``used`` holds what their rows had in use before, by row.
+    ``used`` are the used amounts of their rows before, by row.
     """
 
     pods: tuple[tuple[Pod, PodShape, Place], ...]
@@ -48,7 +48,7 @@ class Removed:
 class Cycle(CycleView):
     """Used amounts and sessions, with one undo log.
 
-    ``version`` grows with every change, rollbacks included: equal versions mean equal answers,
+    ``version`` grows with every change, rollbacks included: equal versions mean equal results,
     except within :meth:`only`.
     """
 
@@ -64,7 +64,7 @@ class Cycle(CycleView):
         self.undo = UndoLog()
         self._find_place = find_place
         self._places: dict[str, Place | None] = {}
-        """uid -> where this cycle has put a pod; None: taken off its node."""
+        """uid -> where this cycle has placed a pod; None: it was removed."""
         self._batches: list[tuple[Sequence[Pod], Sequence[str]]] = []
         """Pods that were placed by count, with their nodes."""
         self._changed: list[int] = []
@@ -81,11 +81,11 @@ class Cycle(CycleView):
         return self.undo.checkpoint()
 
     def rollback(self, mark: Mark) -> None:
-        """Undo everything since ``mark``, in whatever session it happened."""
+        """Undo all changes since ``mark``, in all sessions."""
         self.undo.rollback(mark)
 
     def touched(self, since: int) -> Ints:
-        """Return the rows that changed after a version, also those that were changed back."""
+        """Return the rows that changed after a version, including those that were rolled back."""
         return np.unique(np.array(self._changed[since:], dtype=np.int64))
 
     @contextmanager
@@ -98,19 +98,19 @@ class Cycle(CycleView):
             self._restricted = before
 
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
-        """Take back charges for pods of an admitted unit that were not placed."""
+        """Undo the charges for pods of an admitted unit that were not placed."""
         for session in self.pre_filtering:
             session.settle(unit, placed)
 
     # --- placing ---------------------------------------------------------------------------------
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:
-        """Put ``count`` pods of a shape on a row. The caller has asked :meth:`room` before."""
+        """Place ``count`` pods of a shape on a row, which must have :meth:`room` for them."""
         self.undo.push(self._apply, shape, row, -count)
         self._apply(shape, row, count)
 
     def place_each(self, shape: PodShape, counts: Mapping[int, int]) -> None:
-        """Put pods of a shape on many rows, row -> how many."""
+        """Place pods of a shape on many rows; ``counts`` is row -> number of pods."""
         if len(counts) < _MANY or not self.is_plain(shape):
             for row, count in counts.items():
                 self.place(shape, row, count)
@@ -121,29 +121,29 @@ class Cycle(CycleView):
         self._add(shape, rows, times)
 
     def fill_amounts(self, shape: PodShape, counts: Ints) -> None:
-        """Charge the amounts of ``counts`` pods to each row, as if no session had to know."""
+        """Charge the amounts of ``counts`` pods to each row without informing sessions."""
         rows = np.flatnonzero(counts)
         self.undo.push(self._add, shape, rows, -counts[rows])
         self._add(shape, rows, counts[rows])
 
     def charge(self, row: int, column: int, amount: int) -> None:
-        """Count an amount of one resource on a row as used: what a session holds or gives back."""
+        """Charge an amount of one resource to a row, for a session (negative: release)."""
         self.undo.push(self._charge, row, column, -amount)
         self._charge(row, column, amount)
 
     def note_places(self, pods: Sequence[Pod], nodes: Sequence[str]) -> None:
-        """Note where pods that were placed by count are; looked up only if one is removed."""
+        """Record the nodes of pods that were placed by count, in case one is removed."""
         self._batches.append((pods, nodes))
         self.undo.push(self._batches.pop)
 
     def note_place(self, pod: Pod, place: Place | None) -> None:
-        """Note where a pod is counted from now on, for :meth:`remove`; None: nowhere."""
+        """Record where a pod is charged, for :meth:`remove`; None: nowhere."""
         before = {pod.uid: self._places[pod.uid]} if pod.uid in self._places else {}
         self.undo.push(self._restore_places, (pod.uid,), before)
         self._places[pod.uid] = place
 
     def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Short:
-        """Place one pod on one row exactly, in the first combination of held room that does."""
+        """Place one pod on one row, with the first combination of held room that succeeds."""
         short = Short()
         for holders in self._options(shape, row):
             mark = self.checkpoint()
@@ -160,24 +160,24 @@ class Cycle(CycleView):
         return short
 
     def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
-        """Return exactly how many pods such as ``like`` each row takes, up to ``most``.
+        """Return exactly how many pods such as ``like`` fit on each row, up to ``most``.
 
-        Found by trial; rows of equal signature in every session that reserves are tried once.
+        Counted by trial reservations, once per group of rows with equal signatures.
         """
         bounds = np.minimum(self.bounds(shape, rows), most)
         if not self.needs_reserve(shape):
             return bounds
         numbers = [self._signature_of(one, shape, rows) for one in self._reserving]
-        known: dict[tuple[int, ...], int] = {}
+        counts: dict[tuple[int, ...], int] = {}
         for at, row in enumerate(rows.tolist()):
             key = (int(bounds[at]), *(int(one[at]) for one in numbers))
-            if key not in known:
-                known[key] = self._count_fitting(shape, like, row, int(bounds[at]))
-            bounds[at] = known[key]
+            if key not in counts:
+                counts[key] = self._count_fitting(shape, like, row, int(bounds[at]))
+            bounds[at] = counts[key]
         return bounds
 
     def bounds(self, shape: PodShape, rows: Ints) -> Ints:
-        """Return :meth:`room`, together with room that is held for such pods."""
+        """Return :meth:`room`, including room that is held for such pods."""
         bounds = self.room(shape, rows)
         for session in self._holding:
             found = session.holders(shape, rows) if session.concerns(shape) else {}
@@ -208,7 +208,7 @@ class Cycle(CycleView):
         yield ()
 
     def _try(self, draft: Draft) -> Short | None:
-        """Place and reserve; amounts are checked at the end, when held room was given back."""
+        """Place and reserve; amounts are checked at the end, after held room was released."""
         shape, row = draft.shape, draft.row
         self.place(shape, row)
         for session in self._reserving:
@@ -249,7 +249,7 @@ class Cycle(CycleView):
     # --- removing --------------------------------------------------------------------------------
 
     def place_of(self, pod: Pod) -> Place | None:
-        """Return where a pod is counted, in this cycle or since before it."""
+        """Return where a pod is charged, by this cycle or before it."""
         if pod.uid in self._places:
             return self._places[pod.uid]
         for pods, nodes in reversed(self._batches):
@@ -259,7 +259,7 @@ class Cycle(CycleView):
         return self._find_place(pod.uid)
 
     def remove(self, pods: Iterable[Pod]) -> Removed:
-        """Take pods off their nodes, in every session; those without a place are passed over."""
+        """Remove pods from their nodes, in every session; pods without a node are skipped."""
         removed: list[tuple[Pod, PodShape, Place]] = []
         used: dict[int, Ints] = {}
         for pod in pods:
@@ -278,7 +278,7 @@ class Cycle(CycleView):
         return Removed(tuple(removed), used)
 
     def restore(self, removed: Removed) -> bool:
-        """Put pods back exactly as they were; False, and nothing is changed, if that is taken."""
+        """Restore pods exactly; False, without any change, if their room is used now."""
         mark = self.checkpoint()
         for pod, shape, place in reversed(removed.pods):
             self._move(shape, place, 1)
@@ -288,7 +288,7 @@ class Cycle(CycleView):
                 self.rollback(mark)
                 return False
         for row, used in removed.used.items():
-            # A row that was over its capacity before may be so again, and by no more.
+            # A row that exceeded its capacity before may exceed it again by the same amount.
             limit = np.maximum(self.table.allocatable[: len(used), row], used)
             if (self.used[: len(used), row] > limit).any():
                 self.rollback(mark)
@@ -303,7 +303,7 @@ class Cycle(CycleView):
         self._apply_unseen(shape, place.row, count)
 
     def _apply_unseen(self, shape: PodShape, row: int, count: int) -> None:
-        """Account for pods that are not there yet: their amounts, and what is of the row alone."""
+        """Charge pods that inter-pod rules do not see: amounts, and sessions with reach ROW."""
         self._changed.append(row)
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):

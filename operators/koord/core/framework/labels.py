@@ -1,6 +1,6 @@
-"""Node labels, names and taints as arrays: where a pod may go as far as its node spec decides.
+"""Node labels, names and taints as arrays: which nodes their specs make feasible for a pod.
 
-Knows nothing of resources or of other pods.
+Does not know resources or other pods.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class _TaintSets:
-    """The taints of some effects, numbered by what a row has of them together."""
+    """Taints with some effects; each distinct set of taints on a node has a number."""
 
     def __init__(self, rows: int, effects: frozenset[str]) -> None:
         self._effects = effects
@@ -24,7 +24,7 @@ class _TaintSets:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether any node has, or had, such a taint."""
+        """Whether any node has or had such a taint."""
         return any(self._numbers)
 
     def write(self, row: int, taints: tuple[Taint, ...]) -> None:
@@ -47,66 +47,63 @@ class _TaintSets:
 
 
 class LabelColumns:
-    """Which rows carry which labels and taints."""
+    """Labels and taints of all rows."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._nodes: dict[int, Node] = {}
         self._columns = Columns(rows)
         self._names: dict[str, int] = {}
-        self._repelling = _TaintSets(rows, frozenset({"NoSchedule", "NoExecute"}))
-        self._discouraging = _TaintSets(rows, frozenset({"PreferNoSchedule"}))
+        self._no_schedule = _TaintSets(rows, frozenset({"NoSchedule", "NoExecute"}))
+        self._prefer_no_schedule = _TaintSets(rows, frozenset({"PreferNoSchedule"}))
         self._is_open: Mask = np.zeros(rows, dtype=np.bool_)
         self._is_cordoned: Mask = np.zeros(rows, dtype=np.bool_)
 
     def write(self, row: int, node: Node) -> None:
-        """Set the labels and taints of a row."""
         self.clear(row)
         self._nodes[row] = node
         self._names[node.name] = row
         self._columns.write(row, node.labels)
-        self._repelling.write(row, node.taints)
-        self._discouraging.write(row, node.taints)
+        self._no_schedule.write(row, node.taints)
+        self._prefer_no_schedule.write(row, node.taints)
         self._is_open[row] = not node.is_terminating
         self._is_cordoned[row] = node.is_unschedulable
 
     def clear(self, row: int) -> None:
-        """Forget a row."""
         node = self._nodes.pop(row, None)
         if node is None:
             return
         self._names.pop(node.name, None)
         self._columns.clear(row)
-        self._repelling.clear(row)
-        self._discouraging.clear(row)
+        self._no_schedule.clear(row)
+        self._prefer_no_schedule.clear(row)
         self._is_open[row] = self._is_cordoned[row] = False
 
     def grow(self, rows: int) -> None:
-        """Make room for rows up to ``rows``."""
         self._columns.grow(rows)
-        self._repelling.grow(rows)
-        self._discouraging.grow(rows)
+        self._no_schedule.grow(rows)
+        self._prefer_no_schedule.grow(rows)
         flags = np.zeros(rows - self.rows, dtype=np.bool_)
         self._is_open = np.concatenate([self._is_open, flags])
         self._is_cordoned = np.concatenate([self._is_cordoned, flags])
         self.rows = rows
 
     def open_rows(self, tolerations: tuple[Toleration, ...]) -> Mask:
-        """Return the rows that are neither cordoned nor on their way out, for these tolerations."""
+        """Return the rows that are not terminating, nor cordoned unless that is tolerated."""
         if is_tolerated(_UNSCHEDULABLE, tolerations):
             return self._is_open.copy()
         return self._is_open & ~self._is_cordoned
 
     def tolerated_rows(self, tolerations: tuple[Toleration, ...]) -> Mask:
-        """Return the rows all of whose repelling taints are tolerated."""
-        return np.equal(self._repelling.count(tolerations), 0)
+        """Return the rows without untolerated NoSchedule and NoExecute taints."""
+        return np.equal(self._no_schedule.count(tolerations), 0)
 
     def selected_rows(
         self,
         selector: tuple[tuple[str, str], ...],
         terms: tuple[SelectorTerm, ...] | None,
     ) -> Mask:
-        """Return the rows that a node selector and required terms both admit."""
+        """Return the rows that match both a node selector and required terms."""
         mask = np.ones(self.rows, dtype=np.bool_)
         for key, value in selector:
             mask &= self._columns.matching(Requirement(key, Operator.IN, (value,)))
@@ -143,12 +140,15 @@ class LabelColumns:
             total += weight * self.rows_of_any((term,))
         return total
 
-    def unwanted(self, tolerations: tuple[Toleration, ...]) -> Ints | None:
-        """Count, per row, taints that would rather not have the pod; None if none ever did."""
-        return self._discouraging.count(tolerations) if self._discouraging.is_in_use else None
+    def discouraging_taints(self, tolerations: tuple[Toleration, ...]) -> Ints | None:
+        """Count, per row, untolerated PreferNoSchedule taints; None if there are no such taints."""
+        return (
+            self._prefer_no_schedule.count(tolerations)
+            if self._prefer_no_schedule.is_in_use
+            else None
+        )
 
     def column(self, key: str) -> Column:
-        """Return the column of a label key."""
         return self._columns.column(key)
 
 

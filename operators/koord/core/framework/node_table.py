@@ -1,7 +1,7 @@
 """Nodes as a struct of arrays: one row per node, one column array per resource.
 
-Rows are reused, never moved; a row's number means nothing beyond this table. Everything that must
-not depend on the order of arrival sorts by ``name_rank``. Knows nothing of units or plans.
+Rows are reused, never moved; row numbers have no meaning outside this table. Results that must not
+depend on the order of arrival are sorted by ``name_rank``. Does not know units or plans.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ _FIRST_COLUMNS = 8
 
 
 class RequestVector:
-    """The requests of one shape as column numbers and amounts; zero amounts ask for nothing."""
+    """The requests of one shape as column numbers and amounts; without zero amounts."""
 
     __slots__ = ("amounts", "columns", "resources")
 
@@ -34,9 +34,9 @@ class RequestVector:
 
 
 class NodeTable:
-    """Allocatable and used amounts of every node, and what decides statically who may go there.
+    """Allocatable and used amounts, labels and taints of every node.
 
-    ``epoch`` grows whenever labels, taints, schedulability or the set of nodes change: answers that
+    ``epoch`` grows whenever labels, taints, schedulability or the set of nodes change: results that
     depend on those alone may be cached for one epoch.
     """
 
@@ -66,14 +66,13 @@ class NodeTable:
         return self._rank
 
     def node_at(self, row: int) -> Node:
-        """Return the node of a live row."""
         node = self.nodes[row]
         if node is None:
             raise KeyError(row)
         return node
 
     def live_rows(self) -> Iterator[tuple[str, int]]:
-        """Yield (node name, row) in the order of names."""
+        """Yield (node name, row), sorted by name."""
         for name in sorted(self.row_of):
             yield name, self.row_of[name]
 
@@ -86,13 +85,13 @@ class NodeTable:
         self.nodes[row] = node
         if before is None or before.allocatable != node.allocatable:
             self._write_allocatable(row, node)
-        if before is None or not _is_same_statically(before, node):
+        if before is None or not _has_same_spec(before, node):
             self.labels.write(row, node)
             self.epoch += 1
         return row
 
     def remove(self, name: str) -> int | None:
-        """Take a node out; return the row that it had, or None when it was not there."""
+        """Remove a node; return its row, or None if it was unknown."""
         row = self.row_of.pop(name, None)
         if row is None:
             return None
@@ -107,7 +106,7 @@ class NodeTable:
         return row
 
     def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape, adding columns for resources not seen before."""
+        """Return the request vector of a shape; new resources get a column."""
         known = self._vectors.get(shape.requests)
         if known is None:
             asked = [(name, amount) for name, amount in shape.requests if amount > 0]
@@ -120,7 +119,7 @@ class NodeTable:
         return known
 
     def column(self, resource: str) -> int:
-        """Return the column of a resource, made on first sight."""
+        """Return the column of a resource; it is created on first use."""
         column = self.columns.get(resource)
         if column is None:
             column = self.columns[resource] = len(self.columns)
@@ -130,13 +129,13 @@ class NodeTable:
         return column
 
     def charge(self, row: int, shape: PodShape, count: int) -> None:
-        """Add the requests of ``count`` pods of a shape to a row (negative: take them off)."""
+        """Add the requests of ``count`` pods of a shape to a row (negative: subtract)."""
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
 
     def recharge(self, row: int, shapes: Iterable[PodShape]) -> None:
-        """Set what is used on a row to the sum over ``shapes``."""
+        """Set the used amounts of a row to the sum over ``shapes``."""
         self.used[:, row] = 0
         for shape in shapes:
             self.charge(row, shape, 1)
@@ -166,7 +165,7 @@ class NodeTable:
             self.allocatable[column, row] = amount
 
 
-def _is_same_statically(before: Node, after: Node) -> bool:
+def _has_same_spec(before: Node, after: Node) -> bool:
     return (
         before.taints == after.taints
         and before.is_unschedulable == after.is_unschedulable

@@ -1,12 +1,11 @@
-"""The planner: takes units in order, finds a place for all that each needs, or says what is short.
+"""The planner: places units in order, or says why they do not fit.
 
-Every unit is one transaction on the cycle: all its required pods are placed, or the
-cycle is rolled back to where it was. What a unit does not get, the next one may have. The same
-planner serves the operators, ``koord explain`` and what-if questions.
+Every unit is one transaction on the cycle: all its required pods are placed, or the cycle is rolled
+back. The operators, ``koord explain`` and what-if questions use the same planner.
 
-Order of trying within a unit: shapes with the least room first, so that a picky pod is not left
-without its node by an easy one. Pods that found no room by that may find some beside members that
-were placed after them, so they are tried again.
+Within a unit, shapes with the least room come first, so that easier pods do not take their nodes.
+Pods that did not fit are tried again after the others, because inter-pod affinity may be satisfied
+by then.
 """
 
 from collections import Counter
@@ -27,7 +26,7 @@ from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason
 
 
 def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
-    """Decide units in the given order on ``cycle``, which afterwards holds the outcome."""
+    """Plan units in the given order on ``cycle``, which afterwards contains the outcome."""
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     attempt = _Attempt(cycle, scoring)
@@ -57,7 +56,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
 
 
 def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
-    """Ask every session; the surplus that one of them trims is not shown to the next."""
+    """Ask every session in order; each sees the unit as the one before has trimmed it."""
     admission = Admission(unit)
     for session in cycle.pre_filtering:
         one = session.pre_filter(admission.unit)
@@ -69,7 +68,7 @@ def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:
 
 
 def _add_left(unit: Unit, admission: Admission, refusal: Refusal | None) -> Refusal | None:
-    """Return why surplus was not placed, including what the sessions did not admit."""
+    """Return why surplus was not placed, including surplus that was not admitted."""
     if admission.reason is None:
         return refusal
     rest = refusal.pods if refusal else ()
@@ -77,7 +76,7 @@ def _add_left(unit: Unit, admission: Admission, refusal: Refusal | None) -> Refu
 
 
 class _Attempt:
-    """One pass over units. Refusals are remembered until something is placed."""
+    """Plans units one by one. Refusals are cached until something is placed."""
 
     def __init__(self, cycle: Cycle, scoring: Scoring) -> None:
         self._cycle = cycle
@@ -87,7 +86,7 @@ class _Attempt:
         self._strategies = [one for one in strategies if one is not None]
         self._asked: tuple[Sequence[Pod], list[PodShape]] = ((), [])
         self._result = StrategyResult([])
-        """What a strategy said of the unit that is being decided."""
+        """The result of a strategy for the current unit."""
 
     def decide(self, unit: Unit) -> Placement | Refusal:
         pods = unit.pods
@@ -97,17 +96,17 @@ class _Attempt:
         share = None
         for strategy in self._strategies:
             share = share or strategy.divide(unit)
-        # The answer of a strategy goes before what all nodes together would give.
+        # Refusals by a strategy are not cached: they differ from those by all nodes together.
         is_plain = share is None and unit.required == len(pods)
-        question = self._question_of(pods) if is_plain else None
-        known = None if question is None else self._refused.get(question)
+        cache_key = self._cache_key_of(pods) if is_plain else None
+        known = None if cache_key is None else self._refused.get(cache_key)
         if known is not None:
             return Refusal(unit.key, pods, replace(known, first=pods[0].key))
         self._result = StrategyResult([])
         placed = self._place(unit, pods) if share is None else self._place_share(unit, share)
         if not isinstance(placed, list):
-            if question is not None and isinstance(placed, InsufficientNodes):
-                self._refused[question] = placed
+            if cache_key is not None and isinstance(placed, InsufficientNodes):
+                self._refused[cache_key] = placed
             return Refusal(unit.key, pods, placed)
         self._refused.clear()
         for strategy in self._strategies:
@@ -129,7 +128,7 @@ class _Attempt:
         return Refusal(unit.key, rest, reason)
 
     def _place_share(self, unit: Unit, share: Share) -> list[Assignment] | Reason:
-        """Place a unit of which a strategy places some demands, and the others after them."""
+        """Place some demands of a unit by a strategy, then the others."""
         mark = self._cycle.checkpoint()
         result = share.place()
         if not isinstance(result, StrategyResult):
@@ -159,7 +158,7 @@ class _Attempt:
         return self._place_required_first(unit)
 
     def _place_required_first(self, unit: Unit) -> list[Assignment] | InsufficientNodes:
-        """Quorum first, then as much of the surplus as there is room for."""
+        """Place the quorum, then as much of the surplus as fits."""
         mark = self._cycle.checkpoint()
         for choose in (Demand.first_required, Demand.smallest_required):
             required = [pod for demand in unit.demands for pod in choose(demand)]
@@ -171,9 +170,9 @@ class _Attempt:
         return self._refuse(unit, required, placed, mark)
 
     def _assign_surplus(self, unit: Unit, chosen: Collection[str]) -> list[Assignment]:
-        """Place more than the chosen, as there is room; of a sub-group at least what is of use.
+        """Place as many other pods as fit; of each sub-group at least ``least`` or none.
 
-        What is left of a chosen sub-group comes one by one, after the whole ones.
+        The rest of a chosen sub-group comes pod by pod, after the whole sub-groups.
         """
         placed: list[Assignment] = []
         loose: list[Pod] = []
@@ -197,15 +196,15 @@ class _Attempt:
         placed: list[Assignment],
         mark: Mark,
     ) -> InsufficientNodes:
-        has_place = {assignment.pod.uid for assignment in placed}
-        first = next(pod for pod in wanted if pod.uid not in has_place)
+        placed_uids = {assignment.pod.uid for assignment in placed}
+        first = next(pod for pod in wanted if pod.uid not in placed_uids)
         want = max(unit.required, 1)
         reason = explain_shortage(self._cycle, want, len(placed), first)
         self._cycle.rollback(mark)
         return reason
 
     def _assign(self, pods: Sequence[Pod]) -> list[Assignment]:
-        """Place as many of ``pods`` as fit, within a restriction if that is how all of them do."""
+        """Place as many pods as fit, within a restriction if all of them fit only that way."""
         cycle = self._cycle
         mark = cycle.checkpoint()
         placed = self._assign_once(pods)
@@ -226,7 +225,7 @@ class _Attempt:
         return self._assign_once(pods)
 
     def _assign_once(self, pods: Sequence[Pod]) -> list[Assignment]:
-        """Place as many of ``pods`` as fit: released ones where promised, then by shape."""
+        """Place as many pods as fit: released ones on their recorded nodes, then by shape."""
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
         for pod, shape in zip(pods, self._shapes_of(pods), strict=True):
@@ -267,7 +266,7 @@ class _Attempt:
         return Assignment(pod, node)
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
-        """Place pods of one shape, and leave in ``pods`` those that found no room."""
+        """Place pods of one shape; those that do not fit remain in ``pods``."""
         if self._cycle.needs_reserve(shape):
             return self._reserve_shape(shape, pods)
         shares = self._allocator.fill(shape, len(pods))
@@ -299,13 +298,13 @@ class _Attempt:
         return sorted(waiting, key=lambda shape: (room[shape], shape.requests, repr(shape)))
 
     def _shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
-        """Return the shapes of pods; the same pods are asked about several times in a row."""
+        """Return the shapes of pods, cached for repeated calls with the same pods."""
         if self._asked[0] is not pods:
             self._asked = (pods, self._cycle.shapes_of(pods))
         return self._asked[1]
 
-    def _question_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
-        """Return what pods that are all required ask, if others may ask exactly the same."""
+    def _cache_key_of(self, pods: Sequence[Pod]) -> tuple[PodShape, int] | None:
+        """Return the key under which a refusal of these pods is cached; None: not cached."""
         if any(pod.recorded for pod in pods):
             return None
         shapes = self._shapes_of(pods)
@@ -313,7 +312,7 @@ class _Attempt:
 
 
 def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
-    """Return what keeps pods from being placed by us on any node."""
+    """Return why the operators cannot place these pods on any node."""
     reasons = cycle.obstacles(pods)
     for pod in pods:
         is_released_pinned = pod.handling is Handling.RELEASE_PINNED

@@ -1,16 +1,16 @@
 """The extension points of the planner. Names are those of kube-scheduler's scheduling framework.
 
 A domain joins with one :class:`Plugin`, which lives beside the cluster state and keeps its cache
-current. For every planning cycle it opens a :class:`Session`. Sessions answer for all nodes at
-once: an answer is an array over the rows of the node table. Every method has a default that does
-nothing, and a method that a session does not override is never called.
+current. For every planning cycle it opens a :class:`Session`. Sessions evaluate all nodes at once:
+a result is an array over the rows of the node table. Every method has a default that does nothing,
+and a method that a session does not override is never called.
 
-Rules for whoever writes one:
+Rules for authors:
 
-* Opening a session only reads. What has to be computed first is computed in :meth:`Plugin.absorb`.
-* Everything that a session changes while pods are placed is either undone by calling the same
-  method with the opposite count (:meth:`Session.apply`), or logged on ``cycle.undo``.
-* ``filter`` may promise too much, never too little: what counts in the end is ``reserve``.
+* Opening a session only reads. Expensive computations belong in :meth:`Plugin.absorb`.
+* Changes that a session makes while pods are placed are either undone by calling the same method
+  with the opposite count (:meth:`Session.apply`), or logged on ``cycle.undo``.
+* ``filter`` may overestimate but never underestimate; ``reserve`` is exact.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 
 
 class Reach(Enum):
-    """What placing a pod may change about the answers of ``filter``."""
+    """Which results of ``filter`` may change when a pod is placed."""
 
     NOTHING = auto()
-    """Answers depend on the nodes alone."""
+    """None: they depend on the nodes alone."""
     ROW = auto()
-    """Answers for the row that the pod is placed on."""
+    """Those for the row of the pod."""
     CLUSTER = auto()
-    """Answers for any row."""
+    """Those for any row."""
 
 
 class Scale(Enum):
     """How raw scores become points from 0 to 100, over all feasible rows."""
 
     ABSOLUTE = auto()
-    """They are points already."""
+    """Raw scores are points."""
     BY_MAX = auto()
-    """In proportion to the highest one."""
+    """In proportion to the highest raw score."""
     BY_MAX_REVERSED = auto()
-    """The lowest is the best, in proportion to the highest one."""
+    """The same, subtracted from 100: the lowest raw score is the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Raw scores, one per row that was asked for; ``weight`` multiplies the points."""
+    """Raw scores, one per requested row; ``weight`` multiplies the points."""
 
     values: Ints
     weight: int = 1
@@ -65,9 +65,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A unit that passed :meth:`Session.pre_filter`, perhaps with fewer surplus pods.
+    """A unit that passed :meth:`Session.pre_filter`, possibly with fewer surplus pods.
 
-    ``left`` are the surplus pods that may not start, and ``reason`` says why.
+    ``left`` are the surplus pods that were not admitted, for ``reason``.
     """
 
     unit: Unit
@@ -77,10 +77,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Why a pod cannot be reserved where the filters expected room.
+    """Why a reservation failed although the filters expected room.
 
-    It ends the attempt on this row for pods of this shape. If it ``is_optional``, other held room
-    on the row may do; if it ``ends_unit``, no other row would help either.
+    Ends the attempt on this row for pods of this shape. If it ``is_optional``, other held room on
+    the row is tried; if it ``ends_unit``, no other row is tried.
     """
 
     reason: Hashable = None
@@ -90,9 +90,9 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Room on a row that is held for somebody, and how many pods of the shape it can take.
+    """Room on a row that is held for certain pods, and how many pods of the shape fit.
 
-    ``most`` counts the free room of the node too, unless the holder is strict about its own.
+    ``most`` includes free room of the node, unless the holder only allows its own room.
     """
 
     uid: str
@@ -101,7 +101,7 @@ class Holder:
 
 @dataclass(slots=True)
 class Draft:
-    """One pod being placed on one row: the room it may take, and what was allocated so far."""
+    """One pod being placed on one row: the held room to use, and its allocations so far."""
 
     pod: Pod
     shape: PodShape
@@ -125,35 +125,35 @@ class Share(Protocol):
 
     @property
     def demands(self) -> Sequence[Demand]:
-        """The demands that it places; the planner places the others afterwards."""
+        """The demands that the strategy places; the planner places the others afterwards."""
 
     @property
     def is_required(self) -> bool:
-        """Whether its refusal refuses the unit; otherwise the planner places all of it."""
+        """Whether its refusal refuses the unit; otherwise the planner places the whole unit."""
 
     def place(self) -> StrategyResult | Reason:
-        """Place the demands; the caller rolls a refusal back."""
+        """Place the demands; the caller rolls back if they are refused."""
 
 
 class Strategy(Protocol):
     """Places whole units where "shape by shape, best node first" is not enough."""
 
     def divide(self, unit: Unit) -> Share | None:
-        """Return the part of a unit to place by this strategy; None for nothing."""
+        """Return the part of a unit that this strategy places; None for nothing."""
 
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
-        """Note where the pods of a unit were placed in the end."""
+        """Record where the pods of a unit were finally placed."""
 
 
 class Keep(Protocol):
     """Places a released pod on its recorded node, if it still fits there."""
 
     def __call__(self, pod: Pod) -> Assignment | None:
-        """Return where it was placed; None if it has to be planned again."""
+        """Return the assignment; None if the pod has to be planned again."""
 
 
 class Session:
-    """One domain in one cycle. Methods that change something are undone with the cycle."""
+    """One domain in one cycle."""
 
     name: ClassVar[str]
     after: ClassVar[tuple[str, ...]] = ()
@@ -161,14 +161,14 @@ class Session:
     reach: ClassVar[Reach] = Reach.CLUSTER
 
     def expect(self, pods: Iterable[Pod]) -> None:
-        """Learn of pods before any of them is planned."""
+        """Take note of pods before any of them is planned."""
 
     def narrow(self, pod: Pod, shape: PodShape) -> PodShape:  # noqa: ARG002 - for overriding
-        """Return the shape with what else the domain requires of the nodes for the pod."""
+        """Return the shape with further node requirements of the domain."""
         return shape
 
     def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:  # noqa: ARG002 - the same
-        """Return what the domain has to know of a pod: kept in its shape under ``name``."""
+        """Return the data of the domain about a pod; it becomes part of its shape."""
         return None
 
     def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
@@ -176,11 +176,11 @@ class Session:
         return [self.ask(pod, pod.shape) for pod in pods]
 
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
-        """Admit a unit, trim its surplus, charge what it will use; or refuse it."""
+        """Admit a unit, trim its surplus and charge it; or refuse it."""
         return Admission(unit)
 
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:  # noqa: ARG002 - the same
-        """Return, by uid, what keeps pods from being placed on any node."""
+        """Return, by uid, why pods cannot be placed on any node."""
         return {}
 
     def concerns(self, shape: PodShape) -> bool:
@@ -188,45 +188,45 @@ class Session:
         return shape.asked(self.name) is not None
 
     def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:  # noqa: ARG002
-        """Yield, per cause, an upper bound of the pods of a shape that each row may take."""
+        """Yield, per cause, an upper bound of the pods of a shape per row."""
         return ()
 
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:  # noqa: ARG002 - the same
-        """Return which obstacle is behind a cause that is counted by detail."""
+        """Return the detail of a cause that is counted by detail."""
         return ""
 
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:  # noqa: ARG002 - the same
-        """Bound the pods on a node with nothing else on it; None if that depends on other pods."""
+        """Return an upper bound of pods on an empty node; None if other pods matter."""
         return NO_LIMIT
 
     def may_fit_later(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
-        """Whether a pod without room may find some after other pods of its unit are placed."""
+        """Whether a pod that does not fit may fit after other pods of its unit are placed."""
         return False
 
     def is_reactive(self, shape: PodShape) -> bool:  # noqa: ARG002 - the same
-        """Whether placing one pod of a shape changes where the next one may go."""
+        """Whether placing a pod of the shape changes where the next one may go."""
         return False
 
     def retry_within(
         self,
         shapes: Mapping[PodShape, int],  # noqa: ARG002 - the same
     ) -> Iterator[Mapping[PodShape, Mask]]:
-        """Yield restrictions under which pods that did not all fit may fit together."""
+        """Yield restrictions to retry with, after not all pods of a unit fitted."""
         return iter(())
 
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:  # noqa: ARG002 - the same
-        """Yield raw scores of feasible rows; nothing where the rows do not differ."""
+        """Yield raw scores of feasible rows; nothing if the rows do not differ."""
         return ()
 
     def strategy(self, keep: Keep) -> Strategy | None:  # noqa: ARG002 - the same
-        """Return the strategy with which the domain places units."""
+        """Return the strategy of the domain for whole units."""
         return None
 
     def apply(self, shape: PodShape, row: int, count: int) -> None:
-        """Account for ``count`` more pods of a shape on a row; negative: fewer."""
+        """Count ``count`` more pods of a shape on a row (negative: fewer)."""
 
     def signature(self, shape: PodShape, rows: Ints) -> Ints | None:  # noqa: ARG002 - the same
-        """Return one number per row; rows with equal numbers take equally many pods."""
+        """Return one number per row; as many pods fit on rows with equal numbers."""
         return None
 
     def holders(
@@ -238,27 +238,27 @@ class Session:
         return {}
 
     def reserve(self, draft: Draft) -> Allocation | Short | None:  # noqa: ARG002 - the same
-        """Allocate for one pod on one row, exactly; the amounts of the shape are charged."""
+        """Allocate for one pod on one row; the requests of its shape are charged already."""
         return None
 
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:  # noqa: ARG002
-        """Take exactly these allocations for a pod: the inverse of :meth:`release`."""
+        """Restore exactly these allocations of a pod: the inverse of :meth:`release`."""
         return None
 
     def release(self, pod: Pod, row: int) -> Sequence[Allocation]:  # noqa: ARG002 - the same
-        """Give back what a pod on a row holds, also one from before the cycle; return it."""
+        """Release and return the allocations of a pod, also of a pod from before the cycle."""
         return ()
 
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
-        """Take back charges for pods of an admitted unit that were not placed."""
+        """Undo the charges for pods of an admitted unit that were not placed."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """Which refused units are worth another try (QueueingHint), as one domain sees it now.
+    """Which units refused by one domain are worth another attempt (QueueingHint).
 
-    While ``version`` stays the same, none is; when ``edits`` changes, all are. In between
-    ``is_relieved`` decides about each.
+    None if ``version`` is unchanged; all if ``edits`` has changed; otherwise those for which
+    ``is_relieved`` is true.
     """
 
     edits: Hashable
@@ -267,7 +267,7 @@ class QueueingHint:
 
 
 class Plugin:
-    """One domain beside the cluster state. One writer: whoever owns the state."""
+    """One domain beside the cluster state. Only the owner of the state calls it."""
 
     name: ClassVar[str]
 
@@ -277,34 +277,37 @@ class Plugin:
         return type(self).absorb is not Plugin.absorb
 
     def charge(self, row: int, charge: "PodCharge", count: int) -> None:
-        """Account for a pod that takes (1) or gives up (-1) its place on a row.
+        """Count a pod that is added to (1) or removed from (-1) a row.
 
-        The row is below 0 while the node is not known.
+        The row is negative while the node is unknown.
         """
 
     def upsert_node(self, row: int, node: "Node") -> None:
-        """Take in a node as observed."""
+        """Apply an observed node."""
 
     def remove_node(self, row: int, name: str) -> None:
-        """Forget a node that is gone."""
+        """Remove a deleted node."""
 
     def absorb(self, state: "ClusterState", changes: "Changes", now: float) -> None:
-        """Bring the cache up to date; the only place for expensive or observable work."""
+        """Update the cache; the only place for expensive computations and side effects."""
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`absorb` has something to do although nothing changes."""
+        """Return when :meth:`absorb` must run even without changes."""
         return None
 
     def queueing_hint(
         self,
         pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding
     ) -> QueueingHint | None:
-        """Judge units refused by this domain; ``pending`` returns all that wait. None: try all."""
+        """Return hints for units refused by this domain; None: requeue all of them.
+
+        ``pending`` returns all waiting units.
+        """
         return None
 
     def open(self, cycle: "Cycle") -> Session | None:  # noqa: ARG002 - for overriding
-        """Return the session of a cycle, by reading only; None where the domain is not in use."""
+        """Return the session of a cycle without changing anything; None if not in use."""
         return None
 
     def note_plan(self, session: Session, plan: Plan) -> None:
-        """Remember what a plan that is carried out means for later cycles."""
+        """Record the effects of a committed plan on later cycles."""

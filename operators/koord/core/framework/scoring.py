@@ -14,7 +14,7 @@ MAX_SCORE = 100
 
 
 class ScoringStrategy(StrEnum):
-    """Use all nodes evenly, or pack onto few."""
+    """Spread over all nodes, or pack onto few."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
@@ -48,7 +48,7 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One resource's part in the score of one shape: its column, request, strategy and weight."""
+    """How one resource contributes to the score of one shape."""
 
     column: int
     request: int
@@ -57,7 +57,7 @@ class Term:
 
 
 def score_of(terms: list[Term], used: list[int], allocatable: list[int], pods: int) -> int:
-    """Score a node as it would be with ``pods`` more pods; the lists run parallel to ``terms``."""
+    """Score a node with ``pods`` more pods; the lists are parallel to ``terms``."""
     total = weights = 0
     for term, taken, size in zip(terms, used, allocatable, strict=True):
         if size <= 0:

@@ -1,7 +1,7 @@
-"""What is short: the numbers behind a refusal, per cause, and per node when someone asks.
+"""Counts the nodes that refuse a pod, per cause.
 
-Counts as kube-scheduler counts: a node is reported under the first check that it fails, except that
-every resource it lacks is named.
+Counts as kube-scheduler does: a node is counted under the first check that it fails, and under each
+resource that it lacks.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from koord.core.pods import Pod, PodShape
 
 
 def explain_shortage(cycle: Cycle, want: int, fit: int, first: Pod) -> InsufficientNodes:
-    """Say why ``first`` has no place on the cycle as it is, and what would help."""
+    """Return why ``first`` does not fit in the current cycle."""
     shape = cycle.shape_of(first)
     refused = count_refusals(cycle, shape)
     resource, request = _scarcest(shape, refused)
@@ -33,7 +33,7 @@ def explain_shortage(cycle: Cycle, want: int, fit: int, first: Pod) -> Insuffici
 
 
 def _more_nodes(cycle: Cycle, shape: PodShape, missing: int) -> int | None:
-    """Return how many more nodes would do; None if that depends on other pods."""
+    """Return how many more nodes would be enough; None if that depends on other pods."""
     empty = cycle.room_when_empty(shape)
     if empty is None:
         return None

@@ -1,14 +1,14 @@
 """The undo log of a planning cycle: every change pushes its inverse, a rollback calls them.
 
-One log for everything that changes during a cycle, whoever changes it, so that a rollback can
-forget nothing. Knows nothing of what is undone.
+All changes of a cycle are on one log, so that a rollback is complete. The log does not know what it
+undoes.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 Mark: TypeAlias = int
-"""A point to roll back to: how many changes have been logged."""
+"""A point to roll back to: the number of logged changes."""
 START: Final[Mark] = 0
 
 

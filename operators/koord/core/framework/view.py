@@ -1,6 +1,6 @@
-"""What a planning cycle answers: the shapes of pods, and how many of them each node takes.
+"""The queries of a planning cycle: shapes of pods, and how many of them fit on each node.
 
-The side of a cycle that only reads. What changes used amounts and sessions is in ``cycle``.
+The read-only part of a cycle. The part that changes used amounts and sessions is in ``cycle``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ S = TypeVar("S", bound=Session)
 
 
 class CycleView:
-    """Used amounts and sessions, as they are now in a cycle.
+    """Used amounts and sessions of a cycle.
 
-    ``pending`` returns all complete units that wait, in order.
+    ``pending`` returns all complete waiting units, in order.
     """
 
     def __init__(self, table: NodeTable, pending: Callable[[], Iterable[Unit]]) -> None:
@@ -36,7 +36,7 @@ class CycleView:
         self._accounting: dict[PodShape, tuple[Session, ...]] = {}
 
     def _join(self, sessions: Sequence[Session]) -> None:
-        """Take sessions in, and note which of them answer what."""
+        """Add the sessions, and find which of them extend which method."""
         self.sessions = _in_order(sessions)
         extends = _extensions(tuple(map(type, self.sessions)))
 
@@ -66,7 +66,7 @@ class CycleView:
         return bool(self._restricted)
 
     def find_session(self, kind: type[S]) -> S | None:
-        """Return the session of one domain; None where it is not in use."""
+        """Return the session of one domain; None if the domain is not in use."""
         return next((one for one in self.sessions if isinstance(one, kind)), None)
 
     def session(self, kind: type[S]) -> S:
@@ -77,14 +77,14 @@ class CycleView:
         return found
 
     def expect(self, pods: Iterable[Pod]) -> None:
-        """Announce pods to the sessions before any of them is placed."""
+        """Announce pods to the sessions, before any of them is placed."""
         if self._expecting:
             pods = list(pods)
         for session in self._expecting:
             session.expect(pods)
 
     def shape_of(self, pod: Pod) -> PodShape:
-        """Return the shape of a pod with what domains ask of it; equal ones are identical."""
+        """Return the shape of a pod with the data of all domains; equal shapes are identical."""
         shape = pod.shape
         for session in self._narrowing:
             shape = session.narrow(pod, shape)
@@ -96,7 +96,7 @@ class CycleView:
         return self._resolve(shape, asks) if asks else shape
 
     def shapes_of(self, pods: Sequence[Pod]) -> list[PodShape]:
-        """Return :meth:`shape_of` of each pod; the sessions expect them already."""
+        """Return :meth:`shape_of` of each pod; :meth:`expect` must have announced them."""
         if self._narrowing:
             return [self.shape_of(pod) for pod in pods]
         asked = []
@@ -113,10 +113,10 @@ class CycleView:
         return found
 
     def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape, with a column here for each of its resources."""
+        """Return the request vector of a shape, and add missing columns to ``used``."""
         vector = self.table.vector(shape)
         missing = len(self.table.allocatable) - len(self.used)
-        if missing:  # the shape asked for a resource that was never seen before
+        if missing:  # the shape requests a new resource
             more = np.zeros((missing, self.used.shape[1]), dtype=np.int64)
             self.used = np.vstack([self.used, more])
         return vector
@@ -129,14 +129,14 @@ class CycleView:
         return resolved
 
     def room(self, shape: PodShape, rows: Rows = ALL) -> Ints:
-        """Return, per row, how many more pods of the shape may go there (and nowhere else)."""
+        """Return, per row, how many more pods of the shape fit if all go there."""
         room = self.capacity(shape, rows)
         for _, limits in self.limits(shape, rows):
             np.minimum(room, limits, out=room)
         return room
 
     def possible_room(self, shape: PodShape) -> Ints:
-        """Return :meth:`room` as it may become once other pods of the unit are placed."""
+        """Return an upper bound of :meth:`room` after other pods of the unit are placed."""
         room = self.capacity(shape)
         for cause, limits in self.limits(shape):
             if not cause.is_transient:
@@ -144,7 +144,7 @@ class CycleView:
         return room
 
     def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
-        """Return :meth:`room` as far as pods on other rows do not matter."""
+        """Return :meth:`room` without the rules about pods on other rows."""
         copies = self._copies(self.vector(shape), self.used, rows)
         for session in self._local:
             for _, limits in session.filter(shape, rows):
@@ -160,10 +160,7 @@ class CycleView:
             yield from session.filter(shape, rows)
 
     def room_when_empty(self, shape: PodShape) -> Ints | None:
-        """Return, per row, how many pods fit on the node with nothing else on it.
-
-        None if that depends on other pods.
-        """
+        """Return, per row, how many pods fit on the empty node; None if other pods matter."""
         copies = self._copies(self.vector(shape), None, ALL)
         for session in self.sessions:
             most = session.most_when_empty(shape)
@@ -178,7 +175,7 @@ class CycleView:
         return bool(self.room(shape, np.array([row]))[0])
 
     def can_keep(self, shape: PodShape, node: str) -> bool:
-        """Whether a node can keep a pod of the shape that already counts as used on it."""
+        """Whether a node is still feasible for a pod that is charged to it already."""
         row = self.table.row_of.get(node)
         if row is None or any(
             not limits[0]
@@ -208,12 +205,12 @@ class CycleView:
         return sorted(checks, key=lambda check: check[0].rank)
 
     def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        """Return the obstacle behind a cause that is counted by detail."""
+        """Return the detail of a cause that is counted by detail."""
         found = (one.detail(cause, shape, row) for one in self._filtering)
         return next((one for one in found if one), "")
 
     def obstacles(self, pods: Sequence[Pod]) -> dict[str, Reason]:
-        """Return, by uid, what keeps pods from being placed on any node."""
+        """Return, by uid, why pods cannot be placed on any node."""
         found: dict[str, Reason] = {}
         for session in self._blocking:
             own = session.obstacles(pods)
@@ -222,20 +219,20 @@ class CycleView:
         return found
 
     def scores(self, shape: PodShape, rows: Ints) -> Iterator[Score]:
-        """Yield what sessions score on feasible rows."""
+        """Yield the scores of all sessions for feasible rows."""
         for session in self._scoring:
             yield from session.score(shape, rows)
 
     def depends_on_others(self, shape: PodShape) -> bool:
-        """Whether a pod without room may find some after other pods of its unit are placed."""
+        """Whether a pod that does not fit may fit after other pods of its unit are placed."""
         return any(session.may_fit_later(shape) for session in self._following)
 
     def is_reactive(self, shape: PodShape) -> bool:
-        """Whether a pod of the shape, once placed, changes where the next of them may go."""
+        """Whether placing a pod of the shape changes where the next one may go."""
         return any(session.is_reactive(shape) for session in self._reacting)
 
     def is_plain(self, shape: PodShape) -> bool:
-        """Whether placing such a pod changes used amounts only, and no session has to know."""
+        """Whether placing such a pod changes used amounts only and concerns no session."""
         return not self._sessions_of(shape)
 
     def _copies(self, vector: RequestVector, used: Ints | None, rows: Rows) -> Ints:
@@ -247,7 +244,7 @@ class CycleView:
             fits = free // amount
             copies = fits if copies is None else np.minimum(copies, fits, out=copies)
         if copies is None:
-            raise ValueError("a shape asks for at least one pod slot")
+            raise ValueError("a shape requests at least one pod slot")
         return np.maximum(copies, 0, out=copies)
 
     def needs_reserve(self, shape: PodShape) -> bool:
@@ -266,7 +263,7 @@ class CycleView:
 
 @cache
 def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...]]:
-    """Return, per method, the positions of the sessions that override it: others are not asked."""
+    """Return, per method, the positions of the sessions that override it."""
     return {
         method: tuple(at for at, kind in enumerate(kinds) if getattr(kind, method) is not default)
         for method, default in vars(Session).items()
@@ -275,7 +272,7 @@ def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...
 
 
 def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Return sessions so that each comes after those that it names."""
+    """Sort sessions so that each comes after those that it names in ``after``."""
     ordered: list[Session] = []
     waiting = list(sessions)
     while waiting:

@@ -1,7 +1,7 @@
-"""Where a pod may go as far as its node's labels and taints decide: cordons, taints, affinity.
+"""Rules about nodes alone: cordons, taints, node selector and node affinity.
 
-Sources: kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. Answers
-depend on the nodes alone and are kept until a node's labels or taints change.
+Source: kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. Results are
+cached until labels or taints of a node change.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ NODE_WEIGHT: Final = 2
 
 
 class NodeRules(Plugin):
-    """Keeps the limits of each pod spec for one epoch of the node table."""
+    """Caches the limits of each pod spec for one epoch of the node table."""
 
     name = "node-rules"
 
@@ -39,7 +39,7 @@ class NodeRules(Plugin):
         return NodeRulesSession(self, cycle.table)
 
     def limits(self, table: NodeTable, spec: PodShape) -> tuple[tuple[Cause, Ints], ...]:
-        """Return the limits of each check that some node does not pass."""
+        """Return the limits of each check that some node fails."""
         if self._epoch != table.epoch:
             self._epoch, self._limits = table.epoch, {}
         found = self._limits.get(spec)
@@ -80,9 +80,9 @@ class NodeRulesSession(Session):
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
         labels = self._table.labels
-        unwanted = labels.unwanted(shape.tolerations)
-        if unwanted is not None:
-            yield Score(unwanted[rows], TAINT_WEIGHT, Scale.BY_MAX_REVERSED)
+        untolerated = labels.discouraging_taints(shape.tolerations)
+        if untolerated is not None:
+            yield Score(untolerated[rows], TAINT_WEIGHT, Scale.BY_MAX_REVERSED)
         if shape.preferences:
             yield Score(labels.preferred(shape.preferences)[rows], NODE_WEIGHT, Scale.BY_MAX)
 
@@ -95,7 +95,7 @@ def check_node_rules(labels: LabelColumns, shape: PodShape) -> Iterable[tuple[Ca
 
 
 def untolerated_taints(node: Node, shape: PodShape) -> Iterator[str]:
-    """Yield the taints that keep pods of a shape away, as ``key: value``."""
+    """Yield the taints that pods of a shape do not tolerate, as ``key: value``."""
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations):
             yield f"{taint.key}: {taint.value}"
