@@ -97,8 +97,8 @@ class Allocator:
     def reserve(self, shape: PodShape, pods: Sequence[Pod]) -> list[tuple[Pod, Place]]:
         """Place pods of a shape one by one, each reserved exactly on the best row.
 
-        A row where a reservation failed is skipped for the other pods. After each pod only the
-        changed rows are evaluated again.
+        A row where reserving failed is skipped for the other pods. After each pod only the changed
+        rows are evaluated again.
         """
         cycle, terms = self._cycle, self._terms_of(shape)
         every = np.arange(len(cycle.table.nodes))
@@ -118,7 +118,7 @@ class Allocator:
     ) -> tuple[Place, int] | None:
         """Reserve a pod on the best row; return its place and the version of the cycle before it.
 
-        Rows where the reservation fails get no room.
+        Rows where reserving fails get no room.
         """
         cycle = self._cycle
         while (rows := np.flatnonzero(room)).size:

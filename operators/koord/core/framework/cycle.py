@@ -162,7 +162,7 @@ class Cycle(CycleView):
     def fit(self, shape: PodShape, like: Pod, rows: Ints, most: int) -> Ints:
         """Return exactly how many pods such as ``like`` fit on each row, up to ``most``.
 
-        Counted by trial reservations, once per group of rows with equal signatures.
+        Counted by trial, once per group of rows with equal signatures.
         """
         bounds = np.minimum(self.bounds(shape, rows), most)
         if not self.needs_reserve(shape):

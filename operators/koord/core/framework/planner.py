@@ -4,8 +4,7 @@ Every unit is one transaction on the cycle: all its required pods are placed, or
 back. The operators, ``koord explain`` and what-if questions use the same planner.
 
 Within a unit, shapes with the least room come first, so that easier pods do not take their nodes.
-Pods that did not fit are tried again after the others, because inter-pod affinity may be satisfied
-by then.
+Pods that did not fit are tried again after the others, which may have made nodes feasible for them.
 """
 
 from collections import Counter

@@ -77,7 +77,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Why a reservation failed although the filters expected room.
+    """Why a pod could not be reserved although the filters expected room.
 
     Ends the attempt on this row for pods of this shape. If it ``is_optional``, other held room on
     the row is tried; if it ``ends_unit``, no other row is tried.
