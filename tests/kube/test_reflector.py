@@ -234,9 +234,10 @@ async def test_not_synced_between_a_410_and_the_list(
         await until(lambda: proxy.open_streams == 1)
         fault = proxy.plan(is_page(1), Do.ANSWER, times=2, status=503)
         await proxy.inject(EXPIRED)
-        await until(lambda: fault.times == 1)
-        assert not copy.reflector.synced.is_set()
-        await until(copy.reflector.synced.is_set)
+        # On a busy machine both failed lists may pass between two polls.
+        await until(lambda: fault.times < 2)
+        assert fault.times == 0 or not copy.reflector.synced.is_set()
+        await until(lambda: fault.times == 0 and copy.reflector.synced.is_set())
 
 
 async def test_broken_connection_resumes_from_its_revision(

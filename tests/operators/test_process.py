@@ -52,7 +52,7 @@ def test_process_ends_soon_after_losing_the_lease(cluster: Cluster) -> None:
     with gangs_coming(cluster):
         cluster.box.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
         assert cluster.operators.wait(SOON_SECONDS) == LEADERSHIP_LOST
-        assert "does not lead any more" in cluster.operators.log.read_text()
+        assert "lost the leadership" in cluster.operators.log.read_text()
     cluster.box.client.delete(LEASE)
     cluster.operators.start()
 
