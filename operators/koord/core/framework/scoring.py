@@ -14,7 +14,7 @@ MAX_SCORE = 100
 
 
 class ScoringStrategy(StrEnum):
-    """Spread over all nodes, or pack onto few."""
+    """Use all nodes evenly, or pack onto few."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
