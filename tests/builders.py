@@ -121,9 +121,9 @@ class PodBuilder:
     def uid(self, uid: str) -> Self:
         return self._set(uid=uid)
 
-    def quota(self, name: str, *, is_fixed: bool = False) -> Self:
-        """Name a quota by label; ``is_fixed``: non-preemptible."""
-        return self._set(quota=name, is_fixed=is_fixed)
+    def quota(self, name: str, *, is_non_preemptible: bool = False) -> Self:
+        """Name a quota by label; ``is_non_preemptible``: non-preemptible."""
+        return self._set(quota=name, is_non_preemptible=is_non_preemptible)
 
     def gang(self, key: GangKey) -> Self:
         """Name a PodGroup by label."""

@@ -19,7 +19,7 @@ from koord.cli.quota_text import choose_glyphs, make_bar
 from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota_view import ask_what_if
+from koord.core.quota_view import simulate_gang
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,7 +243,7 @@ class Budget(QuotaHook):
 
 def test_what_if_asks_the_hooks() -> None:
     hooks = Hooks({"budget": Budget()})
-    reason = ask_what_if(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
+    reason = simulate_gang(make_state(hooks), "b", {GPU: 2}, 1, Scoring())
     assert "hook plugin budget, err: no money" in reason.text()
 
 

@@ -80,7 +80,7 @@ def test_a_sum_that_is_wrong_above_is_found() -> None:
 
 def test_a_capacity_that_is_lost_is_found() -> None:
     state = make_state()
-    for spec in list(state.quotas.book.written.values()):
+    for spec in list(state.quotas.catalog.written.values()):
         state.upsert_quota(replace(spec, min={}))
     assert find_drift(state) == ()
     state.quotas._nodes.clear()

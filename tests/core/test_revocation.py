@@ -173,7 +173,7 @@ def test_a_gang_goes_with_its_group() -> None:
 
 def test_what_must_not_go_stays_and_so_does_what_others_placed() -> None:
     scene = Scene()
-    scene.single("fixed", is_fixed=True)
+    scene.single("fixed", is_non_preemptible=True)
     scene.single("a")
     foreign = make_pod("foreign").gpu(4).quota("a").running("n1").not_ours()
     scene.put(foreign.build())
@@ -187,7 +187,7 @@ def test_a_gang_with_a_member_that_must_not_go_gives_surplus_only() -> None:
     scene = Scene()
     scene.gang("g", 4, minimum=3)
     pod = scene.state.pods["uid-default-g-0"]
-    scene.put(replace(pod, is_fixed=True))
+    scene.put(replace(pod, is_non_preemptible=True))
     scene.want(8)
     scene.want(4, name="x")
     assert scene.chosen() == [["g-3"]]

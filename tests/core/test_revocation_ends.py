@@ -70,7 +70,7 @@ class World:
     def take_back(self) -> int:
         """Evict once for every quota; return how many pods went."""
         gone = 0
-        barred = self.state.quotas.barred
+        barred = self.state.quotas.without_leftovers
         for name in [name for name, unit in barred.items() if unit not in self.queue.blocked]:
             del barred[name]
         for name in NAMES:
@@ -82,7 +82,7 @@ class World:
             pods = [pod for one in found for pod in one.pods]
             assert not pods or used > least, f"{name} uses {used} of its own {least}"
             if found and found[0].claimant:
-                self.state.quotas.barred[name] = found[0].claimant
+                self.state.quotas.without_leftovers[name] = found[0].claimant
             for pod in pods:
                 self.recreate(pod)
             gone += len(pods)

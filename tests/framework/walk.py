@@ -203,8 +203,8 @@ def digest(cycle: Cycle) -> dict[str, Any]:
         "near": {key: counts.tobytes() for key, counts in state._counts.items()},
         "weights": {key: counts.tobytes() for key, counts in state._weights.items()},
         "placed": dict(state._placed),
-        "quotas": {name: (ledger.account(name).used | {}, ledger.account(name).fixed_used | {})
-                   for name in ledger.names()},
+        "quotas": {name: (dict(one.used), dict(one.non_preemptible_used))
+                   for name in ledger.names() for one in [ledger.account(name)]},
         "lanes": dict(cycle.session(LanesSession).taken),
         "booking": dict(cycle.session(BookingSession).used),
     }  # fmt: skip

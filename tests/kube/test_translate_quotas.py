@@ -14,10 +14,10 @@ from koord.api.keys import quota as keys
 from koord.core.quota.catalog import QuotaCatalog
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.spec_errors import QuotaFault
-from koord.kube.translate.last_valid_quota import encode_kept
 from koord.kube.translate.quotas import (
     SHOWN,
     QuotaTranslator,
+    encode_last_valid,
     make_recorded,
     read_recorded,
     translate_quota,
@@ -190,7 +190,7 @@ FULL = {
 def test_what_is_kept_is_what_was_in_force(given: dict[str, Any]) -> None:
     spec = make(**given, min={"cpu": "1500m"}, max={"cpu": "2", "memory": "7"})
     wire = WireElasticQuota(
-        status=msgspec.Raw(msgspec.json.encode({"lastValidSpec": encode_kept(spec)}))
+        status=msgspec.Raw(msgspec.json.encode({"lastValidSpec": encode_last_valid(spec)}))
     )
     wire.metadata.name, wire.metadata.namespace = "q", "ns"
     kept = QuotaTranslator().translate(wire).last_valid

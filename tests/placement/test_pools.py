@@ -1,4 +1,4 @@
-"""Pods of a tree of quotas go to the nodes of the tree, whatever room there is elsewhere."""
+"""Pods of a tree of quotas run on the nodes of the tree only."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ ZONE = requires("zone", "z")
         ((), (A,), ()),
     ],
 )
-def test_terms_hold_in_the_tree_only_and_what_selects_no_node_still_does_not(
-    terms, selectors, confined
-) -> None:
+def test_node_affinity_is_restricted_to_the_nodes_of_the_tree(terms, selectors, confined) -> None:
     assert confine(terms, *selectors) == confined
 
 
@@ -83,13 +81,13 @@ def test_pods_go_to_the_nodes_of_their_tree() -> None:
     assert (places["1"], places["3"]) == ("node-a", "node-b")
 
 
-def test_what_a_pod_asks_itself_counts_as_well() -> None:
+def test_the_node_affinity_of_the_pod_still_holds() -> None:
     scene = Scene()
     scene.add("1", "team", pool="b")
     assert scene.places() == {}
 
 
-def test_a_tree_that_is_confined_no_more_may_go_anywhere_and_waiting_pods_are_looked_at() -> None:
+def test_pods_are_requeued_when_a_tree_loses_its_node_selector() -> None:
     scene = Scene()
     scene.add("1", "team", pool="b")
     feed = scene.state.feed()

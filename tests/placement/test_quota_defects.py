@@ -1,4 +1,4 @@
-"""A defect that one quota, tree or pod brings to light keeps nobody else from being placed."""
+"""An exception caused by one quota, tree or pod does not affect the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fail_on(name: str, call: Callable[..., Any], pick: Callable[..., str]) -> Ca
     return fail
 
 
-def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
+def test_an_exception_in_validation_keeps_only_that_quota_out_of_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken = fail_on("bad", catalog.check_create, lambda spec, *_: spec.name)
@@ -44,7 +44,7 @@ def test_a_quota_that_cannot_be_checked_is_alone_not_in_force(
     assert list(cluster.state.quotas.defects) == ["quota q/bad"]
 
 
-def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
+def test_an_exception_in_validation_of_an_edit_keeps_the_settings_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = make_teams(4, team("a", most=8))
@@ -58,7 +58,7 @@ def test_a_valid_quota_that_cannot_be_checked_again_stays_as_it_was(
     assert cluster.state.open_ledger().account("a").spec.max == {GPU: 8}
 
 
-def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
+def test_a_tree_that_cannot_be_laid_out_blocks_only_its_own_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make = catalog.make_tree
@@ -76,7 +76,9 @@ def test_a_tree_that_cannot_be_laid_out_keeps_its_own_pods_alone(
     assert cluster.reason() == InternalError("ZeroDivisionError", "pool")
 
 
-def test_without_a_capacity_pods_under_no_quota_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_in_no_quota_start_without_a_computed_capacity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = make_teams(4, team("a"))
     cluster.pods(worker("in-a", "a").build(), worker("outside", "").build())
     add_up = cache.tree_totals
@@ -87,7 +89,7 @@ def test_without_a_capacity_pods_under_no_quota_go_on(monkeypatch: pytest.Monkey
     assert cluster.step() == ["in-a"]
 
 
-def test_a_pod_that_cannot_be_counted_keeps_no_other_from_it(
+def test_an_exception_in_counting_a_pod_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     count = cache.QuotaCache._count
@@ -109,7 +111,7 @@ class Sink:
     def write_annotations(self, *_: Any) -> None: ...
 
 
-def test_a_status_that_cannot_be_told_keeps_no_other_from_it(
+def test_an_exception_in_one_status_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster, sink = make_teams(1, team("a"), team("bad"), team("z")), Sink()

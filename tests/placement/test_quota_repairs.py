@@ -1,4 +1,4 @@
-"""What a gang has lost is given back to it, whatever its quota's share has become: up to max."""
+"""Lost members of a gang are replaced beyond the share of its quota, up to max."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def why(cluster: FakeCluster, name: str) -> Reason:
     )
 
 
-def test_the_rest_of_a_gang_may_exceed_the_share() -> None:
+def test_replacements_of_a_gang_may_exceed_the_share() -> None:
     cluster = run_short(team("a", most=32), team("b"))
     ledger = cluster.state.open_ledger()
     assert ledger.account("a").share["nvidia.com/gpu"] < 32
@@ -47,7 +47,7 @@ def test_the_rest_of_a_gang_may_exceed_the_share() -> None:
     assert isinstance(why(cluster, "h-0"), InsufficientEntitlement)
 
 
-def test_of_several_lost_members_all_come_back() -> None:
+def test_all_lost_members_are_replaced_over_several_cycles() -> None:
     cluster = run_short(team("a", most=32), team("b"), lost=3)
     placed = cluster.step()
     while more := cluster.step():
@@ -55,13 +55,13 @@ def test_of_several_lost_members_all_come_back() -> None:
     assert sorted(placed) == ["g-1", "g-2", "g-3"]
 
 
-def test_but_not_max() -> None:
+def test_replacements_do_not_exceed_max() -> None:
     cluster = run_short(team("a", most=24), team("b"))
     assert cluster.step() == []
     assert isinstance(why(cluster, "g-3"), InsufficientMax)
 
 
-def test_surplus_is_no_repair() -> None:
+def test_surplus_members_do_not_exceed_the_share() -> None:
     cluster = run_short(team("a", most=64), team("b"), lost=0, others=3)
     cluster.pods(worker("g-4", "a").gang("default/g").build())
     assert cluster.step() == ["h-0", "h-1", "h-2"]

@@ -1,4 +1,4 @@
-"""Whatever happens to pods, gangs, nodes and quotas: sums and shares are as if made anew."""
+"""After any events, incremental usage and shares equal a full recount."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GANGS = ["default/g", "default/h"]
 @st.composite
 def pods(draw: st.DrawFn) -> Pod:
     builder = make_pod(f"p{draw(st.integers(0, 5))}").gpu(draw(st.integers(1, 4)))
-    builder.quota(draw(st.sampled_from(QUOTAS)), is_fixed=draw(st.booleans()))
+    builder.quota(draw(st.sampled_from(QUOTAS)), is_non_preemptible=draw(st.booleans()))
     gang = draw(st.sampled_from(["", *GANGS]))
     if gang:
         builder.gang(gang)
@@ -78,16 +78,16 @@ class World:
             state.upsert_pod(pod)
         for key, minimum in self.groups.items():
             state.upsert_pod_group(make_pod_group(key, min_member=minimum).build())
-        for spec in kept.quotas.book.registry.specs.values():
+        for spec in kept.quotas.catalog.registry.specs.values():
             state.upsert_quota(spec)
-        state.quotas.book.settle()
+        state.quotas.catalog.settle()
         for spec in self.quotas.values():
             state.upsert_quota(spec)
         return state
 
 
 @given(st.data())
-def test_sums_are_as_if_made_anew(data: st.DataObject) -> None:
+def test_incremental_usage_equals_a_recount(data: st.DataObject) -> None:
     state, world = make_cluster().state, World()
     for _ in range(data.draw(st.integers(1, 12))):
         change(data, state, world)
@@ -99,7 +99,7 @@ def test_sums_are_as_if_made_anew(data: st.DataObject) -> None:
         assert state.quotas.usage.usage() == anew.quotas.usage.usage()
         for tree_id, solution in state.quotas.solutions.items():
             other = anew.quotas.solutions[tree_id]
-            for name in solution.snapshot.tree.layout.names[1:]:
+            for name in solution.inputs.tree.layout.names[1:]:
                 assert solution.share(name) == other.share(name)
 
 

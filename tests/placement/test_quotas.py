@@ -1,4 +1,4 @@
-"""Quotas in planning: who is let through, what is charged, who is tried again and when."""
+"""Quotas in planning: admission, charges and queueing hints."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def gang(name: str, quota: str, count: int, since: float = 0.0) -> list[Pod]:
     ]
 
 
-def test_without_quotas_everything_is_let_through() -> None:
+def test_without_quotas_everything_is_admitted() -> None:
     cluster = make_teams(1)
     cluster.pods(worker("a", "nobody").build())
     assert cluster.open_cycle().find_session(QuotaSession) is None
     assert cluster.step() == ["a"]
 
 
-def test_a_gang_is_charged_whole_or_not_at_all() -> None:
+def test_a_gang_is_charged_completely_or_not_at_all() -> None:
     cluster = make_teams(4, team("t", most=16))
     cluster.pod_groups(make_pod_group("default/g", min_member=3))
     cluster.pods(*gang("g", "t", 3))
@@ -88,14 +88,14 @@ def test_a_gang_is_charged_whole_or_not_at_all() -> None:
     assert used(cluster, "t") == 0
 
 
-def test_what_is_placed_counts_at_once_and_above() -> None:
+def test_placed_pods_count_at_once_in_the_quota_and_its_ancestors() -> None:
     cluster = make_teams(4, team("org", is_parent=True), team("t", "org"))
     cluster.pods(worker("a", "t").build())
     assert cluster.step() == ["a"]
     assert (used(cluster, "t"), used(cluster, "org")) == (8, 8)
 
 
-def test_a_placement_that_fails_for_want_of_nodes_charges_nothing() -> None:
+def test_a_gang_without_nodes_charges_nothing() -> None:
     cluster = make_teams(3, team("t", most=32))
     cluster.pod_groups(make_pod_group("default/g", min_member=4))
     large = [worker(f"g-{at}", "t", 6).gang("default/g").build() for at in range(4)]
@@ -105,7 +105,7 @@ def test_a_placement_that_fails_for_want_of_nodes_charges_nothing() -> None:
     assert used(cluster, "t") == 8
 
 
-def test_surplus_is_placed_as_far_as_the_quota_goes() -> None:
+def test_surplus_is_placed_up_to_the_limit_of_the_quota() -> None:
     cluster = make_teams(4, team("t", most=24))
     cluster.pod_groups(make_pod_group("default/g", min_member=2))
     cluster.pods(*gang("g", "t", 4))
@@ -124,7 +124,7 @@ def test_surplus_over_quota_never_displaces_required_members_of_the_group() -> N
     assert cluster.step() == ["a-0", "a-1", "b-0", "b-1"]
 
 
-def test_an_incomplete_gang_takes_nothing_from_others() -> None:
+def test_an_incomplete_gang_takes_no_share_from_others() -> None:
     cluster = make_teams(2, team("t"), team("u"))
     cluster.pod_groups(make_pod_group("default/g", min_member=3))
     cluster.pods(*gang("g", "t", 2), worker("a", "u").build(), worker("b", "u").build())
@@ -133,7 +133,7 @@ def test_an_incomplete_gang_takes_nothing_from_others() -> None:
     assert (usage.submitted[GPU], usage.demand.get(GPU, 0)) == (16, 0)
 
 
-def test_a_gang_that_becomes_complete_is_a_demand() -> None:
+def test_a_completed_gang_becomes_demand() -> None:
     cluster = make_teams(2, team("t"), team("u"))
     cluster.pod_groups(make_pod_group("default/g", min_member=2))
     members = gang("g", "t", 2)
@@ -144,14 +144,14 @@ def test_a_gang_that_becomes_complete_is_a_demand() -> None:
     assert cluster.state.quotas.usage.of("t").demand[GPU] == 16
 
 
-def test_pods_that_others_placed_count_as_used() -> None:
+def test_pods_of_other_schedulers_count_as_used() -> None:
     cluster = make_teams(2, team("t", most=8))
     cluster.pods(worker("theirs", "t").not_ours().running("n0").build(), worker("a", "t").build())
     assert cluster.step() == []
     assert used(cluster, "t") == 8
 
 
-def test_pods_outside_of_quotas_leave_less_to_share_out() -> None:
+def test_pods_outside_quotas_reduce_the_capacity() -> None:
     cluster = make_teams(2, team("t"))
     cluster.pods(make_pod("free").gpu(4).not_ours().running("n0").build())
     cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
@@ -162,14 +162,14 @@ def test_pods_outside_of_quotas_leave_less_to_share_out() -> None:
     )
 
 
-def test_the_part_that_must_not_be_evicted_stays_within_min() -> None:
+def test_non_preemptible_pods_stay_within_min() -> None:
     cluster = make_teams(2, team("t", minimum=8))
-    cluster.pods(*(worker(name, "t", is_fixed=True).build() for name in ("a", "b")))
+    cluster.pods(*(worker(name, "t", is_non_preemptible=True).build() for name in ("a", "b")))
     assert cluster.step() == ["a"]
     assert isinstance(cluster.reason(), NonPreemptibleOverMin)
 
 
-def test_a_quota_above_may_refuse() -> None:
+def test_an_ancestor_may_refuse() -> None:
     cluster = make_teams(4, team("org", is_parent=True, most=8), team("t", "org", most=64))
     cluster.pods(worker("old", "t").running("n0").build(), worker("a", "t").build())
     cluster.step()
@@ -196,7 +196,7 @@ def test_pods_by_namespace_and_of_parents_and_of_invalid_quotas() -> None:
     assert cluster.step() == ["in-broken"]
 
 
-def test_a_quota_that_appears_takes_over_its_pods() -> None:
+def test_a_new_quota_takes_over_its_pods() -> None:
     cluster = make_teams(2, team("other"))
     cluster.pods(worker("a", "t").running("n0").build(), worker("b", "t").build())
     assert cluster.step() == ["b"]
@@ -293,7 +293,7 @@ def test_a_tree_of_its_own_has_its_own_capacity() -> None:
     assert (short["in-pool-1"].limit, short["t-3"].limit) == (8, 24)
 
 
-def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
+def test_a_tree_that_cannot_be_solved_blocks_only_its_own_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail_on_pool(snapshot: ShareInput, before: Solution | None) -> Solution:
@@ -314,7 +314,7 @@ def test_a_tree_that_cannot_be_solved_keeps_its_own_pods_alone(
     assert cluster.step() == ["in-pool"]
 
 
-def test_what_fails_while_a_wake_up_is_looked_for_is_left_to_planning(
+def test_planning_continues_when_a_queueing_hint_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> Leftovers:
@@ -323,7 +323,7 @@ def test_what_fails_while_a_wake_up_is_looked_for_is_left_to_planning(
     cluster = make_teams(1, team("a", minimum=8), team("b"))
     cluster.pods(worker("running", "a").running("n0").build(), worker("b", "b").build())
     assert cluster.step() == []
-    monkeypatch.setattr(session, "pack", fail)
+    monkeypatch.setattr(session, "grant_leftovers", fail)
     cluster.quotas(team("c"))
     assert ready(cluster) == 1
 
@@ -339,7 +339,7 @@ def test_surplus_does_not_start_in_a_quota_that_is_not_in_force() -> None:
     assert isinstance(cluster.reason(), QuotaNotInForce)
 
 
-def test_explain_says_what_the_planner_says() -> None:
+def test_explain_gives_the_reason_of_the_planner() -> None:
     cluster = make_teams(4, team("t", most=8))
     cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
     cluster.step()
@@ -355,7 +355,7 @@ def test_a_released_pod_is_not_charged_twice() -> None:
     assert used(cluster, "t") == 8
 
 
-def test_what_is_taken_back_of_a_snapshot_is_taken_back_of_quotas() -> None:
+def test_a_rollback_of_the_cycle_undoes_charges_of_quotas() -> None:
     cluster = make_teams(1, team("t", most=8))
     pod = worker("a", "t").build()
     cluster.pods(pod)

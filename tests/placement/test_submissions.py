@@ -1,4 +1,4 @@
-"""How much may wait and run in a quota together: what is beyond that waits, and takes no share."""
+"""The submission limit: pods above it stay pending and take no share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def submit(cluster: FakeCluster, *names: str, quota: str = "t") -> None:
         cluster.pods(worker(name, quota).created(float(at)).build())
 
 
-def test_what_came_first_is_within_the_limit() -> None:
+def test_older_pods_are_within_the_submission_limit() -> None:
     cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b", "c", "d")
     assert sorted(cluster.step()) == ["a", "b"]
@@ -32,7 +32,7 @@ def test_what_came_first_is_within_the_limit() -> None:
     assert len(reasons) == 2
 
 
-def test_the_next_ones_are_let_in_when_pods_end_and_when_the_limit_is_raised() -> None:
+def test_pods_are_admitted_when_others_end_or_the_limit_is_raised() -> None:
     cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b", "c", "d")
     cluster.step()
@@ -43,7 +43,7 @@ def test_the_next_ones_are_let_in_when_pods_end_and_when_the_limit_is_raised() -
     assert cluster.step() == ["d"]
 
 
-def test_what_runs_is_within_the_limit_whatever_came_first() -> None:
+def test_running_pods_are_within_the_limit_before_older_pending_ones() -> None:
     cluster = make_teams(4, LIMITED)
     submit(cluster, "early")
     cluster.pods(*(worker(name, "t").created(9.0).running("n0").build() for name in ("x", "y")))
@@ -51,7 +51,7 @@ def test_what_runs_is_within_the_limit_whatever_came_first() -> None:
     assert used(cluster, "t") == 16
 
 
-def test_a_gang_that_is_beyond_in_part_waits_whole() -> None:
+def test_a_gang_partly_above_the_limit_stays_pending() -> None:
     cluster = make_teams(4, LIMITED)
     cluster.pod_groups(make_pod_group("default/g", min_member=3))
     cluster.pods(*gang("g", "t", 3))
@@ -59,7 +59,7 @@ def test_a_gang_that_is_beyond_in_part_waits_whole() -> None:
     assert isinstance(cluster.reason(), SubmissionExceeded)
 
 
-def test_what_is_beyond_takes_no_share_from_others() -> None:
+def test_pods_above_the_limit_take_no_share_from_others() -> None:
     cluster = make_teams(4, replace(LIMITED, admission={GPU: 8}), team("other", most=64))
     submit(cluster, *"abcdefgh")
     submit(cluster, *"uvwx", quota="other")
@@ -67,7 +67,7 @@ def test_what_is_beyond_takes_no_share_from_others() -> None:
     assert (ledger.account("t").share[GPU], ledger.account("other").share[GPU]) == (8, 24)
 
 
-def test_the_limit_holds_when_another_quota_has_come_or_gone() -> None:
+def test_the_limit_holds_when_another_quota_is_created_or_deleted() -> None:
     """Pods that have not changed since are counted all the same."""
     cluster = make_teams(4, LIMITED)
     submit(cluster, "a", "b")

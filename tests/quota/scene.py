@@ -1,4 +1,4 @@
-"""Short ways to write quotas, and to ask what each is entitled to."""
+"""Shorthands to make quotas and to solve them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settle(
 
 def shares(solution: Solution, key: str = "cpu") -> dict[str, int]:
     """Return what each quota is entitled to of one resource."""
-    names = solution.snapshot.tree.layout.names[1:]
+    names = solution.inputs.tree.layout.names[1:]
     return {name: solution.share(name)[key] for name in names}
 
 
@@ -61,8 +61,10 @@ def make_ledger(*args: Any, rules: QuotaRules = OURS) -> Ledger:
     return Ledger([settle(*args, rules)], rules)
 
 
-def charge(name: str, amount: int, key: str = "cpu", *, is_fixed: bool = False) -> QuotaCharge:
-    return QuotaCharge(name, {key: amount}, {key: amount} if is_fixed else {})
+def charge(
+    name: str, amount: int, key: str = "cpu", *, is_non_preemptible: bool = False
+) -> QuotaCharge:
+    return QuotaCharge(name, {key: amount}, {key: amount} if is_non_preemptible else {})
 
 
 def shape(**requests: int) -> PodShape:

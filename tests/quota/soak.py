@@ -1,4 +1,4 @@
-"""Random trees of quotas by the hundred thousand, and what must hold for each: ``make soak``.
+"""Invariants of quotas on a hundred thousand random trees: ``make soak``.
 
 The same rules as in ``test_invariants``, which draws by hypothesis and so finds the smallest tree
 that breaks one; here they are drawn plainly, which is many times as fast. A state is known by its
@@ -25,15 +25,14 @@ from tests.quota.test_invariants import (
 )
 from tests.quota.trees import KEY, Level, consistent, share_level, solve_plainly
 
-from koord.core.quota.admission import try_charge
+from koord.core.quota.admission import has_more_room, try_charge
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.leftovers import PendingUnit, pack
+from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.overuse import find_entitlement, find_overuse
 from koord.core.quota.reasons import QuotaExceeded
+from koord.core.quota.reclaim import find_entitlement, find_overuse
 from koord.core.quota.solve import ShareInput, solve
 from koord.core.quota.tree import make_tree, replace_spec
-from koord.core.quota.wake import has_more_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +110,7 @@ def check_level(state: State) -> None:
 
 
 def check_tree(state: State) -> None:
-    """I4, I5, I7 and I8, of a tree, and that a plain solver says the same."""
+    """I4, I5, I7 and I8, of a tree, and equality with the reference."""
     specs, total, usage, rules = state.specs, {KEY: state.total}, state.usage, state.rules
     solution = settle(specs, total, usage, rules)
     found = shares(solution, KEY)
@@ -134,7 +133,7 @@ def check_tree(state: State) -> None:
 
 
 def check_changes(state: State) -> None:
-    """I9: after any changes it is as if all was made anew."""
+    """I9: after any changes it is equal to a full solution."""
     rng, specs = state.rng, {spec.name: spec for spec in state.specs}
     rules = replace(OURS, guarantees_usage=rng.random() < 0.5)
     tree, usage, total = make_tree(specs.values()), state.usage, state.total
@@ -160,7 +159,7 @@ def check_changes(state: State) -> None:
 
 
 def check_admission(state: State) -> None:
-    """I10, I13 and what packing may do, over random units."""
+    """I10, I13 and leftovers, over random units."""
     rng, rules = state.rng, replace(OURS, parents_take_pods=True)
     asked = {name: replace(one, used={}) for name, one in state.usage.items()}
     ledger = state.open_ledger(rules, asked)
@@ -176,7 +175,7 @@ def check_admission(state: State) -> None:
             account = ledger.account(name)
             assert account.used.get(KEY, 0) <= account.share[KEY] <= account.spec.max[KEY], "I10"
     if consistent(state.specs):
-        _check_packing(state, state.open_ledger(rules, asked))
+        _check_leftovers(state, state.open_ledger(rules, asked))
 
 
 def _slack(ledger: Ledger, name: str) -> int:
@@ -184,20 +183,22 @@ def _slack(ledger: Ledger, name: str) -> int:
     return account.share[KEY] - account.used.get(KEY, 0)
 
 
-def _check_packing(state: State, ledger: Ledger) -> None:
+def _check_leftovers(state: State, ledger: Ledger) -> None:
     pending = [
         PendingUnit(name, (charge(name, one.demand[KEY], KEY),), float(at))
         for at, (name, one) in enumerate(state.usage.items())
         if one.demand[KEY]
     ]
-    packing = pack(ledger, pending, {})
+    leftovers = grant_leftovers(ledger, pending, {})
     for unit in pending:
         if try_charge(ledger, unit.charges) is not None:
-            packing.try_charge(ledger, unit.key, unit.charges)
+            leftovers.try_charge(ledger, unit.key, unit.charges)
     top = [spec.name for spec in state.specs if spec.parent == ROOT]
-    assert sum(ledger.account(one).used.get(KEY, 0) for one in top) <= max(0, state.total), "pack"
+    assert sum(ledger.account(one).used.get(KEY, 0) for one in top) <= max(0, state.total), (
+        "leftovers"
+    )
     for spec in state.specs:
-        assert ledger.account(spec.name).used.get(KEY, 0) <= spec.max[KEY], "pack"
+        assert ledger.account(spec.name).used.get(KEY, 0) <= spec.max[KEY], "leftovers"
 
 
 def check_overuse(state: State) -> None:
@@ -243,8 +244,8 @@ CHECKS: tuple[Callable[[State], None], ...] = (
 )
 
 
-def check_states(first: int, states: int, tell: Callable[[str], None]) -> Counter[str]:
-    """Check so many states; return how often each check was made. Raises AssertionError."""
+def check_states(first: int, states: int, report: Callable[[str], None]) -> Counter[str]:
+    """Check a number of states; return how often each check was made. Raises AssertionError."""
     counts: Counter[str] = Counter()
     began = time.monotonic()
     for at in range(states):
@@ -257,7 +258,7 @@ def check_states(first: int, states: int, tell: Callable[[str], None]) -> Counte
                 raise AssertionError(f"seed {seed}, {check.__name__}: {error}") from error
             counts[check.__name__] += 1
         if (at + 1) % REPORTED == 0:
-            tell(f"{at + 1:,} states of quotas, {time.monotonic() - began:.0f} s")
+            report(f"{at + 1:,} states of quotas, {time.monotonic() - began:.0f} s")
     return counts
 
 

@@ -1,4 +1,4 @@
-"""A unit is charged along its whole path, or not at all."""
+"""A unit is charged to its quota and all ancestors, or not at all."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ TREE = [
 ]
 
 
-def test_a_charge_counts_in_the_quota_and_in_all_above() -> None:
+def test_a_charge_counts_in_the_quota_and_all_its_ancestors() -> None:
     ledger = make_ledger(TREE, 100, {"a": 15, "b": wants(5, 2)})
     assert try_charge(ledger, [charge("a", 5)]) is None
     used = {name: ledger.account(name).used.get("cpu", 0) for name in ledger.names()}
     assert used == {"org": 7, "a": 5, "b": 2}
 
 
-def test_a_rollback_takes_back_all_since_the_mark() -> None:
+def test_rollback_undoes_all_charges_since_the_mark() -> None:
     ledger = make_ledger(TREE, 100, {"a": 15})
-    assert try_charge(ledger, [charge("a", 5, is_fixed=False)]) is None
+    assert try_charge(ledger, [charge("a", 5, is_non_preemptible=False)]) is None
     mark = ledger.checkpoint()
-    assert try_charge(ledger, [charge("a", 4, is_fixed=True)]) is None
+    assert try_charge(ledger, [charge("a", 4, is_non_preemptible=True)]) is None
     ledger.rollback(mark)
     account = ledger.account("org")
-    assert (account.used, account.fixed_used) == ({"cpu": 5}, {})
+    assert (account.used, account.non_preemptible_used) == ({"cpu": 5}, {})
 
 
-def test_a_unit_of_several_quotas_is_charged_whole_or_not_at_all() -> None:
+def test_a_unit_of_several_quotas_is_charged_completely_or_not_at_all() -> None:
     ledger = make_ledger(TREE, 100, {"a": 10, "b": 5})
     refusal = try_charge(ledger, [charge("a", 10), charge("b", 16)])
     assert refusal is not None
@@ -66,24 +66,24 @@ def test_a_unit_of_several_quotas_is_charged_whole_or_not_at_all() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_refusal_says_who_and_how_much(total, usage, code, topo, short) -> None:
+def test_a_refusal_names_the_quota_and_the_amounts(total, usage, code, topo, short) -> None:
     refusal = try_charge(make_ledger(TREE, total, usage), [charge("a", short.asked)])
     assert (refusal.code, refusal.topo, refusal.shortages) == (code, topo, (short,))
 
 
-def test_what_must_not_be_evicted_stays_within_min() -> None:
+def test_non_preemptible_usage_stays_within_min() -> None:
     usage = {"a": Usage({}, {"cpu": 15}, {"cpu": 3}, {"cpu": 15}, {"cpu": 3})}
     ledger = make_ledger(TREE, 100, usage)
-    refusal = try_charge(ledger, [charge("a", 2, is_fixed=True)])
+    refusal = try_charge(ledger, [charge("a", 2, is_non_preemptible=True)])
     assert refusal.code == NonPreemptibleOverMin.code
     assert refusal.shortages == (QuotaShortage("cpu", 4, 3, 2),)
     assert try_charge(ledger, [charge("a", 2)]) is None
 
 
-def test_min_holds_as_written_however_small_the_share() -> None:
+def test_non_preemptible_pods_are_limited_by_min_not_by_the_scaled_share() -> None:
     ledger = make_ledger([quota("a", min=10), quota("b", min=10)], 10, {"a": 10, "b": 10})
     assert ledger.account("a").share == {"cpu": 5}
-    assert try_charge(ledger, [charge("a", 5, is_fixed=True)]) is None
+    assert try_charge(ledger, [charge("a", 5, is_non_preemptible=True)]) is None
 
 
 @pytest.mark.parametrize(("rules", "passes"), [(OURS, False), (KOORDINATOR, True)])
@@ -93,20 +93,20 @@ def test_ancestors_are_always_checked(rules, passes) -> None:
 
 
 @pytest.mark.parametrize(("rules", "passes"), [(OURS, True), (KOORDINATOR, False)])
-def test_only_what_is_asked_for_is_looked_at(rules, passes) -> None:
+def test_only_requested_resources_are_checked(rules, passes) -> None:
     spec = QuotaSpec("a", max={"cpu": 10, "memory": 10})
     usage = Usage({"cpu": 5, "memory": 20}, {"cpu": 5, "memory": 20}, {"memory": 20})
     ledger = make_ledger([spec], {"cpu": 10, "memory": 10}, {"a": usage}, rules=rules)
     assert (try_charge(ledger, [charge("a", 5)]) is None) is passes
 
 
-def test_what_max_does_not_name_is_neither_counted_nor_limited() -> None:
+def test_a_resource_outside_max_is_neither_counted_nor_limited() -> None:
     ledger = make_ledger([quota("a", max=10)], 10, {"a": 10})
     assert try_charge(ledger, [QuotaCharge("a", {"cpu": 1, "nvidia.com/gpu": 99})]) is None
     assert ledger.account("a").used == {"cpu": 1}
 
 
-def test_what_no_node_offers_is_refused() -> None:
+def test_a_resource_that_no_node_offers_is_refused() -> None:
     ledger = make_ledger([quota("a", key="x")], {"cpu": 9}, {"a": wants(1, key="x")})
     assert try_charge(ledger, [charge("a", 1, "x")]).shortages == (QuotaShortage("x", 0, 0, 1, 0),)
 
@@ -120,7 +120,7 @@ def test_what_no_node_offers_is_refused() -> None:
         (30, 20, InsufficientMax.code, None),
     ],
 )
-def test_max_is_not_to_blame_for_what_there_is_nothing_of(total, asked, code, offered) -> None:
+def test_a_missing_resource_is_refused_by_entitlement(total, asked, code, offered) -> None:
     ledger = make_ledger([quota("a", max=10)], total, {"a": wants(asked)})
     refusal = try_charge(ledger, [charge("a", asked)])
     assert (refusal.code, refusal.shortages[0].offered) == (code, offered)

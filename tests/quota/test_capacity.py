@@ -1,4 +1,4 @@
-"""What there is to share out while nodes are cordoned, drained or go away."""
+"""The capacity while nodes are cordoned, drained or deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEAM = QuotaSpec("team", "q", created=3.0, max={"cpu": 1000})
 
 def total(cluster: FakeCluster, tree: str = "") -> int:
     cluster.state.open_ledger()
-    return cluster.state.quotas.solutions[tree].snapshot.total["cpu"]
+    return cluster.state.quotas.solutions[tree].inputs.total["cpu"]
 
 
 def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
@@ -41,7 +41,7 @@ def test_a_cordoned_node_of_a_pool_changes_nothing_outside() -> None:
     [pytest.param("", 100, id="outside"), pytest.param("team", 180, id="of the quota")],
 )
 @pytest.mark.parametrize("how", [{"is_unschedulable": True}, {"is_terminating": True}], ids=str)
-def test_what_runs_on_a_node_that_takes_no_pods_is_not_taken_off_the_others(
+def test_usage_on_a_closed_node_does_not_reduce_the_capacity_of_others(
     quota: str, expected: int, how: dict[str, bool]
 ) -> None:
     cluster = make_cluster().quotas(TEAM)

@@ -1,4 +1,4 @@
-"""The conditions of a quota, and the status that is made of them."""
+"""The conditions of a quota, and its status."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.pods import Handling
-from koord.core.quota.conditions import ABSENT, QuotaCondition, find_conditions
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.overuse import find_overuse
+from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
-from koord.core.quota.status import summarise
+from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
 from koord.core.quota_texts import write_finding
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[st
 READY = {"Ready": "the quota is in force"}
 
 
-def test_who_borrows_and_who_lends() -> None:
+def test_conditions_of_a_borrower_and_a_lender() -> None:
     specs = [quota("a", min=2, max=9), quota("b", min=8, max=9)]
     ledger = make_ledger(specs, 10, {"a": wants(6, 6), "b": wants(3, 3)})
     assert found(ledger, "a") == {
@@ -51,7 +50,7 @@ def test_who_borrows_and_who_lends() -> None:
     }
 
 
-def test_who_is_over_and_who_is_guaranteed_less() -> None:
+def test_conditions_of_over_use_and_of_a_scaled_min() -> None:
     ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
     said = found(ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it")
     assert said["OverEntitlement"] == (
@@ -70,7 +69,7 @@ def test_who_is_over_and_who_is_guaranteed_less() -> None:
         (90.5, "whenever that has lasted for 90.5s, pods of it are evicted"),
     ],
 )
-def test_who_is_over_is_told_what_will_happen(delay: float | None, part: str) -> None:
+def test_the_over_use_condition_says_what_will_happen(delay: float | None, part: str) -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink, revoke_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
@@ -83,14 +82,14 @@ def test_who_is_over_is_told_what_will_happen(delay: float | None, part: str) ->
     assert part in text
 
 
-def test_what_is_not_in_force_says_why() -> None:
+def test_a_quota_that_is_not_in_force_says_why() -> None:
     problem = InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "a", other="p")
     findings = find_conditions(None, (), problem, lends=False)
     assert [(one.kind, one.holds, one.reason) for one in findings] == [
         ("Ready", False, "ParentNotFound"),
         ("ConfigInvalid", True, "ParentNotFound"),
     ]
-    assert set(ABSENT) == set(QuotaCondition)
+    assert set(REASON_IF_FALSE) == set(QuotaCondition)
 
 
 class Sink:
@@ -111,7 +110,7 @@ class Sink:
         self.recorded.append((quota.name, amounts))
 
 
-def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
+def test_a_status_is_written_only_when_it_changes() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
@@ -134,7 +133,7 @@ def test_a_status_is_written_when_it_changes_and_not_otherwise() -> None:
     assert sink.said["t"][0] == {"runtime": {GPU: "0"}, "lastValidSpec": kept}
 
 
-def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
+def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
@@ -146,7 +145,7 @@ def test_what_was_valid_last_is_kept_while_what_is_written_is_not() -> None:
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "ConfigInvalid"]
 
 
-def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> None:
+def test_annotations_are_written_when_a_number_other_than_zero_changes() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
@@ -168,7 +167,7 @@ def test_annotations_are_written_when_a_number_changes_that_is_not_zero() -> Non
     assert len(sink.recorded) == count + 1
 
 
-def test_pods_that_others_placed_are_told_of_the_quota() -> None:
+def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
@@ -182,7 +181,7 @@ def test_pods_that_others_placed_are_told_of_the_quota() -> None:
     assert sink.said["t"][1]["UnmanagedUsage"]
 
 
-def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
+def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
     """What a parent does not ask for is not taken from its children."""
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
@@ -199,11 +198,11 @@ def test_who_asks_for_little_is_not_said_to_be_scaled() -> None:
         assert [kind for kind, holds in conditions.items() if holds] == ["Ready", "Lending"]
 
 
-def test_a_quota_whose_pods_came_in_the_same_moment_becomes_no_parent() -> None:
+def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> None:
     state = make_cluster().state
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
     state.open_ledger()
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}, is_parent=True))
     state.open_ledger()
-    assert state.quotas.book.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS
+    assert state.quotas.catalog.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS

@@ -51,7 +51,7 @@ def test_e5_an_idle_sibling_lends_and_takes_back(
 
 
 @pytest.mark.parametrize("rules", BOTH)
-def test_e5_a_sibling_that_is_gone_leaves_its_share(rules: QuotaRules) -> None:
+def test_e5_a_deleted_sibling_frees_its_share(rules: QuotaRules) -> None:
     solution = settle([quota("test2", min=50, max=100)], 100, {"test2": 90}, rules)
     assert shares(solution) == {"test2": 90}
 
@@ -111,7 +111,7 @@ def test_e7_scaling_is_exact_in_bytes(rules: QuotaRules) -> None:
 
 
 @pytest.mark.parametrize("rules", BOTH)
-def test_e8_who_does_not_lend_keeps_an_idle_guarantee(rules: QuotaRules) -> None:
+def test_e8_a_quota_that_does_not_lend_keeps_an_idle_guarantee(rules: QuotaRules) -> None:
     specs = [quota("test1", min=60, max=120), quota("test2", min=40, max=100, lends=False)]
     assert shares(settle(specs, 100, {"test1": 120}, rules)) == {"test1": 60, "test2": 40}
 
@@ -144,7 +144,7 @@ def test_e8_lending_in_a_tree(
 
 
 @pytest.mark.parametrize("rules", BOTH)
-def test_e9_a_max_cuts_the_request_where_it_stands(rules: QuotaRules) -> None:
+def test_e9_a_max_caps_the_request_at_its_level(rules: QuotaRules) -> None:
     def solve_with(limit: int) -> tuple[list[int], list[int]]:
         specs = [
             quota("test1", min=50, max=96),
@@ -191,7 +191,7 @@ def test_e12_equal_weights_unequal_guarantees(
 
 
 @pytest.mark.parametrize("rules", BOTH)
-def test_e13_a_quota_takes_use_and_demand_along_to_another_parent(rules: QuotaRules) -> None:
+def test_e13_a_quota_moves_with_its_usage_and_demand_to_another_parent(rules: QuotaRules) -> None:
     def solve_under(parent: str) -> tuple[dict[str, int], dict[str, int]]:
         specs = [
             quota("test1", min=100, max=200),
@@ -241,7 +241,7 @@ def test_e16_guarantees_are_given_though_they_exceed_the_total(rules: QuotaRules
 
 
 @pytest.mark.parametrize("rules", BOTH)
-def test_e17_fair_shares_may_be_too_small_for_anybody(rules: QuotaRules) -> None:
+def test_e17_fair_shares_may_be_too_small_for_every_unit(rules: QuotaRules) -> None:
     specs = [quota(name, max=16, key=GPU) for name in ("a", "b")]
     usage = {name: wants(16, key=GPU) for name in ("a", "b")}
     assert shares(settle(specs, {GPU: 16}, usage, rules), GPU) == {"a": 8, "b": 8}

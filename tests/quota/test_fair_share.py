@@ -32,7 +32,7 @@ def solve_exactly(snapshot: ShareInput, before: Solution | None = None) -> Solut
 
 
 def assert_same(one: Solution, other: Solution) -> None:
-    for name in one.snapshot.tree.layout.names[1:]:
+    for name in one.inputs.tree.layout.names[1:]:
         assert one.minimum(name) == other.minimum(name)
         assert one.share(name) == other.share(name)
         assert {type(share) for share in one.share(name).values()} <= {int}
@@ -136,7 +136,7 @@ def test_levels_of_unequal_width_are_rounded_alike(children: int) -> None:
 
 
 @pytest.mark.parametrize("way", [solve, solve_exactly])
-def test_less_than_nothing_is_divided_among_quotas_without_guarantees(way: Any) -> None:
+def test_a_negative_total_is_divided_among_quotas_without_guarantees(way: Any) -> None:
     specs = [quota(f"q{at}") for at in range(70)]
     usage = {spec.name: wants(4) for spec in specs}
     solution = way(ShareInput(make_tree(specs), {"cpu": -1}, usage, OURS))

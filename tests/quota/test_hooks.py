@@ -1,4 +1,4 @@
-"""Hooks: what they are asked and told, and that what they do wrong is theirs alone."""
+"""Hooks check units and see changes; their errors stay isolated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.quota.scene import charge, make_ledger, quota, wants
 from koord.core.queue import find_pending
 from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
-from koord.core.quota.leftovers import PendingUnit, pack
+from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.quota.status import Summary
@@ -54,7 +54,7 @@ class Diary(QuotaHook):
         yield HookCondition("example.com/Diary", True, "Kept", summary.name)
 
 
-def test_a_check_sees_what_was_charged_in_the_same_moment() -> None:
+def test_a_check_sees_charges_of_the_same_cycle() -> None:
     ledger = Hooks({"limit": Limit()}).bind(make_ledger([quota("a", max=9)], 9, {"a": 9}))
     assert try_charge(ledger, [charge("a", 3)]) is None
     refusal = try_charge(ledger, [charge("a", 2)])
@@ -62,13 +62,13 @@ def test_a_check_sees_what_was_charged_in_the_same_moment() -> None:
     assert try_charge(ledger, [charge("a", 1)]) is None
 
 
-def test_a_hook_that_fails_stops_nobody_and_is_named() -> None:
+def test_a_failing_hook_refuses_nothing_and_is_counted() -> None:
     hooks = Hooks({"broken": Broken(), "limit": Limit()})
     ledger = hooks.bind(make_ledger([quota("a", max=9)], 9, {"a": 9}))
     assert try_charge(ledger, [charge("a", 3)]) is None
     assert isinstance(try_charge(ledger, [charge("a", 2)]), QuotaCheckFailed), "others still hold"
-    hooks.tell_pod(None, None)
-    hooks.tell_quotas({}, {"a": QuotaSpec("a")})
+    hooks.notify_pod(None, None)
+    hooks.notify_quotas({}, {"a": QuotaSpec("a")})
     assert hooks.augment(Summary("a")) == ()
     counts = {key: failure.count for key, failure in hooks.failures.items()}
     assert counts == {
@@ -82,7 +82,7 @@ def test_a_hook_that_fails_stops_nobody_and_is_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("example.com/Diary", 1), ("Ready", 0)])
-def test_a_hook_adds_conditions_of_its_own_only(name: str, count: int) -> None:
+def test_a_hook_adds_conditions_of_its_own_domain_only(name: str, count: int) -> None:
     class Says(QuotaHook):
         def augment_status(self, summary) -> Iterator[HookCondition]:
             yield HookCondition(name, True, "X", "")
@@ -92,16 +92,16 @@ def test_a_hook_adds_conditions_of_its_own_only(name: str, count: int) -> None:
     assert len(hooks.failures) == 1 - count
 
 
-def test_leftovers_are_not_given_against_a_check() -> None:
+def test_leftovers_are_not_granted_against_a_check() -> None:
     # Shares are 5 and 5; leftovers would be enough for one unit of 8.
     specs = [quota("a", max=10), quota("b", max=10)]
     units = [PendingUnit("u", (charge("a", 8),), 0.0)]
     for hooks, granted in ((Hooks(), ("u",)), (Hooks({"limit": Limit()}), ())):
         ledger = make_ledger(specs, 10, {"a": wants(8), "b": wants(8)})
-        assert pack(hooks.bind(ledger), units, {}).granted == granted
+        assert grant_leftovers(hooks.bind(ledger), units, {}).granted == granted
 
 
-def test_hooks_are_told_of_quotas_and_pods_and_refuse_units_of_the_planner() -> None:
+def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     diary = Diary()
     cluster = make_cluster(hooks=Hooks({"diary": diary, "limit": Limit()}))
     state = cluster.state

@@ -1,4 +1,4 @@
-"""What holds for every tree, whatever is asked: see the list in ``docs/quota.md``."""
+"""Invariants of every tree and demand, as listed in ``docs/quota.md``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from tests.quota.trees import (
     usages,
 )
 
-from koord.core.quota.admission import try_charge
+from koord.core.quota.admission import has_more_room, try_charge
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.leftovers import PendingUnit, pack
+from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import ROOT, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.overuse import find_entitlement, find_overuse
 from koord.core.quota.reasons import QuotaExceeded
-from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
+from koord.core.quota.reclaim import RunningUnit, choose_victims, find_entitlement, find_overuse
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.tree import make_tree, replace_spec
-from koord.core.quota.wake import has_more_room
 
 RULES = st.builds(
     replace,
@@ -61,12 +59,12 @@ def test_i1_between_guarantee_and_demand(level: Level, total: int) -> None:
 
 
 @given(levels(), st.integers(-5, 200))
-def test_i2_no_more_than_there_is_but_for_guarantees(level: Level, total: int) -> None:
+def test_i2_shares_exceed_the_total_only_for_guarantees(level: Level, total: int) -> None:
     assert sum(share_level(total, level)) <= max(total, sum(floor_phase(level)))
 
 
 @given(levels(weights=st.integers(1, 12)), st.integers(0, 200))
-def test_i3_nothing_is_left_while_somebody_wants_it(level: Level, total: int) -> None:
+def test_i3_nothing_is_left_while_a_child_wants_more(level: Level, total: int) -> None:
     assume(sum(floor_phase(level)) <= total)
     rows = zip(level.wants, level.floors, level.lends, strict=True)
     wanted = sum(want if lends else max(want, floor) for want, floor, lends in rows)
@@ -85,7 +83,7 @@ def test_i4_the_order_of_quotas_does_not_matter(data: st.DataObject, rules: Quot
 
 
 @given(levels(), st.integers(0, 200))
-def test_i4_a_name_decides_at_most_one_unit_a_round(level: Level, total: int) -> None:
+def test_i4_names_decide_at_most_one_unit_per_round(level: Level, total: int) -> None:
     renamed = Level(*(list(reversed(column)) for column in level[:4]))
     rounds = len(level.wants)
     pairs = zip(share_level(total, level), reversed(share_level(total, renamed)), strict=True)
@@ -107,7 +105,7 @@ def test_i5_an_idle_quota_without_guarantee_changes_nothing(
 
 
 @given(levels(weights=st.integers(1, 12)), st.integers(0, 200))
-def test_i6_who_is_never_satisfied_shares_by_weight(level: Level, total: int) -> None:
+def test_i6_unsatisfied_borrowers_share_by_weight(level: Level, total: int) -> None:
     share = share_level(total, level)
     hungry = [row for row, want in enumerate(level.wants) if share[row] < want]
     rounds = len(level.wants)
@@ -143,7 +141,7 @@ def test_i8_scaled_guarantees_fit_and_come_back(data: st.DataObject) -> None:
 
 
 @given(st.data(), RULES)
-def test_a_plain_solver_says_the_same(data: st.DataObject, rules: QuotaRules) -> None:
+def test_shares_equal_those_of_the_reference(data: st.DataObject, rules: QuotaRules) -> None:
     specs = data.draw(forests())
     usage = data.draw(usages(specs))
     total = data.draw(st.integers(-3, 60))
@@ -153,7 +151,7 @@ def test_a_plain_solver_says_the_same(data: st.DataObject, rules: QuotaRules) ->
 
 
 @given(st.data())
-def test_i9_after_any_changes_it_is_as_if_made_anew(data: st.DataObject) -> None:
+def test_i9_incremental_solutions_equal_full_ones(data: st.DataObject) -> None:
     rules = replace(OURS, guarantees_usage=data.draw(st.booleans()))
     specs = {spec.name: spec for spec in data.draw(forests())}
     usage: dict[str, Usage] = {}
@@ -188,8 +186,8 @@ KEYS = st.sets(st.sampled_from([KEY, "other"]))
 
 
 def assert_same(one: Solution, other: Solution) -> None:
-    names = one.snapshot.tree.layout.names
-    assert names == other.snapshot.tree.layout.names
+    names = one.inputs.tree.layout.names
+    assert names == other.inputs.tree.layout.names
     for ask in (Solution.share, Solution.minimum, Solution.request, Solution.child_request,
                 Solution.limited, Solution.allocated, Solution.guaranteed):  # fmt: skip
         for name in names[1:]:
@@ -198,7 +196,7 @@ def assert_same(one: Solution, other: Solution) -> None:
 
 
 def assert_sums(solution: Solution) -> None:
-    tree = solution.snapshot.tree
+    tree = solution.inputs.tree
     for at, key in enumerate(tree.keys):
         for row, first, end in tree.layout.levels:
             used = solution.used_with_children[key]
@@ -208,7 +206,7 @@ def assert_sums(solution: Solution) -> None:
 
 
 @given(st.data())
-def test_i10_what_was_admitted_stays_within_the_limits(data: st.DataObject) -> None:
+def test_i10_admitted_usage_stays_within_the_limits(data: st.DataObject) -> None:
     specs = data.draw(forests())
     asked = {name: replace(one, used={}) for name, one in data.draw(usages(specs)).items()}
     rules = replace(OURS, parents_take_pods=True)
@@ -226,7 +224,7 @@ def test_i10_what_was_admitted_stays_within_the_limits(data: st.DataObject) -> N
 
 
 @given(st.data())
-def test_i11_nobody_within_its_guarantee_loses_anything(data: st.DataObject) -> None:
+def test_i11_nothing_is_reclaimed_within_the_guarantee(data: st.DataObject) -> None:
     specs = data.draw(forests())
     usage = data.draw(usages(specs))
     solution = settle(specs, {KEY: data.draw(st.integers(0, 60))}, usage)
@@ -238,7 +236,7 @@ def test_i11_nobody_within_its_guarantee_loses_anything(data: st.DataObject) -> 
             assert spec.name not in over
             entitled = find_entitlement(ledger, spec.name)
             units = [RunningUnit("u", {KEY: account.used.get(KEY, 0)})]
-            assert choose_revoked(units, account.used, entitled, OURS) == ()
+            assert choose_victims(units, account.used, entitled, OURS) == ()
 
 
 @given(st.data())
@@ -299,7 +297,7 @@ def take_back(
             entitled, used = find_entitlement(ledger, over.quota), ledger.account(over.quota).used
             mine = [one for one in sorted(running) if one.startswith(over.quota)]
             live = [RunningUnit(one, {KEY: size_of(units[one])}) for one in mine]
-            for one in reversed(choose_revoked(live, used, entitled, OURS)):
+            for one in reversed(choose_victims(live, used, entitled, OURS)):
                 if free < size_of(units[key]):
                     evicted.add(one.key)
                     free += one.request[KEY]
@@ -316,12 +314,12 @@ def admit(
     ledger = ledger_of(specs, total, units, running)
     free = total - sum(size_of(units[key]) for key in running)
     waiting = [units[key] for key in sorted(units.keys() - running)]
-    packing = pack(ledger, waiting, {})
+    leftovers = grant_leftovers(ledger, waiting, {})
     admitted = set()
     for unit in waiting:
         mark = ledger.checkpoint()
         is_in = try_charge(ledger, unit.charges) is None
-        is_in = is_in or packing.try_charge(ledger, unit.key, unit.charges)
+        is_in = is_in or leftovers.try_charge(ledger, unit.key, unit.charges)
         if is_in and size_of(unit) <= free:
             free -= size_of(unit)
             admitted.add(unit.key)
@@ -353,14 +351,14 @@ def test_i13_retried_when_and_only_when_there_is_more_room(data: st.DataObject) 
 
 
 @given(levels(), st.integers(0, 200))
-def test_i14_more_to_share_out_costs_nobody_more_than_rounding(level: Level, total: int) -> None:
+def test_i14_a_larger_total_costs_at_most_rounding(level: Level, total: int) -> None:
     rounds = len(level.wants)
     pairs = zip(share_level(total, level), share_level(total + 1, level), strict=True)
     assert all(before - after <= rounds for before, after in pairs)
 
 
 @given(st.data())
-def test_packing_never_exceeds_what_there_is(data: st.DataObject) -> None:
+def test_leftovers_never_exceed_the_total(data: st.DataObject) -> None:
     specs = data.draw(forests())
     usage = {name: replace(one, used={}) for name, one in data.draw(usages(specs)).items()}
     total = data.draw(st.integers(0, 40))
@@ -372,10 +370,10 @@ def test_packing_never_exceeds_what_there_is(data: st.DataObject) -> None:
         for at, (name, one) in enumerate(usage.items())
         if one.demand[KEY]
     ]
-    packing = pack(ledger, pending, {})
+    leftovers = grant_leftovers(ledger, pending, {})
     for unit in pending:
         if try_charge(ledger, unit.charges) is not None:
-            packing.try_charge(ledger, unit.key, unit.charges)
+            leftovers.try_charge(ledger, unit.key, unit.charges)
     top = [spec.name for spec in specs if spec.parent == ROOT]
     assert sum(ledger.account(name).used.get(KEY, 0) for name in top) <= total
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Profiles: which nodes they select, what their quotas are, and when they may not make one."""
+"""Profiles: selected nodes, generated quotas, and conflicts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from koord.core.quota.capacity import tree_totals
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.profile import (
     GENERATED_MAX,
+    Overlap,
+    ProfileCache,
     ProfileVerdict,
     QuotaProfile,
-    find_obstacle,
+    find_verdict,
     make_tree_id,
 )
-from koord.core.quota.profile_cache import Overlap, ProfileCache
 from koord.core.selectors import Operator, Requirement
 
 ZONE = "topology.kubernetes.io/zone"
@@ -50,11 +51,11 @@ def make_book(*profiles: QuotaProfile, nodes: tuple[Node, ...] = ()) -> ProfileC
     return book
 
 
-def test_the_id_of_a_tree_is_the_hash_that_koordinator_writes() -> None:
+def test_the_default_tree_id_is_koordinators_hash() -> None:
     assert make_tree_id("kube-system", "cn-hangzhou-k-nodepool") == "18340441938858026940"
 
 
-def test_a_quota_is_made_of_the_nodes_in_whatever_order_they_come() -> None:
+def test_a_generated_quota_does_not_depend_on_the_order_of_nodes() -> None:
     profile = make_profile("a", "a", ratio=Fraction("0.9"), labels={"x": "y"})
     nodes = (make_node("1", "a"), make_node("2", "a", closed=True), make_node("3", "b"))
     late = make_book(nodes=nodes)
@@ -88,7 +89,7 @@ def test_the_quota_follows_nodes_and_profile(change, total: int) -> None:
     assert book.make("ns/a").total.get("nvidia.com/gpu", 0) == total
 
 
-def test_a_node_that_changes_in_nothing_that_counts_moves_no_version() -> None:
+def test_an_irrelevant_change_of_a_node_keeps_the_version() -> None:
     book = make_book(make_profile("a", "a"), nodes=(make_node("1", "a"),))
     version = book.version("ns/a")
     book.upsert_node(replace(make_node("1", "a"), resource_version="2"))
@@ -99,7 +100,7 @@ def test_a_node_that_changes_in_nothing_that_counts_moves_no_version() -> None:
     assert book.version("ns/a") > version
 
 
-def test_nodes_of_two_profiles_are_told_of_both_until_one_is_narrowed() -> None:
+def test_nodes_of_two_profiles_are_reported_on_both() -> None:
     nodes = (make_node("1", "a"), make_node("2", "b"))
     book = make_book(make_profile("a", "a"), make_profile("all"), nodes=nodes)
     assert book.overlap("ns/a") == Overlap(("1",), ("ns/all",))
@@ -113,7 +114,7 @@ def test_nodes_of_two_profiles_are_told_of_both_until_one_is_narrowed() -> None:
     assert book.overlap("ns/a") == Overlap()
 
 
-def test_what_was_valid_last_goes_on_selecting_nodes() -> None:
+def test_last_valid_settings_still_select_nodes() -> None:
     valid = make_profile("a", "a", uid="u")
     broken = make_profile("a", uid="u", quota="other", problems=("spec: no",))
     book = make_book(valid, nodes=(make_node("1", "a"), make_node("2", "b")))
@@ -128,7 +129,7 @@ def test_what_was_valid_last_goes_on_selecting_nodes() -> None:
     assert book.make("ns/a").total["nvidia.com/gpu"] == 8
 
 
-def test_what_was_valid_before_a_restart_is_in_force_unless_it_is_another_object() -> None:
+def test_last_valid_settings_of_a_profile_survive_a_restart_but_not_recreation() -> None:
     valid = make_profile("a", "a", uid="u")
     broken = make_profile("a", uid="u", problems=("spec: no",))
     nodes = (make_node("1", "a"),)
@@ -160,21 +161,21 @@ OURS = QuotaSpec("root", "ns", profile="a")
         ((OURS,), (1.0,), (ProfileVerdict.MADE, "")),
     ],
 )
-def test_nobody_elses_quota_is_touched(quotas, rivals, expected) -> None:
+def test_quotas_of_others_are_not_overwritten(quotas, rivals, expected) -> None:
     profile = make_profile("a", quota="root", created=2.0)
     others = [make_profile("b", quota="root", created=created) for created in rivals]
-    assert find_obstacle(profile, others, quotas) == expected
+    assert find_verdict(profile, others, quotas) == expected
 
 
-def test_what_cannot_be_read_makes_nothing_and_is_told_with_field_and_value() -> None:
+def test_unreadable_settings_are_reported_with_field_and_value() -> None:
     profile = make_profile("a", problems=('spec.resourceRatio: "2": must be less',))
-    verdict, other = find_obstacle(profile, (), (OURS,))
+    verdict, other = find_verdict(profile, (), (OURS,))
     assert verdict is ProfileVerdict.INVALID
     text = write_verdict(profile, verdict, other, 0)
     assert text.startswith('spec.resourceRatio: "2": must be less; ')
 
 
-def test_texts_name_the_object_in_the_way_and_the_way_out() -> None:
+def test_texts_name_the_conflicting_object_and_the_fix() -> None:
     profile = make_profile("a", quota="root")
     text = write_verdict(profile, ProfileVerdict.NOT_OURS, "b", 3)
     assert "spec.quotaName: root: ElasticQuota ns/root is there and was made by profile b" in text

@@ -1,4 +1,4 @@
-"""A few of the random states of which ``make soak`` checks a hundred thousand."""
+"""A few hundred of the random states that ``make soak`` checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DEFECTS = {
     "shares exceed what there is": (soak, "share_level", generous),
     "guarantees are not scaled": (fair_share, "scale_guarantees", keep),
     "nothing is refused": (soak, "try_charge", lambda ledger, units: ledger.charge(units[0])),
-    "leftovers are given to all": (soak, "pack", lambda *_: Everybody()),
+    "leftovers are given to all": (soak, "grant_leftovers", lambda *_: Everybody()),
     "what others wait for is always there": (soak, "has_more_room", lambda *_: True),
 }
 

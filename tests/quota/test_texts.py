@@ -1,4 +1,4 @@
-"""What users read about quotas: numbers and names first, Koordinator's words in brackets."""
+"""Texts about quotas: numbers and names first, Koordinator's words in brackets."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_texts(reason: Reason, text: str) -> None:
         (AncestorInsufficient, "asked for 4 more; the nodes that quotas share offer"),
     ],
 )
-def test_capacity_is_named_where_it_is_what_is_missing(reason, part: str) -> None:
+def test_a_shortage_of_capacity_is_named(reason, part: str) -> None:
     text = reason(("team",), (QuotaShortage(GPU, 0, 0, 4, 0),), (), (), ()).text()
     assert part in text
     assert "offer 0 nvidia.com/gpu in all: add nodes" in text
@@ -124,19 +124,19 @@ def test_own_pods_that_end_are_a_way_out_where_the_nodes_offer_enough_for_one_mo
     ) in text
 
 
-def test_nothing_used_is_said_as_koordinator_does() -> None:
+def test_zero_usage_is_formatted_as_by_koordinator() -> None:
     reason = InsufficientMax(("team",), NUMBERS[0], (), (), NUMBERS[3])
     assert "runtime: <empty>, used: <empty>" in reason.text()
 
 
 @pytest.mark.parametrize("fault", QuotaFault)
-def test_every_fault_has_a_text_that_uses_what_is_known(fault: QuotaFault) -> None:
+def test_every_fault_has_a_text_with_its_details(fault: QuotaFault) -> None:
     assert set(_FAULTS) == set(QuotaFault)
     text = InvalidQuota(fault, "team", "other", "cpu", 1500, 1000, "{text}").describe()
     assert "{value}" not in text
     assert "{key}" not in text
 
 
-def test_a_fault_says_object_key_value_and_limit() -> None:
+def test_a_fault_names_object_key_value_and_limit() -> None:
     fault = InvalidQuota(QuotaFault.MIN_EXCEEDS_MAX, "team", key="cpu", value=1500, limit=1000)
     assert fault.describe() == "min of cpu is 1500m, above max 1; raise max or lower min"

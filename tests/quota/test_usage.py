@@ -1,4 +1,4 @@
-"""What pods ask and use, which of them count, and for whom."""
+"""Requests and usage of pods, and the quota that they count for."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ import pytest
 from tests.quota.scene import GI, GPU, KOORDINATOR, OURS, quota, settle, shape, shares
 
 from koord.core.nodes import Node, Taint
-from koord.core.quota.assign import QuotaSource, find_absent, find_quota, takes_pods
 from koord.core.quota.capacity import is_counted, shared_out, tree_totals
-from koord.core.quota.devices import count_devices
 from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
-from koord.core.quota.registry import ActiveQuotas
-from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
+from koord.core.quota.registry import (
+    ActiveQuotas,
+    QuotaSource,
+    find_inactive,
+    find_quota,
+    takes_pods,
+)
+from koord.core.quota.usage import PodUse, UsageTracker, count_devices, sum_pods
 from koord.core.selectors import Operator, Requirement
 
 ONE = shape(cpu=1)
 
 
-def test_who_waits_for_members_is_submitted_but_no_demand() -> None:
+def test_pods_of_an_incomplete_gang_are_submitted_but_no_demand() -> None:
     pods = [PodUse(f"{n}", "q", ONE, is_ready=n < 2) for n in range(5)]
     usage = sum_pods(pods, OURS)["q"]
     assert (usage.submitted["cpu"], usage.demand["cpu"], usage.used) == (5, 2, {})
@@ -37,9 +41,9 @@ def test_an_incomplete_gang_does_not_inflate_a_share() -> None:
     assert shares(settle(specs, 4, {"q": usage, "other": 4}, KOORDINATOR)) == {"q": 2, "other": 2}
 
 
-def test_a_pod_with_a_node_counts_once_whatever_it_waits_for() -> None:
+def test_a_pod_with_a_node_counts_once() -> None:
     book = UsageTracker(OURS)
-    pod = PodUse("uid", "q", shape(cpu=2), is_fixed=True)
+    pod = PodUse("uid", "q", shape(cpu=2), is_non_preemptible=True)
     for state in (pod, pod._replace(is_used=True), pod._replace(is_used=True, is_ready=False)):
         book.upsert(state)
     twice = {"cpu": 2, "pods": 1}
@@ -50,7 +54,7 @@ def test_a_pod_with_a_node_counts_once_whatever_it_waits_for() -> None:
     assert book.usage() == {}
 
 
-def test_a_pod_of_the_same_name_is_another_pod() -> None:
+def test_a_recreated_pod_of_the_same_name_is_another_pod() -> None:
     book = UsageTracker(OURS, [PodUse("old", "q", ONE, is_used=True)])
     book.upsert(PodUse("new", "q", ONE))
     book.remove("old")
@@ -88,7 +92,7 @@ def test_a_device_counts_under_each_of_its_names(asked, expected) -> None:
     assert count_devices(asked, KOORDINATOR) == asked
 
 
-def test_two_halves_are_one_device() -> None:
+def test_two_half_devices_count_as_one() -> None:
     half = shape(**{"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": 8 * GI})
     usage = sum_pods([PodUse("a", "q", half), PodUse("b", "q", half)], OURS)["q"]
     assert usage.demand["koordinator.sh/gpu-core"] == 100
@@ -104,7 +108,7 @@ REGISTRY = ActiveQuotas(
 )
 
 
-ABSENT = find_absent(
+ABSENT = find_inactive(
     [
         quota("broken", namespace="q", namespaces=("dev", "lost", "broken-too")),
         quota("broken-too", namespace="broken-too"),
@@ -128,7 +132,7 @@ ABSENT = find_absent(
         (ROOT, "other", (DEFAULT, QuotaSource.DEFAULT)),
     ],
 )
-def test_which_quota_a_pod_belongs_to(label, namespace, expected) -> None:
+def test_a_pod_belongs_to_a_quota_by_label_then_namespace(label, namespace, expected) -> None:
     assert find_quota(label, namespace, REGISTRY, OURS, ABSENT) == expected
 
 
@@ -157,11 +161,11 @@ def test_parents_take_no_pods() -> None:
         (Node("n", taints=(Taint("gpu"),)), True, True),
     ],
 )
-def test_which_nodes_are_capacity(node, ours, koordinators) -> None:
+def test_only_open_nodes_are_capacity(node, ours, koordinators) -> None:
     assert (is_counted(node, OURS), is_counted(node, KOORDINATOR)) == (ours, koordinators)
 
 
-def test_trees_are_carved_out_of_the_default_one() -> None:
+def test_trees_reduce_the_capacity_of_the_default_tree() -> None:
     def root(tree: str, cpu: int, **more: bool) -> QuotaSpec:
         return QuotaSpec(tree, tree_id=tree, is_tree_root=True, total={"cpu": cpu}, **more)
 
@@ -173,13 +177,13 @@ def test_trees_are_carved_out_of_the_default_one() -> None:
     }
 
 
-def test_what_is_used_outside_is_not_shared_out() -> None:
+def test_usage_outside_quotas_is_not_divided() -> None:
     assert shared_out({"cpu": 10, GPU: 8}, {GPU: 9, "x": 1}) == {"cpu": 10, GPU: -1}
     solution = settle([quota("a", min=2, key=GPU)], {GPU: -1}, {"a": Usage(demand={GPU: 5})})
     assert shares(solution, GPU) == {"a": 0}
 
 
-def test_a_profile_makes_the_root_of_its_tree() -> None:
+def test_a_profile_generates_the_root_of_its_tree() -> None:
     zone = (Requirement("zone", Operator.IN, ("a",)),)
     nodes = [
         Node("n1", labels={"zone": "a"}, allocatable={"cpu": 15, "memory": 10}),

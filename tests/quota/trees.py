@@ -1,4 +1,4 @@
-"""Random trees of quotas, small enough that corners are hit often, and a plain second solver."""
+"""Small random trees of quotas, and a reference solver."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _Cluster:
             "placements": [_tell_placement(one) for one in outcome.placements],
             "refusals": [_tell_refusal(one) for one in outcome.refusals],
             "kept": to_plain(self.holds.reserved_pods()),
-            "leftovers": sorted(self.state.quotas.served),
+            "leftovers": sorted(self.state.quotas.leftovers_given),
         }
 
     def _plan(self, units: dict[str, Unit], now: float) -> Plan:

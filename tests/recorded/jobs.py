@@ -56,7 +56,7 @@ class Job:
     namespace: str
     app: str
     quota: str = ""
-    is_fixed: bool = False
+    is_non_preemptible: bool = False
     priority: int = 0
     handling: Handling = Handling.RELEASE_AND_BIND
     roles: list[Role] = field(default_factory=list)
@@ -93,14 +93,14 @@ class JobMaker:
         add(job)
         if len(job.roles) > 1:
             job.features.add("several shapes")
-        if job.is_fixed:
+        if job.is_non_preemptible:
             job.features.add("non-preemptible")
         return job
 
     def make_large(self, quota: str, nodes: int) -> Job:
         """Make a gang of whole nodes with 8 GPUs."""
         job = self._begin()
-        job.quota, job.is_fixed = quota, False
+        job.quota, job.is_non_preemptible = quota, False
         job.roles = [Role({"cpu": 1000, GPU: 8})]
         job.features = {"gang", "more than a share"}
         self._add_members(job, self._add_group(job, "g", nodes), nodes)
@@ -150,7 +150,7 @@ class JobMaker:
         job.quota = dice.choice(leaves)
         if dice.random() < 0.06:
             job.quota = dice.choice(self.quotas.specs).name
-        job.is_fixed = dice.random() < 0.12
+        job.is_non_preemptible = dice.random() < 0.12
         job.features |= {"quota", *self.quotas.features[job.quota]}
 
     def _requests(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class JobMaker:
     def _pod(self, job: Job, name: str, role: Role) -> PodBuilder:
         pod = make_pod(f"{job.namespace}/{job.name}-{name}").labels(app=job.app)
         pod.requests(**role.requests).priority(job.priority).created(float(next(self._clock)))
-        pod.quota(job.quota, is_fixed=job.is_fixed)
+        pod.quota(job.quota, is_non_preemptible=job.is_non_preemptible)
         for add in role.traits:
             add(pod)
         if self.dice.random() < 0.006:

@@ -1,8 +1,8 @@
 """ElasticQuota: a share of the cluster that may be lent and borrowed.
 
 Compatible with the ElasticQuota of Koordinator and of scheduler-plugins. The tree, the weights and
-the namespaces of a quota stand in labels and annotations (``keys.quota``); what several quotas must
-satisfy together is no matter of one object and is reported as a condition.
+the namespaces of a quota are in labels and annotations (``keys.quota``); rules for several quotas
+together are checked by the operators and reported as a condition.
 """
 
 from typing import ClassVar, Final, Self
@@ -67,19 +67,18 @@ def _min_within_max(resource: str) -> Rule:
 
 
 def min_above_max(resource: str) -> str:
-    """Say that a quota guarantees more than it allows."""
     return f"min must not exceed max for {resource}: raise max or lower min"
 
 
 class ElasticQuotaSpec(Model):
-    """What the quota is guaranteed and what it may grow to."""
+    """The guaranteed and the largest size of the quota."""
 
     rules = tuple(_min_within_max(resource) for resource in _COMPARED)
 
     min: ResourceList | None = None
-    """What the quota can always get, also when others want it."""
+    """The amounts that the quota can always get, even when others want them."""
     max: ResourceList | None = None
-    """What the quota never exceeds, also when the cluster is idle."""
+    """The amounts that the quota never exceeds, even when the cluster is idle."""
 
     @model_validator(mode="after")
     def _check_min_within_max(self) -> Self:
@@ -91,26 +90,26 @@ class ElasticQuotaSpec(Model):
 
 
 class ElasticQuotaStatus(Model):
-    """What the quota uses and whether its settings are in force."""
+    """Usage and fair share of the quota, and whether its settings are in force."""
 
     used: ObservedResources | None = None
-    """What the pods of the quota use, and those of all quotas below."""
+    """Usage of the pods of the quota and of all quotas below."""
     runtime: ObservedResources | None = None
-    """What the quota is entitled to now."""
+    """The current fair share of the quota."""
     request: ObservedResources | None = None
-    """What is asked of the quota; its min, if that is more and it does not lend."""
+    """Requests to the quota; its min, if that is more and it does not lend."""
     guaranteed: ObservedResources | None = None
-    """What the quota is guaranteed where use is guaranteed."""
+    """The guaranteed amounts where usage is guaranteed."""
     allocated: ObservedResources | None = None
-    """What its pods use and the quotas below are guaranteed, where use is guaranteed."""
+    """Usage of its pods plus guarantees of the quotas below, where usage is guaranteed."""
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """What is the matter with the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
+    """Conditions of the quota: Accepted, Ready, ConfigInvalid, Borrowing, Lending,
     OverEntitlement, MinScaled, UnmanagedUsage."""
     last_valid_spec: KeptSpec | None = None
-    """The settings that were valid last, those of the spec if they are: in force, unless the parent
-    is gone."""
+    """The last valid settings, which are those of the spec if valid. They are in force unless the
+    parent is gone."""
 
 
 class ElasticQuota(Resource):
@@ -137,6 +136,6 @@ class ElasticQuota(Resource):
     )
 
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
-    """What the quota is guaranteed and what it may grow to."""
+    """The guaranteed and the largest size of the quota."""
     status: ElasticQuotaStatus = ElasticQuotaStatus()
-    """What the quota uses and whether its settings are in force."""
+    """Usage and fair share of the quota, and whether its settings are in force."""

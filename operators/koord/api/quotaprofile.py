@@ -1,8 +1,7 @@
-"""ElasticQuotaProfile: the root quota of a tree, made of the nodes that a selector picks.
+"""ElasticQuotaProfile: the root quota of a tree, generated from the nodes that a selector picks.
 
-Compatible with Koordinator's. What becomes of the nodes is decided elsewhere; here stands what a
-profile may say. Its tree and the resources of its quota stand in a label and an annotation
-(``keys.quota``), what happens to the quota when the profile goes in another (``keys.own``).
+Compatible with Koordinator's. The tree and the resources of the quota are in a label and an
+annotation (``keys.quota``), the deletion policy in another annotation (``keys.operators``).
 """
 
 import re
@@ -73,7 +72,7 @@ class NodeSelector(Model):
 
 
 class ElasticQuotaProfileSpec(Model):
-    """Which nodes are a tree of quotas of their own, and what its root is called."""
+    """The nodes of a tree of quotas, and the name of its root quota."""
 
     quota_name: Annotated[
         str,
@@ -84,9 +83,9 @@ class ElasticQuotaProfileSpec(Model):
             lambda name: name not in _BUILT_IN,
         ),
     ]
-    """Name of the ElasticQuota that is made, in the namespace of the profile."""
+    """Name of the generated ElasticQuota, in the namespace of the profile."""
     quota_labels: Annotated[dict[str, str], Field(max_length=64)] | None = None
-    """Labels of that ElasticQuota; is-parent among them, if it is to have children."""
+    """Labels of that ElasticQuota; include is-parent if it is to have children."""
     resource_ratio: (
         Annotated[
             str,
@@ -99,32 +98,32 @@ class ElasticQuotaProfileSpec(Model):
         ]
         | None
     ) = None
-    """The part of what the nodes offer that is shared out, such as "0.9"; all if left out."""
+    """The part of the nodes' capacity that is divided, such as "0.9"; all of it by default."""
     node_selector: NodeSelector
     """The nodes of the tree."""
 
 
 class ElasticQuotaProfileStatus(Model):
-    """The quota that was made, and what it has to share out."""
+    """The generated quota, and the capacity that it divides."""
 
     observed_generation: Int64 | None = None
     """The metadata.generation that this status was made from."""
     conditions: Conditions | None = None
-    """What is the matter with the profile: Accepted, Ready, NodeOverlap."""
+    """Conditions of the profile: Accepted, Ready, NodeOverlap."""
     tree: str | None = None
     """The tree-id of the quota and of all below it."""
     nodes: Int32 | None = None
     """How many nodes are selected."""
     total: ObservedResources | None = None
-    """What is shared out."""
+    """The capacity that is divided."""
     unschedulable: ObservedResources | None = None
-    """The part of it on nodes that take no pods now."""
+    """The part of it on nodes that currently take no pods."""
     last_valid_spec: KeptSpec | None = None
-    """The settings in force: those of the spec while they are valid, else those before."""
+    """The settings in force: those of the spec while valid, else the last valid ones."""
 
 
 class ElasticQuotaProfile(Resource):
-    """Makes the root quota of a tree out of nodes."""
+    """Generates the root quota of a tree from nodes."""
 
     names: ClassVar = Names(
         group=PROFILE_GROUP,
@@ -144,13 +143,13 @@ class ElasticQuotaProfile(Resource):
     )
 
     spec: ElasticQuotaProfileSpec
-    """Which nodes are a tree of quotas of their own, and what its root is called."""
+    """The nodes of a tree of quotas, and the name of its root quota."""
     status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
-    """The quota that was made, and what it has to share out."""
+    """The generated quota, and the capacity that it divides."""
 
 
 def find_policy_problems(annotations: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Return what is wrong with what is to happen to the quota when its profile is deleted."""
+    """Return the problems of the deletion policy in these annotations."""
     policy = annotations.get(operators.DELETION_POLICY, RETAIN)
     if policy in {DELETE, RETAIN}:
         return ()

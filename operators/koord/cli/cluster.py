@@ -17,7 +17,7 @@ import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.controllers.quota_status import HOOK_FAILED
-from koord.core.quota.conditions import QuotaCondition
+from koord.core.quota.status import QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials

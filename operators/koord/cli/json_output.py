@@ -14,7 +14,7 @@ from koord.core.plan import ObservedTopology
 from koord.core.plugins.node_diagnosis import NodeOffer
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.quota_view import EditAnswer, QuotaView
+from koord.core.quota_view import EditResult, QuotaView
 from koord.core.topology.strategy.observation import DomainCapacity
 from koord.core.units import Amounts, format_amount
 
@@ -184,7 +184,7 @@ def make_terms(terms: Terms) -> dict[str, Any]:
     return {**written, "lends": terms.lends, "weight": terms.weight, "weights": terms.weights}
 
 
-def make_edit(answer: EditAnswer) -> dict[str, Any]:
+def make_edit(answer: EditResult) -> dict[str, Any]:
     return {
         "problem": make_problem(answer.problem) if answer.problem else None,
         "shares": [

@@ -11,7 +11,7 @@ from koord.cli.output import count_of
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.share_terms import Loan, Terms
 from koord.core.quota.status import Summary
-from koord.core.quota_view import EditAnswer, QuotaOverview, QuotaView
+from koord.core.quota_view import EditResult, QuotaOverview, QuotaView
 from koord.core.reasons import Planned
 from koord.core.units import Amounts, format_amount
 
@@ -155,7 +155,7 @@ def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
     yield table
 
 
-def make_edit_lines(name: str, answer: EditAnswer) -> Iterator[RenderableType]:
+def make_edit_lines(name: str, answer: EditResult) -> Iterator[RenderableType]:
     if answer.problem is not None:
         yield f"{name} would be invalid: {answer.problem.describe()}"
         return

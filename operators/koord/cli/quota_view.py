@@ -35,8 +35,8 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.quota_view import (
     QuotaOverview,
     QuotaView,
-    ask_edit,
-    ask_what_if,
+    simulate_edit,
+    simulate_gang,
     view_quota,
     view_quotas,
 )
@@ -115,8 +115,8 @@ def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> No
     bare = name.rpartition("/")[2]
     view = view_quota(state, bare, Scoring())
     if view is None:
-        problem = state.quotas.book.problem_of(bare)
-        known = ", ".join(sorted(state.quotas.book.registry.specs)[:8])
+        problem = state.quotas.catalog.problem_of(bare)
+        known = ", ".join(sorted(state.quotas.catalog.registry.specs)[:8])
         text = f"is not active: {problem.describe()}" if problem else "does not exist"
         fail(f"quota {bare} {text}; active: {known or 'none'}", ExitCode.USAGE)
     if as_json:
@@ -149,16 +149,16 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
     document: dict[str, Any] = {"quota": bare}
     lines: list[RenderableType] = []
     if asked.edit != EditRequest():
-        spec = state.quotas.book.written_as(bare)
+        spec = state.quotas.catalog.written_as(bare)
         if spec is None:
             fail(f"quota {bare} does not exist", ExitCode.USAGE)
-        answer = ask_edit(state, asked.edit.apply(spec))
+        answer = simulate_edit(state, asked.edit.apply(spec))
         document["edit"] = make_edit(answer)
         lines += make_edit_lines(bare, answer)
     if requests:
-        if not state.quotas.book.is_written(bare):
+        if not state.quotas.catalog.is_written(bare):
             fail(f"quota {bare} does not exist", ExitCode.USAGE)
-        reason = ask_what_if(state, bare, requests, asked.pods, Scoring())
+        reason = simulate_gang(state, bare, requests, asked.pods, Scoring())
         starts = reason.is_placed
         verdict = "would start now" if starts else f"would wait: {reason.code}"
         gang = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koord.core.quota_audit import AUDITED, find_drift, mend
+from koord.core.quota_audit import AUDITED, find_drift, repair
 from koord.core.state import ClusterState
 
 log = logging.getLogger(__name__)
@@ -61,4 +61,4 @@ class QuotaAudit:
                 "the recorded usage of quotas differed from their pods; it is recounted",
                 extra={"differences": len(found), "first": repr(found[0])},
             )
-            mend(self.state)
+            repair(self.state)

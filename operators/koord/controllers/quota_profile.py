@@ -17,14 +17,14 @@ from koord.core.quota.profile import (
     ProfileKey,
     ProfileVerdict,
     QuotaProfile,
-    find_obstacle,
+    find_verdict,
 )
 from koord.core.state import ClusterState
 from koord.core.units import format_amount
 from koord.kube.errors import KubeError
 from koord.kube.retry import Backoff
 from koord.kube.status import ConditionPatch
-from koord.kube.translate.last_valid_profile import encode_kept_profile
+from koord.kube.translate.profiles import encode_last_valid
 from koord.kube.wire import ObjectMeta
 
 READY: Final = "Ready"
@@ -73,7 +73,7 @@ class ProfileStatusPolicy:
         profiles = self.state.profiles
         in_use = profiles.in_force(key) or profiles.get(key)
         name = in_use.quota_name if in_use is not None else ""
-        quotas = self.state.quotas.book.claimants(name)
+        quotas = self.state.quotas.catalog.claimants(name)
         return (
             profiles.get(key),
             profiles.version(key),
@@ -99,7 +99,7 @@ class ProfileStatusPolicy:
             ready = _make_ready(profile, ProfileVerdict.INVALID, "")
         else:
             fields = _make_fields(profiles.make(key), profiles.count(key))
-            fields["lastValidSpec"] = encode_kept_profile(in_force)
+            fields["lastValidSpec"] = encode_last_valid(in_force)
             ready, error = await self._make_quota(profile, in_force)
             now = profiles.get(key)
             if now is None or now.uid != profile.uid:
@@ -125,8 +125,8 @@ class ProfileStatusPolicy:
     ) -> tuple[ConditionPatch, KubeError | None]:
         """Write the quota of a profile's active settings; return ``Ready`` and what went wrong."""
         book, key = self.state.profiles, profile.key
-        quotas = self.state.quotas.book.claimants(in_force.quota_name)
-        verdict, other = find_obstacle(in_force, book.rivals(in_force.quota_name, key), quotas)
+        quotas = self.state.quotas.catalog.claimants(in_force.quota_name)
+        verdict, other = find_verdict(in_force, book.rivals(in_force.quota_name, key), quotas)
         ready = _make_ready(profile, verdict, other, nodes=book.count(key))
         error = None
         if verdict is ProfileVerdict.MADE:

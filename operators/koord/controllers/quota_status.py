@@ -14,15 +14,14 @@ from koord.controllers.coalescing import Pause
 from koord.controllers.error_isolation import OneByOne
 from koord.controllers.status_controller import StatusSink
 from koord.core.quota.catalog import QuotaKey
-from koord.core.quota.conditions import find_conditions
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.overuse import Overuse, find_overuse
-from koord.core.quota.status import Summary, are_same, recorded, summarise
+from koord.core.quota.reclaim import Overuse, find_overuse
+from koord.core.quota.status import Summary, are_same, find_conditions, recorded, summarise
 from koord.core.quota_texts import write_failed_hooks, write_finding, write_revoke
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.status import ConditionPatch
-from koord.kube.translate.last_valid_quota import encode_kept
+from koord.kube.translate.quotas import encode_last_valid
 
 HOOK_FAILED: Final = "HookFailed"
 ALL_QUOTAS: Final = "all quotas"
@@ -101,7 +100,7 @@ class QuotaStatusPolicy:
         found = self._summarised.keep(ledger.names(), lambda name: summarise(ledger, name))
         self.summaries = tuple(found)
         summaries = {summary.name: summary for summary in self.summaries}
-        quotas = self.state.quotas.book.written
+        quotas = self.state.quotas.catalog.written
         self._reported.keep(quotas, lambda key: self._report(key, summaries, over))
         for key in self._written.keys() - quotas.keys():
             del self._written[key]
@@ -111,7 +110,7 @@ class QuotaStatusPolicy:
     def _record(
         self, key: QuotaKey, quota: QuotaSpec, summaries: Mapping[QuotaName, Summary]
     ) -> None:
-        in_force = self.state.quotas.book.in_force(key)
+        in_force = self.state.quotas.catalog.in_force(key)
         amounts = recorded(summaries[quota.name]) if in_force else {}
         before = self._recorded.get(key)
         if before is None or before[0] != quota.uid or not are_same(before[1], amounts):
@@ -124,7 +123,7 @@ class QuotaStatusPolicy:
         summaries: Mapping[QuotaName, Summary],
         over: Mapping[QuotaName, Sequence[Overuse]],
     ) -> None:
-        quota = self.state.quotas.book.written[key]
+        quota = self.state.quotas.catalog.written[key]
         if self.state.quotas.failure_of(quota.name) is not None:
             return  # the last status stays
         status = self._make(key, quota, summaries, over.get(quota.name, ()))
@@ -141,7 +140,7 @@ class QuotaStatusPolicy:
         summaries: Mapping[QuotaName, Summary],
         over: Sequence[Overuse],
     ) -> tuple[Mapping[str, Any], tuple[ConditionPatch, ...]]:
-        book = self.state.quotas.book
+        book = self.state.quotas.catalog
         in_force = book.in_force(key)
         summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and in_force.lends
@@ -165,7 +164,7 @@ class QuotaStatusPolicy:
         """Return the active settings for the status, always: the next edit may be invalid."""
         before = self._kept.get(key)
         if before is None or before[0] is not valid:
-            before = self._kept[key] = (valid, encode_kept(valid))
+            before = self._kept[key] = (valid, encode_last_valid(valid))
         return before[1]
 
     def _ask_hooks(self, quota: QuotaSpec, summary: Summary | None) -> Iterator[ConditionPatch]:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from koord.core.pods import Pod
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.overuse import Overuse, Patience, find_overuse
+from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse
 from koord.core.quota_texts import write_overuse
 from koord.core.reclaim import Exempt, Reclaim, can_stay, plan_revocations
 from koord.core.state import ClusterState
@@ -59,7 +59,7 @@ class RevokeController:
     options: RevokeOptions = field(default_factory=RevokeOptions)
     counts: Counter[Eviction] = field(default_factory=Counter)
     """Evictions so far, by outcome."""
-    _patience: Patience = field(init=False)
+    _patience: OveruseTimer = field(init=False)
     _over: set[QuotaName] = field(default_factory=set)
     _seen: tuple[int, int] = (-1, -1)
     """Version of the quotas at the last check."""
@@ -67,7 +67,7 @@ class RevokeController:
     """uids of evicted pods until the watch confirms it."""
 
     def __post_init__(self) -> None:
-        self._patience = Patience(self.options.delay)
+        self._patience = OveruseTimer(self.options.delay)
 
     async def run(self) -> None:
         while True:
@@ -88,7 +88,7 @@ class RevokeController:
 
     def _allow_leftovers(self) -> None:
         """Let quotas use leftovers again once the unit they gave up resources for is placed."""
-        barred = self.state.quotas.barred
+        barred = self.state.quotas.without_leftovers
         waiting = {one.unit.key for one in self.blocked()} if barred else set()
         for name in [name for name, claimant in barred.items() if claimant not in waiting]:
             del barred[name]
@@ -99,7 +99,7 @@ class RevokeController:
             return self._patience.note(self._over, self.clock())
         self._seen = self.state.quotas.version
         over = {one.quota for one in find_overuse(ledger)}
-        specs = self.state.quotas.book.registry.specs
+        specs = self.state.quotas.catalog.registry.specs
         for name in self._over - over:
             if name in specs:
                 self.reporter.retract_overuse(specs[name])
@@ -111,7 +111,7 @@ class RevokeController:
         for _ in range(MAX_ATTEMPTS):
             chosen = self._choose(name, Exempt(protected, self._evicted))
             if chosen and chosen[0].claimant:
-                self.state.quotas.barred[name] = chosen[0].claimant
+                self.state.quotas.without_leftovers[name] = chosen[0].claimant
             refused = [one.key for one in chosen if not await self._evict_unit(one)]
             if not refused:
                 return
@@ -172,7 +172,7 @@ class RevokeController:
             "Reclaiming over-use of a quota",
             extra={"quota": over[0].quota, "pods": len(pods), "why": text},
         )
-        quota = self.state.quotas.book.registry.specs.get(over[0].quota)
+        quota = self.state.quotas.catalog.registry.specs.get(over[0].quota)
         if quota is not None:
             self.reporter.announce_overuse(quota, text)
         for pod in pods:

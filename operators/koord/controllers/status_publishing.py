@@ -16,9 +16,8 @@ from koord.core.gang.model import PodGroup
 from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
 from koord.core.pods import Pod
-from koord.core.quota.conditions import QuotaCondition
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.status import are_same
+from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
 from koord.core.units import Amounts
 from koord.kube.events import EventRecorder, EventType

@@ -185,7 +185,7 @@ class Pod:
     """Was left to kube-scheduler to bind, which has found no way to."""
     quota: str = ""
     """The quota that the pod names by label."""
-    is_fixed: bool = False
+    is_non_preemptible: bool = False
     """Must never be evicted (label ``preemptible: "false"``)."""
     index: int = -1
     """Rank among the members of its gang; below 0: none."""

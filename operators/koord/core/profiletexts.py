@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from koord.core.quota.profile import ProfileVerdict, QuotaProfile
-from koord.core.quota.profile_cache import Overlap
+from koord.core.quota.profile import Overlap, ProfileVerdict, QuotaProfile
 
 _SHOWN: Final = 3
 

@@ -1,7 +1,7 @@
-"""Counts everything that is known of quotas anew, and tells where that is not what was kept.
+"""Audit of quotas: recounts usage and shares from all pods and compares them with the kept ones.
 
-What quotas use is kept up to date change by change, and their shares are taken over from the time
-before where nothing seems to have changed. Both must give what counting all pods gives.
+Usage is kept up to date change by change, and shares are taken over from the previous solution
+where nothing seems to have changed. Both must equal a full recount.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from koord.core.state import ClusterState
 _FIELDS: Final = {**MEASURED, "submitted": "submitted", "demand": "demand"}
 _WRITTEN: Final = {"min", "max", "sharedWeight", "unschedulable-resource"}
 AUDITED: Final = tuple(name for name in _FIELDS if name not in _WRITTEN)
-"""The numbers that are compared, under the names that metrics give them."""
+"""The compared numbers, under their names in metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A number that was kept, and is another one when it is counted."""
+    """A kept number that differs from the recount."""
 
     quota: QuotaName
     field: str
@@ -33,7 +33,7 @@ class Drift:
 def find_drift(state: ClusterState) -> tuple[Drift, ...]:
     """Return every difference; none is expected."""
     kept = _summarise_all(state.open_ledger())
-    counted = _summarise_all(count_anew(state))
+    counted = _summarise_all(recount(state))
     return tuple(
         difference
         for name in sorted({*kept, *counted})
@@ -43,18 +43,18 @@ def find_drift(state: ClusterState) -> tuple[Drift, ...]:
     )
 
 
-def count_anew(state: ClusterState) -> Ledger:
-    """Return what quotas may use and use, from nothing but pods, nodes and quotas in force."""
-    keeper = QuotaCache(state.quotas.rules, book=state.quotas.book)
+def recount(state: ClusterState) -> Ledger:
+    """Return a ledger computed from nothing but pods, nodes and quotas in force."""
+    quotas = QuotaCache(state.quotas.rules, catalog=state.quotas.catalog)
     for node in state.table.nodes:
         if node is not None:
-            keeper.upsert_node(node)
-    _count_all(keeper, state)
-    return Ledger(keeper.solve(state.used_on), keeper.rules)
+            quotas.upsert_node(node)
+    _count_all(quotas, state)
+    return Ledger(quotas.solve(state.used_on), quotas.rules)
 
 
-def mend(state: ClusterState) -> None:
-    """Forget what is known of the use of quotas, and count it anew."""
+def repair(state: ClusterState) -> None:
+    """Replace the kept usage of quotas by a recount."""
     for node in state.table.nodes:
         if node is not None:
             state.quotas.upsert_node(node)
@@ -62,11 +62,11 @@ def mend(state: ClusterState) -> None:
     _count_all(state.quotas, state)
 
 
-def _count_all(keeper: QuotaCache, state: ClusterState) -> None:
-    keeper.count_gangs(state.gangs.keys(), state.gangs, state.is_complete)
+def _count_all(quotas: QuotaCache, state: ClusterState) -> None:
+    quotas.count_gangs(state.gangs.keys(), state.gangs, state.is_complete)
     for pod in state.pods.values():
         if pod.gang is None:
-            keeper.count_pod(pod)
+            quotas.count_pod(pod)
 
 
 def _summarise_all(ledger: Ledger) -> dict[QuotaName, Summary]:

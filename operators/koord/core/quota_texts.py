@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from koord.core.quota.conditions import Finding, QuotaCondition
 from koord.core.quota.hooks import Hooks
-from koord.core.quota.overuse import Overuse
 from koord.core.quota.reasons import write_amounts
+from koord.core.quota.reclaim import Overuse
+from koord.core.quota.status import Finding, QuotaCondition
 from koord.core.units import format_amount
 
 

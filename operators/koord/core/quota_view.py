@@ -1,7 +1,7 @@
-"""What there is to say about quotas: their numbers in order of the tree, and what would be if.
+"""Quotas for people: their numbers in order of the tree, and simulated changes.
 
-Nothing is decided anew here: shares come from the solver, and the answer to "what if" from the
-planner, asked about pods that do not exist.
+Nothing is decided here: shares come from the solver, and simulations from the planner, on a copy of
+the state with pods that do not exist.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
 from koord.core.quota.catalog import key_of
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
-from koord.core.quota.overuse import Overuse, find_overuse
+from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import Summary, summarise
@@ -32,11 +32,11 @@ _WHAT_IF = "what-if"
 
 @dataclass(frozen=True, slots=True)
 class QuotaView:
-    """One quota in force: where it hangs, its numbers, and what is odd about it.
+    """One quota in force: its place in the tree, its numbers, and its faults.
 
-    ``problem`` is what is wrong with the object as written now; what was valid last is in force.
-    ``waiting`` counts its pods that wait, by the reason that planning them gives; ``terms`` are
-    those of its shares, ``loans`` all of its tree.
+    ``problem`` is the fault of its current settings; the last valid ones are in force then.
+    ``waiting`` counts its pending pods by reason; ``terms`` are those of its shares, ``loans`` all
+    of its tree.
     """
 
     summary: Summary
@@ -51,10 +51,10 @@ class QuotaView:
 
 @dataclass(frozen=True, slots=True)
 class QuotaOverview:
-    """All quotas, parents before children, and those that are not in force.
+    """All quotas, parents before children, and the faults of those that are not in force.
 
-    ``outside`` is what the pods under no quota use; ``total`` what each tree shares out; ``loans``
-    say who uses idle guarantees of whom.
+    ``outside`` is the usage of pods in no quota; ``total`` what each tree divides; ``loans`` the
+    idle guarantees that others use.
     """
 
     quotas: tuple[QuotaView, ...]
@@ -65,11 +65,11 @@ class QuotaOverview:
 
 
 @dataclass(frozen=True, slots=True)
-class EditAnswer:
-    """What would become of an edited quota: refused, or in force with other shares.
+class EditResult:
+    """The effect of editing a quota: it is refused, or changes shares.
 
-    ``shares`` holds both of every quota whose share of a resource would change; ``over`` who would
-    use more than it is entitled to, and does not now.
+    ``shares`` are (quota, resource, share before, share after) where they differ; ``over`` is
+    over-use that the edit would cause.
     """
 
     problem: InvalidQuota | None = None
@@ -78,9 +78,8 @@ class EditAnswer:
 
 
 def view_quotas(state: ClusterState) -> QuotaOverview:
-    """Return everything that is known of quotas."""
     ledger = state.open_ledger()
-    book = state.quotas.book
+    book = state.quotas.catalog
     over: dict[QuotaName, list[Overuse]] = {}
     for one in find_overuse(ledger):
         over.setdefault(one.quota, []).append(one)
@@ -103,14 +102,14 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     return QuotaOverview(
         tuple(views),
         tuple(sorted(invalid, key=lambda problem: problem.quota)),
-        {id_: one.snapshot.total for id_, one in solutions.items()},
+        {id_: one.inputs.total for id_, one in solutions.items()},
         state.quotas.outside(),
         tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
     )
 
 
 def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:
-    """Return one quota, with why its pods wait; None if it is not in force."""
+    """Return one quota with the reasons of its pending pods; None if it is not in force."""
     overview = view_quotas(state)
     found = next((one for one in overview.quotas if one.summary.name == name), None)
     if found is None:
@@ -125,10 +124,10 @@ def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaV
     )
 
 
-def ask_what_if(
+def simulate_gang(
     state: ClusterState, quota: QuotaName, requests: Amounts, pods: int, scoring: Scoring
 ) -> Reason:
-    """Tell what would become of a gang of equal pods in a quota now; adds them to the state."""
+    """Return the outcome of a gang of equal pods in a quota; adds them to the state."""
     shape = PodShape(tuple(sorted({**requests, PODS: 1}.items())))
     key = make_gang_key(_WHAT_IF, _WHAT_IF)
     spec = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
@@ -151,16 +150,16 @@ def ask_what_if(
     return _first_reason(state, made.units, scoring) if isinstance(made, Ready) else made
 
 
-def ask_edit(state: ClusterState, spec: QuotaSpec) -> EditAnswer:
-    """Tell what would become of a quota if it were written like this; writes it into the state."""
+def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
+    """Return the effect of new settings of a quota; changes the state."""
     before = state.open_ledger()
     shares = {name: before.account(name).share for name in before.names()}
     was_over = {(one.quota, one.resource) for one in find_overuse(before)}
     state.upsert_quota(spec)
     after = state.open_ledger()
-    problem = state.quotas.book.problems.get(key_of(spec))
+    problem = state.quotas.catalog.problems.get(key_of(spec))
     if problem is not None:
-        return EditAnswer(problem)
+        return EditResult(problem)
     changed = [
         (name, key, shares.get(name, {}).get(key, 0), share)
         for name in after.names()
@@ -168,7 +167,7 @@ def ask_edit(state: ClusterState, spec: QuotaSpec) -> EditAnswer:
         if shares.get(name, {}).get(key, 0) != share
     ]
     over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
-    return EditAnswer(None, tuple(changed), tuple(over))
+    return EditResult(None, tuple(changed), tuple(over))
 
 
 def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaName, int]]:
@@ -178,7 +177,7 @@ def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaN
 
 
 def _reasons(state: ClusterState, name: QuotaName, scoring: Scoring) -> Iterator[str]:
-    """Yield, for each waiting pod of ours in a quota, why it waits: each unit taken for itself."""
+    """Yield the reason of each pending pod of a quota; each unit is planned on its own."""
     gangs = set()
     for pod in state.pods.values():
         if not pod.is_waiting or state.quotas.quota_of(pod) != name:

@@ -22,12 +22,18 @@ from koord.core.pods import Handling, Pod
 from koord.core.queue import Blocked
 from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up, subtract
-from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import ROOT, QuotaCharge, QuotaName
-from koord.core.quota.overuse import Overuse, find_entitlement, find_overuse, is_rounding
 from koord.core.quota.plugin import Quotas
-from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
+from koord.core.quota.reclaim import (
+    Overuse,
+    RunningUnit,
+    choose_victims,
+    find_entitlement,
+    find_overuse,
+    is_rounding,
+)
+from koord.core.quota.usage import count_devices
 from koord.core.state import ClusterState
 from koord.core.topology_constraint import Rank, rank_member
 from koord.core.units import Amounts
@@ -115,7 +121,7 @@ def _choose(state: ClusterState, ledger: Ledger, name: QuotaName, exempt: Exempt
         return _Cut(name)
     units = {one.unit.key: one for one in view.list_units()}
     limit = {one.resource: one.entitled for one in over}
-    chosen = choose_revoked([one.unit for one in units.values()], view.used, limit, ledger.rules)
+    chosen = choose_victims([one.unit for one in units.values()], view.used, limit, ledger.rules)
     cores = {unit.gang for unit in chosen if unit.gang and not unit.part}
     alone = tuple(units[one.key] for one in chosen if not one.part or one.gang not in cores)
     going = subtract(ledger.account(name).used, view.used)
@@ -191,8 +197,8 @@ class _View:
     ) -> _Candidate:
         """Return a unit with what its pods ask, but for those that may go ``besides``."""
         asked = add_up(self._ask(pod) for pod in pods if pod not in besides)
-        is_fixed = unit.key in self._exempt.units or not all(map(self._may_go, pods))
-        return _Candidate(replace(unit, request=asked, is_fixed=is_fixed), pods)
+        is_non_preemptible = unit.key in self._exempt.units or not all(map(self._may_go, pods))
+        return _Candidate(replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods)
 
     def _ask(self, pod: Pod) -> Amounts:
         asked = count_devices(dict(pod.shape.requests), self._state.quotas.rules)
@@ -202,7 +208,7 @@ class _View:
         """Whether a pod is ours to take: in this quota alone, evictable, and not being started."""
         return (
             self._state.quotas.quota_of(pod) == self.account.spec.name
-            and not pod.is_fixed
+            and not pod.is_non_preemptible
             and pod.uid not in self._state.assumed
             and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None)
         )
@@ -304,7 +310,7 @@ class _Room:
     """Whether a tree has enough of some resources, once nobody else is over either."""
 
     def __init__(self, ledger: Ledger, name: QuotaName, keys: Collection[str]) -> None:
-        snapshot = ledger.solution(name).snapshot
+        snapshot = ledger.solution(name).inputs
         self._ledger = ledger
         self._top = snapshot.tree.children(ROOT)
         self._most = {key: snapshot.total.get(key, 0) for key in keys}
@@ -352,7 +358,7 @@ def _charges_of(state: ClusterState, unit: Unit) -> list[QuotaCharge]:
                 name = state.quotas.quota_of(pod)
                 amounts = count_devices(dict(pod.shape.requests), state.quotas.rules)
                 asked.setdefault(name, []).append(amounts)
-                if pod.is_fixed:
+                if pod.is_non_preemptible:
                     fixed.setdefault(name, []).append(amounts)
     return [
         QuotaCharge(name, add_up(some), add_up(fixed.get(name, ())))

@@ -30,7 +30,7 @@ from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
 from koord.core.quota.plugin import Quotas
-from koord.core.quota.profile_cache import ProfileCache
+from koord.core.quota.profile import ProfileCache
 from koord.core.registry import make_plugins
 from koord.core.topology.cache import Topology, TopologyCache
 from koord.core.topology.plugin import Topologies
@@ -273,13 +273,13 @@ class ClusterState:
         self.gangs.remove_pod_group(key)
 
     def upsert_quota(self, quota: QuotaSpec) -> None:
-        before = self.quotas.book.written.get(key_of(quota))
-        self.quotas.book.upsert(quota)
+        before = self.quotas.catalog.written.get(key_of(quota))
+        self.quotas.catalog.upsert(quota)
         if quota.selector != (before and before.selector):
             self._changes.is_relabelled = True
 
     def remove_quota(self, key: QuotaKey) -> None:
-        self.quotas.book.remove(key)
+        self.quotas.catalog.remove(key)
 
     def upsert_topology(self, topology: Topology) -> None:
         if self.topologies.upsert(topology):

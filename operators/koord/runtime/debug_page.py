@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
-from koord.core.quota.overuse import find_overuse
+from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.status import summarise
 from koord.core.state import ClusterState
 
@@ -27,8 +27,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "runtime": "share",
     "allocated": "allocated",
     "guaranteed": "guaranteed",
-    "nonPreemptibleRequest": "fixed_request",
-    "nonPreemptibleUsed": "fixed_used",
+    "nonPreemptibleRequest": "non_preemptible_request",
+    "nonPreemptibleUsed": "non_preemptible_used",
     "selfRequest": "demand",
 }
 """Koordinator's name -> field of the summary."""
@@ -61,7 +61,7 @@ def describe_quotas(state: ClusterState) -> dict[str, object]:
     return {
         "quotas": [_describe(ledger, name) for name in ledger.names()],
         "over": find_overuse(ledger),
-        "problems": state.quotas.book.problems,
+        "problems": state.quotas.catalog.problems,
         "failures": {tree: repr(error) for tree, error in state.quotas.failures.items()},
         "outside": state.quotas.outside(),
     }
@@ -69,7 +69,7 @@ def describe_quotas(state: ClusterState) -> dict[str, object]:
 
 def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
     summary = summarise(ledger, name)
-    usage = ledger.solution(name).snapshot.usage.get(name, NO_USAGE)
+    usage = ledger.solution(name).inputs.usage.get(name, NO_USAGE)
     return {
         **{there: _plain(getattr(summary, here)) for there, here in _NAMES.items()},
         "allowLentResource": ledger.account(name).spec.lends,

@@ -16,18 +16,18 @@ from koord.core.budgets import Budget, split_by_budgets
 from koord.core.nodes import Node, Taint
 from koord.core.pod_requests import InitContainer, effective_requests
 from koord.core.pods import PodShape
-from koord.core.quota import hierarchy
+from koord.core.quota import validation
 from koord.core.quota.admission import (
     Balance,
     check_ancestor,
-    check_fixed,
     check_limit,
+    check_non_preemptible,
+    check_submission,
     find_refusal,
     try_charge,
 )
-from koord.core.quota.assign import find_quota, takes_pods
 from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_totals
-from koord.core.quota.defaults import fill_in
+from koord.core.quota.catalog import fill_in
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import (
     DEFAULT,
@@ -47,15 +47,14 @@ from koord.core.quota.preempt import (
     may_preempt,
 )
 from koord.core.quota.profile import QuotaProfile, confine, make_root_quota
-from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
-from koord.core.quota.registry import ActiveQuotas, Facts
+from koord.core.quota.reclaim import RunningUnit, choose_victims
+from koord.core.quota.registry import ActiveQuotas, Facts, find_quota, takes_pods
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import Summary, is_current, measure, recorded
-from koord.core.quota.submission import check_submission
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
-from koord.core.quota.validate import check_spec
+from koord.core.quota.validation import check_spec
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def make_usage(quota: Mapping[str, Any]) -> Usage:
         submitted=quota.get("selfRequest") or {},
         demand=quota.get("selfRequest") or {},
         used=quota.get("selfUsed") or {},
-        fixed_demand=quota.get("selfNonPreemptibleRequest") or {},
-        fixed_used=quota.get("selfNonPreemptibleUsed") or {},
+        non_preemptible_demand=quota.get("selfNonPreemptibleRequest") or {},
+        non_preemptible_used=quota.get("selfNonPreemptibleUsed") or {},
     )
 
 
@@ -164,7 +163,7 @@ def adapt_runtime_level(case: Mapping[str, Any]) -> Fields:
 
 def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
     solution = make_solution(case)
-    ledger = Ledger([solution], solution.snapshot.rules)
+    ledger = Ledger([solution], solution.inputs.rules)
     names = ledger.names()
     return {
         "runtime": {name: solution.share(name) for name in names},
@@ -173,8 +172,8 @@ def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
         "childRequest": {name: solution.child_request(name) for name in names},
         "limitedRequest": {name: solution.limited(name) for name in names},
         "used": {name: ledger.account(name).used for name in names},
-        "nonPreemptibleRequest": dict(solution.fixed_demand_with_children),
-        "nonPreemptibleUsed": {name: ledger.account(name).fixed_used for name in names},
+        "nonPreemptibleRequest": dict(solution.non_preemptible_demand_with_children),
+        "nonPreemptibleUsed": {name: ledger.account(name).non_preemptible_used for name in names},
         "allocated": {name: solution.allocated(name) for name in names},
         "guaranteed": {name: solution.guaranteed(name) for name in names},
     }
@@ -187,7 +186,7 @@ def adapt_root_totals(case: Mapping[str, Any]) -> Fields:
     outside = (case.get("systemRequest") or {}, case.get("defaultRequest") or {})
     return {
         "rootRequest": add_up((solution.child_request(ROOT), *outside)),
-        "totalExceptSystemAndDefaultUsed": solution.snapshot.total,
+        "totalExceptSystemAndDefaultUsed": solution.inputs.total,
     }
 
 
@@ -250,7 +249,7 @@ def adapt_validation_self(case: Mapping[str, Any]) -> Fields:
     return say(check_spec(make_spec(case["quota"]), case["quota"].get("used") or {}))
 
 
-def make_edit(case: Mapping[str, Any]) -> hierarchy.QuotaEdit:
+def make_edit(case: Mapping[str, Any]) -> validation.QuotaEdit:
     others = [case.get(name) for name in ("parentQuota", "childQuota", "siblingQuota", "oldQuota")]
     registry = ActiveQuotas(make_spec(quota) for quota in others if quota)
     spec = make_spec(case["quota"])
@@ -265,7 +264,7 @@ def make_edit(case: Mapping[str, Any]) -> hierarchy.QuotaEdit:
         guarantees_usage=True,
     )
     before = registry.get(spec.name)
-    return hierarchy.QuotaEdit(spec, before, registry, Facts(guaranteed=guaranteed), rules)
+    return validation.QuotaEdit(spec, before, registry, Facts(guaranteed=guaranteed), rules)
 
 
 def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
@@ -283,8 +282,8 @@ def adapt_defaulting(case: Mapping[str, Any]) -> Fields:
 def adapt_validation_parent(case: Mapping[str, Any]) -> Fields:
     registry = ActiveQuotas(make_spec(quota) for quota in case["existing"])
     spec = make_spec(case["quota"])
-    edit = hierarchy.QuotaEdit(spec, registry.get(spec.name), registry, Facts(), KOORDINATOR)
-    return say(hierarchy.check_parent(edit))
+    edit = validation.QuotaEdit(spec, registry.get(spec.name), registry, Facts(), KOORDINATOR)
+    return say(validation.check_parent(edit))
 
 
 def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
@@ -298,11 +297,11 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
         )
         spec = make_spec(step["quota"])
         if step["op"] == "delete":
-            fault = hierarchy.check_delete(spec.name, registry, facts)
+            fault = validation.check_delete(spec.name, registry, facts)
             if fault is None:
                 registry.drop(spec.name)
         else:
-            check = hierarchy.check_create if step["op"] == "create" else hierarchy.check_update
+            check = validation.check_create if step["op"] == "create" else validation.check_update
             fault = check(fill_in(spec, registry), registry, facts, KOORDINATOR)
             if fault is None:
                 registry.put(fill_in(spec, registry))
@@ -346,13 +345,13 @@ def adapt_admission_leaf(case: Mapping[str, Any]) -> Fields:
         QuotaSpec(case["quota"], min=case.get("min") or {}, max=largest),
         share=case["limit"],
         used=dict(case["used"]),
-        fixed_used=dict(case.get("nonPreemptibleUsed") or {}),
+        non_preemptible_used=dict(case.get("nonPreemptibleUsed") or {}),
         path=(case["quota"],),
     )
     request = {key: n for key, n in case["podRequest"].items() if key in case["maxKeys"]}
     refusal = check_limit(account, request, KOORDINATOR)
     if refusal is None and case.get("podNonPreemptible"):
-        return describe_refusal(check_fixed(account, request))
+        return describe_refusal(check_non_preemptible(account, request))
     return describe_refusal(refusal)
 
 
@@ -373,7 +372,7 @@ def make_use(pod: Mapping[str, Any], *, is_used: bool) -> PodUse:
         quota=pod["quota"],
         shape=PodShape(tuple(sorted(pod["request"].items()))),
         is_used=is_used,
-        is_fixed=pod.get("nonPreemptible", False),
+        is_non_preemptible=pod.get("nonPreemptible", False),
     )
 
 
@@ -383,7 +382,7 @@ def adapt_admission_nonpreemptible(case: Mapping[str, Any]) -> Fields:
     usage = sum_pods([*uses, make_use(pod, is_used=False)], KOORDINATOR)
     solution = make_solution(case, usage)
     fixed = pod["request"] if pod["nonPreemptible"] else {}
-    ledger = Ledger([solution], solution.snapshot.rules)
+    ledger = Ledger([solution], solution.inputs.rules)
     return describe_refusal(find_refusal(ledger, QuotaCharge(pod["quota"], pod["request"], fixed)))
 
 
@@ -447,8 +446,8 @@ def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
         counters = {
             "request": usage.submitted,
             "used": usage.used,
-            "nonPreemptibleRequest": usage.fixed_demand,
-            "nonPreemptibleUsed": usage.fixed_used,
+            "nonPreemptibleRequest": usage.non_preemptible_demand,
+            "nonPreemptibleUsed": usage.non_preemptible_used,
             "pods": int(book.get("pod") is not None),
         }
         after.append(counters if quota_exists else None)
@@ -470,7 +469,7 @@ def make_contender(pod: Mapping[str, Any], at: int = 0) -> Contender:
         quota=pod["quota"],
         priority=pod["priority"],
         request=pod.get("request") or {},
-        is_fixed=pod.get("nonPreemptible", False),
+        is_non_preemptible=pod.get("nonPreemptible", False),
         is_terminating=pod.get("terminating", False),
     )
 
@@ -556,12 +555,12 @@ def adapt_revoke(case: Mapping[str, Any]) -> Fields:
                 key=pod["name"],
                 request=pod["request"],
                 priority=pod["priority"],
-                is_fixed=pod.get("nonPreemptible", False),
+                is_non_preemptible=pod.get("nonPreemptible", False),
             )
             for pod in quota["assignedPods"]
         ]
         used = add_up(unit.request for unit in units)
-        revoked += choose_revoked(units, used, quota["runtime"], KOORDINATOR)
+        revoked += choose_victims(units, used, quota["runtime"], KOORDINATOR)
     names = [unit.key for unit in revoked]
     return {"revoke": names, "revokeSet": names, "revokeCount": len(names)}
 
@@ -614,8 +613,8 @@ def make_summary(case: Mapping[str, Any]) -> Summary:
         request=given.get("request") or {},
         child_request=given.get("childRequest") or {},
         used=given.get("used") or {},
-        fixed_request=given.get("nonPreemptibleRequest") or {},
-        fixed_used=given.get("nonPreemptibleUsed") or {},
+        non_preemptible_request=given.get("nonPreemptibleRequest") or {},
+        non_preemptible_used=given.get("nonPreemptibleUsed") or {},
         allocated=given.get("allocated") or {},
         guaranteed=given.get("guaranteed") or {},
     )
@@ -741,10 +740,10 @@ ADAPTERS = {
     "scale_min": adapt_scale_min,
     "defaulting": adapt_defaulting,
     "validation_self": adapt_validation_self,
-    "validation_keys": lambda case: say(hierarchy.check_keys(make_edit(case))),
-    "validation_tree_id": lambda case: say(hierarchy.check_tree_id(make_edit(case))),
-    "validation_min_sum": lambda case: say(hierarchy.check_min_sum(make_edit(case))),
-    "validation_guarantee": lambda case: say(hierarchy.check_guarantee(make_edit(case))),
+    "validation_keys": lambda case: say(validation.check_keys(make_edit(case))),
+    "validation_tree_id": lambda case: say(validation.check_tree_id(make_edit(case))),
+    "validation_min_sum": lambda case: say(validation.check_min_sum(make_edit(case))),
+    "validation_guarantee": lambda case: say(validation.check_guarantee(make_edit(case))),
     "validation_parent": adapt_validation_parent,
     "validation_sequence": adapt_validation_sequence,
     "validation_pod": adapt_validation_pod,

@@ -1,33 +1,40 @@
-"""Whether a unit may start: what it asks has to fit into its quota and all above, or nothing of it.
+"""Admission: whether a unit may start, and how much may be submitted to a quota.
 
-The checks, in order, for each quota that the unit asks of:
+A unit is charged as a whole or not at all: its requests must fit into its quota and into all quotas
+above. The checks, in order, for each quota that the unit is charged to:
 
 * the quota takes pods and is in force;
-* used and asked stay within the limit (fair share, or max);
-* of what must not be evicted, used and asked stay within min, as written;
-* what others have registered as checks;
-* the same limit for every quota above, from below.
+* usage plus request stay within the limit (fair share, or max);
+* of non-preemptible pods, usage plus request stay within min, as written;
+* the checks that hooks have registered;
+* the same limit for every ancestor, from below.
 
-Only resources that are asked for are looked at (Koordinator looks at all of them at the lowest
-level). Nothing is charged unless everything passes.
+Only requested resources are compared (Koordinator compares all of them at the lowest level).
+
+The submission limit bounds what may wait and run in a quota together, so it bounds the demand, not
+the usage: pods above it stay pending and are no demand. Running pods count first, then older ones.
+Source: Koordinator's annotation ``quota.scheduling.koordinator.sh/admission``.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from koord.core.quota.assign import takes_pods
+from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Account, Ledger, mask
-from koord.core.quota.model import QuotaCharge, QuotaName, QuotaRules
+from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
     InsufficientMax,
     NonPreemptibleOverMin,
     QuotaCheckFailed,
+    QuotaExceeded,
     QuotaIsParent,
     QuotaShortage,
+    SubmissionExceeded,
 )
+from koord.core.quota.registry import takes_pods
 from koord.core.units import Amounts
 
 QuotaRefusal: TypeAlias = (
@@ -41,26 +48,22 @@ QuotaRefusal: TypeAlias = (
 
 
 class Balance(NamedTuple):
-    """What is compared: what a quota may use, uses, and is asked for."""
+    """What is compared: the limit of a quota, its usage, and a request."""
 
     limit: Amounts
     used: Amounts
     request: Amounts
 
-    def excess(self, *, only_asked: bool = True) -> tuple[str, ...]:
-        """Return the resources of which too much would be used, by name.
-
-        With ``only_asked`` those that are not asked for stay out of it, however much is used.
-        """
+    def excess(self, *, only_requested: bool = True) -> tuple[str, ...]:
         return tuple(
             key
             for key, most in sorted(self.limit.items())
-            if self._is_compared(key, only_asked=only_asked)
+            if self._is_compared(key, only_requested=only_requested)
             and self.used.get(key, 0) + self.request.get(key, 0) > most
         )
 
-    def _is_compared(self, key: str, *, only_asked: bool) -> bool:
-        if only_asked:
+    def _is_compared(self, key: str, *, only_requested: bool) -> bool:
+        if only_requested:
             return self.request.get(key, 0) > 0
         return key in self.used or key in self.request
 
@@ -68,10 +71,10 @@ class Balance(NamedTuple):
 def try_charge(
     ledger: Ledger, charges: Iterable[QuotaCharge], *, is_repair: bool = False
 ) -> QuotaRefusal | None:
-    """Charge all that a unit asks, or say what is in the way and charge nothing.
+    """Charge all requests of a unit, or return what refuses it and charge nothing.
 
-    A repair is limited by max alone: its gang was let through as a whole before, and a share that
-    others have taken since must not leave a part of it.
+    A repair is limited by max alone: its gang was admitted as a whole before, and must not lose a
+    part of it to a share that has shrunk since.
     """
     rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     mark = ledger.checkpoint()
@@ -85,7 +88,7 @@ def try_charge(
 
 
 def find_refusal(ledger: Ledger, charge: QuotaCharge) -> QuotaRefusal | None:
-    """Return the first check that a charge does not pass; an unknown quota refuses nothing."""
+    """Return the first check that a charge fails; an unknown quota refuses nothing."""
     return _find_refusal(ledger, charge, ledger.rules)
 
 
@@ -95,24 +98,24 @@ def _find_refusal(ledger: Ledger, charge: QuotaCharge, rules: QuotaRules) -> Quo
         return None
     if not takes_pods(account.spec, rules):
         return QuotaIsParent(charge.quota)
-    request, fixed = mask(charge.request, account), mask(charge.fixed, account)
+    request, non_preemptible = mask(charge.request, account), mask(charge.non_preemptible, account)
     return (
         check_limit(account, request, rules)
-        or check_fixed(account, fixed)
-        or check_others(ledger, charge)
-        or _check_above(ledger, account, request, rules)
+        or check_non_preemptible(account, non_preemptible)
+        or check_hooks(ledger, charge)
+        or _check_ancestors(ledger, account, request, rules)
     )
 
 
 def check_limit(
     account: Account, request: Amounts, rules: QuotaRules
 ) -> InsufficientEntitlement | InsufficientMax | None:
-    """Check what is used and asked against the limit of the quota itself.
+    """Check usage plus request against the limit of the quota itself.
 
-    Max is not to blame for a resource of which there is nothing at all.
+    The refusal names max only if the tree has any of the resource at all.
     """
     balance = Balance(account.limit(rules), account.used, request)
-    keys = balance.excess(only_asked=not rules.checks_unasked)
+    keys = balance.excess(only_requested=not rules.checks_unasked)
     if not keys:
         return None
     topo = (account.spec.name,)
@@ -123,9 +126,11 @@ def check_limit(
     return InsufficientEntitlement(topo, *numbers)
 
 
-def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | None:
-    """Check what must not be evicted against min, which is its budget whatever the share."""
-    balance = Balance(account.spec.min, account.fixed_used, fixed)
+def check_non_preemptible(
+    account: Account, non_preemptible: Amounts
+) -> NonPreemptibleOverMin | None:
+    """Check non-preemptible pods against min, which is their budget whatever the share."""
+    balance = Balance(account.spec.min, account.non_preemptible_used, non_preemptible)
     keys = balance.excess()
     if not keys:
         return None
@@ -135,13 +140,12 @@ def check_fixed(account: Account, fixed: Amounts) -> NonPreemptibleOverMin | Non
 def check_ancestor(
     topo: tuple[QuotaName, ...], balance: Balance, capacity: Amounts | None = None
 ) -> AncestorInsufficient | None:
-    """Check a request against a quota above; ``topo`` leads from there down to the pod's quota."""
+    """Check a request against an ancestor; ``topo`` leads from it down to the pod's quota."""
     keys = balance.excess()
     return AncestorInsufficient(topo, *_numbers(balance, keys, capacity)) if keys else None
 
 
-def check_others(ledger: Ledger, charge: QuotaCharge) -> QuotaCheckFailed | None:
-    """Ask the checks that others have registered."""
+def check_hooks(ledger: Ledger, charge: QuotaCharge) -> QuotaCheckFailed | None:
     for name, check in ledger.checks.items():
         error = check(charge)
         if error:
@@ -149,7 +153,7 @@ def check_others(ledger: Ledger, charge: QuotaCharge) -> QuotaCheckFailed | None
     return None
 
 
-def _check_above(
+def _check_ancestors(
     ledger: Ledger, account: Account, request: Amounts, rules: QuotaRules
 ) -> AncestorInsufficient | None:
     if not rules.checks_ancestors:
@@ -170,7 +174,6 @@ _Amounts: TypeAlias = tuple[tuple[str, int], ...]
 def _numbers(
     balance: Balance, keys: Iterable[str], capacity: Amounts | None = None
 ) -> tuple[tuple[QuotaShortage, ...], _Amounts, _Amounts, _Amounts]:
-    """Return the fields of a refusal after its ``topo``."""
     limit, used, request = balance
     short = []
     for key in keys:
@@ -184,3 +187,68 @@ def _numbers(
 
 def _sorted(amounts: Amounts) -> _Amounts:
     return tuple(sorted(amounts.items()))
+
+
+def has_more_room(refusal: QuotaExceeded, ledger: Ledger) -> bool:
+    """Queueing hint: whether a refused unit is worth another try.
+
+    It is when the quota that refused has more room for some resource that it was short of. A
+    deleted quota limits nothing, nor is a resource limited that it no longer names.
+    """
+    account = ledger.find(refusal.quota)
+    if account is None:
+        return True
+    limit, used = account.limit(ledger.rules), account.used
+    if isinstance(refusal, NonPreemptibleOverMin):
+        limit, used = account.spec.min, account.non_preemptible_used
+    return any(
+        one.resource not in limit
+        or limit[one.resource] - used.get(one.resource, 0) > one.limit - one.used
+        for one in refusal.shortages
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A pending or running pod; ``created`` in seconds."""
+
+    uid: str
+    request: Amounts
+    created: float
+    is_used: bool = False
+
+    @property
+    def order(self) -> tuple[bool, float, str]:
+        return (not self.is_used, self.created, self.uid)
+
+
+def find_submission_refusals(
+    spec: QuotaSpec, pods: Iterable[Submitted]
+) -> dict[str, SubmissionExceeded]:
+    refusals: dict[str, SubmissionExceeded] = {}
+    taken: Mapping[str, int] = {}
+    for pod in sorted(pods, key=lambda one: one.order):
+        refusal = None if pod.is_used else check_submission(spec, taken, pod.request)
+        if refusal is None:
+            taken = add_up((taken, pod.request))
+        else:
+            refusals[pod.uid] = refusal
+    return refusals
+
+
+def check_submission(
+    spec: QuotaSpec, submitted: Amounts, request: Amounts
+) -> SubmissionExceeded | None:
+    """Check the request of a new pod against the submission limit, given earlier submissions."""
+    if spec.name in BUILT_IN:
+        return None
+    limit = spec.admission or spec.max
+    short = tuple(
+        QuotaShortage(key, limit[key], submitted.get(key, 0), amount)
+        for key, amount in sorted(request.items())
+        if amount > 0
+        and key in limit
+        and key in spec.max
+        and submitted.get(key, 0) + amount > limit[key]
+    )
+    return SubmissionExceeded(f"{spec.namespace}/{spec.name}", short) if short else None

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from koord.core.nodes import Node
 from koord.core.pods import Handling, Pod
-from koord.core.quota.assign import find_quota
+from koord.core.quota.admission import Submitted, find_submission_refusals
 from koord.core.quota.capacity import add_up, is_apart, is_counted, shared_out, tree_totals
 from koord.core.quota.catalog import QuotaCatalog
-from koord.core.quota.devices import count_devices
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import (
     DEFAULT,
@@ -24,10 +23,9 @@ from koord.core.quota.model import (
     TreeId,
     Usage,
 )
-from koord.core.quota.registry import Facts
+from koord.core.quota.registry import Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
-from koord.core.quota.submission import Submitted, find_beyond
-from koord.core.quota.usage import PodUse, UsageTracker
+from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
@@ -51,16 +49,16 @@ class QuotaCache:
     def __init__(
         self,
         rules: QuotaRules | None = None,
-        book: QuotaCatalog | None = None,
+        catalog: QuotaCatalog | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         self.rules = rules or QuotaRules()
         self.hooks = hooks or Hooks()
-        self.book = book or QuotaCatalog(self.rules)
+        self.catalog = catalog or QuotaCatalog(self.rules)
         self.usage = self._make_usage()
-        self.served: dict[QuotaName, float] = {}
-        """Quota -> when it was given leftovers last; see ``pack``."""
-        self.barred: dict[QuotaName, UnitKey] = {}
+        self.leftovers_given: dict[QuotaName, float] = {}
+        """Quota -> when it was given leftovers last; see ``leftovers``."""
+        self.without_leftovers: dict[QuotaName, UnitKey] = {}
         """Quota that is given no leftovers -> the unit that waits for what was taken back."""
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
@@ -71,10 +69,10 @@ class QuotaCache:
         """Gang -> uids of its pods that are counted."""
         self._seen: dict[str, tuple[Pod, bool]] = {}
         """Pod -> how it was looked at last: the very pod, and whether its gang was whole."""
-        self.beyond: dict[str, SubmissionExceeded] = {}
+        self.submission_refusals: dict[str, SubmissionExceeded] = {}
         """Pod that waits -> why it is more than may be submitted to its quota."""
         self._limited: _Limited = {}
-        """Quota that limits what is submitted -> what ``beyond`` was found with."""
+        """Quota that limits what is submitted -> what ``submission_refusals`` was found with."""
         self._names: dict[Claim, QuotaName] = {}
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
@@ -88,17 +86,19 @@ class QuotaCache:
         """Is entered, with its name, while an operation on all quotas runs: here is no clock."""
 
     def _make_usage(self) -> UsageTracker:
-        return UsageTracker(self.rules, tell=self.hooks.tell_pod if self.hooks.hooks else None)
+        return UsageTracker(
+            self.rules, on_change=self.hooks.notify_pod if self.hooks.hooks else None
+        )
 
     @property
     def is_in_use(self) -> bool:
         """Whether there is any ElasticQuota."""
-        return self.book.has_any
+        return self.catalog.has_any
 
     @property
     def version(self) -> tuple[int, int]:
         """Grows with everything that may let units through that were refused."""
-        return (self.book.bindings, self._solved)
+        return (self.catalog.bindings, self._solved)
 
     def upsert_node(self, node: Node) -> None:
         """Take in a node."""
@@ -119,14 +119,14 @@ class QuotaCache:
         return name
 
     def _resolve(self, claim: Claim) -> QuotaName:
-        book = self.book
-        found = find_quota(*claim, book.registry, self.rules, book.absent)
+        book = self.catalog
+        found = find_quota(*claim, book.registry, self.rules, book.inactive)
         return found[0] if found else DEFAULT
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
         """Return where pods may go, of each tree that is confined to some nodes."""
         found: dict[TreeId, tuple[LabelSelector, ...]] = {}
-        for spec in self.book.registry.specs.values():
+        for spec in self.catalog.registry.specs.values():
             if spec.is_tree_root and spec.tree_id != DEFAULT_TREE:
                 found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
         return {tree: selectors for tree, selectors in found.items() if all(selectors)}
@@ -135,13 +135,13 @@ class QuotaCache:
         """Bring quotas into force; return the claims of pods that now lead to another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
-        in_force = dict(self.book.registry.specs) if self.hooks.hooks else {}
-        self.book.settle(Facts(labels=usage.keys(), used=used))
+        in_force = dict(self.catalog.registry.specs) if self.hooks.hooks else {}
+        self.catalog.settle(Facts(labels=usage.keys(), used=used))
         if self.hooks.hooks:
-            self.hooks.tell_quotas(in_force, self.book.registry.specs)
-        if self.book.bindings == self._bindings:
+            self.hooks.notify_quotas(in_force, self.catalog.registry.specs)
+        if self.catalog.bindings == self._bindings:
             return frozenset()
-        self._bindings = self.book.bindings
+        self._bindings = self.catalog.bindings
         before = self._names
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
@@ -191,11 +191,11 @@ class QuotaCache:
             self._seen[pod.uid] = (pod, is_whole)
 
     def limit_submissions(self) -> None:
-        """Find out which pods are more than may be submitted to their quota; see ``beyond``."""
+        """Find the pods above the submission limit of their quota; see ``submission_refusals``."""
         usage = self.usage.usage()
         limited: _Limited = {
             name: (spec, usage.get(name))
-            for name, spec in self.book.registry.specs.items()
+            for name, spec in self.catalog.registry.specs.items()
             if spec.admission
         }
         if _are_same(limited, self._limited):
@@ -208,10 +208,10 @@ class QuotaCache:
                 request = count_devices(dict(pod.shape.requests), self.rules)
                 one = Submitted(uid, request, pod.created, is_used=use.is_used)
                 pods[use.quota].append(one)
-        before, self.beyond = self.beyond, {}
+        before, self.submission_refusals = self.submission_refusals, {}
         for name, (spec, _) in limited.items():
-            self.beyond |= find_beyond(spec, pods[name])
-        for uid in before.keys() ^ self.beyond.keys():
+            self.submission_refusals |= find_submission_refusals(spec, pods[name])
+        for uid in before.keys() ^ self.submission_refusals.keys():
             seen = self._seen.pop(uid, None)
             if seen is not None:
                 self.count_pod(seen[0], is_whole=seen[1])
@@ -235,8 +235,8 @@ class QuotaCache:
                 self.quota_of(pod),
                 pod.shape,
                 is_used=is_used,
-                is_ready=is_whole and not is_held and pod.uid not in self.beyond,
-                is_fixed=pod.is_fixed,
+                is_ready=is_whole and not is_held and pod.uid not in self.submission_refusals,
+                is_non_preemptible=pod.is_non_preemptible,
                 is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
         )
@@ -244,7 +244,7 @@ class QuotaCache:
     def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
         """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
         before, self.solutions, self.failures = self.solutions, {}, {}
-        trees = sorted(self.book.registry.trees())
+        trees = sorted(self.catalog.registry.trees())
         try:
             totals = self._totals(used_on)
         except Exception as error:  # noqa: BLE001 - pods under no quota go on
@@ -258,7 +258,7 @@ class QuotaCache:
 
     def outside(self) -> Usage:
         """Return what pods ask and use that are in no quota in force."""
-        specs = self.book.registry.specs
+        specs = self.catalog.registry.specs
         others = [one for name, one in self.usage.usage().items() if name not in specs]
         return Usage(
             submitted=add_up(one.submitted for one in others),
@@ -268,7 +268,7 @@ class QuotaCache:
 
     def failure_of(self, name: QuotaName) -> Exception | None:
         """Return why the shares of a quota in force cannot be computed; None if they can."""
-        spec = self.book.registry.specs.get(name) if self.failures else None
+        spec = self.catalog.registry.specs.get(name) if self.failures else None
         return None if spec is None else self.failures.get(spec.tree_id)
 
     @property
@@ -276,23 +276,25 @@ class QuotaCache:
         """What of quotas cannot be computed for a defect of ours, by what it is about."""
         return {
             **{f"tree {tree_id!r}": error for tree_id, error in self.failures.items()},
-            **{f"quota {key}": error for key, error in self.book.defects.items()},
+            **{f"quota {key}": error for key, error in self.catalog.defects.items()},
             **{f"pod {key}": error for key, error in self._uncounted.items()},
         }
 
     def _totals(self, used_on: Callable[[str], Amounts]) -> dict[TreeId, dict[str, int]]:
-        totals = tree_totals(self._capacity(used_on), self.book.registry.specs.values(), self.rules)
+        totals = tree_totals(
+            self._capacity(used_on), self.catalog.registry.specs.values(), self.rules
+        )
         totals[DEFAULT_TREE] = shared_out(totals[DEFAULT_TREE], self.outside().used)
         return totals
 
     def _solve_tree(self, tree_id: TreeId, total: Amounts, before: Solution | None) -> None:
         try:
-            tree = self.book.tree(tree_id)
+            tree = self.catalog.tree(tree_id)
             if len(tree.specs) == 1:
                 return  # all of it hangs on what is gone
-            snapshot = ShareInput(tree, total, self.usage.usage(), self.rules)
-            is_known = before is not None and before.snapshot == snapshot
-            self.solutions[tree_id] = before if before and is_known else solve(snapshot, before)
+            inputs = ShareInput(tree, total, self.usage.usage(), self.rules)
+            is_known = before is not None and before.inputs == inputs
+            self.solutions[tree_id] = before if before and is_known else solve(inputs, before)
         except Exception as error:  # noqa: BLE001 - a defect that one tree shows stops no other
             self.failures[tree_id] = error
 
@@ -309,7 +311,7 @@ class QuotaCache:
             ]
         if not self._closed:
             return dict(self._open)
-        apart = [spec.selector for spec in self.book.registry.specs.values() if is_apart(spec)]
+        apart = [spec.selector for spec in self.catalog.registry.specs.values() if is_apart(spec)]
         held = (
             _held(node, used_on(node.name))
             for node in self._closed

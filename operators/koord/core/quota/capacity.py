@@ -1,7 +1,7 @@
-"""How much there is to share out in each tree.
+"""The capacity that each tree of quotas divides.
 
-The default tree has what the nodes offer, without the capacity of the other trees. Any other tree
-has what its root declares. From the default tree's goes what is used outside of all trees.
+The default tree has what the nodes offer, less the capacity of the other trees, and less the usage
+of pods outside all quotas. Any other tree has what its root declares.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _NOT_READY = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unre
 
 
 def is_counted(node: Node, rules: QuotaRules) -> bool:
-    """Whether a node is capacity: not if it goes away, nor if it takes no pods.
+    """Whether a node is capacity: not if it is being deleted, nor if it takes no pods.
 
     Koordinator counts nodes that are cordoned or not ready, too.
     """
@@ -25,18 +25,16 @@ def is_counted(node: Node, rules: QuotaRules) -> bool:
 
 
 def is_closed(node: Node) -> bool:
-    """Whether a node is cordoned or not ready."""
     return node.is_unschedulable or any(taint.key in _NOT_READY for taint in node.taints)
 
 
 def is_apart(spec: QuotaSpec) -> bool:
-    """Whether a quota is the root of a tree that takes nodes, which it names, from the default."""
+    """Whether a quota is the root of a tree that takes selected nodes from the default tree."""
     is_root = spec.tree_id != DEFAULT_TREE and spec.is_tree_root
     return is_root and not spec.ignores_default_tree and bool(spec.selector)
 
 
 def add_up(amounts: Iterable[Amounts]) -> dict[str, int]:
-    """Return the sum of amounts, by resource."""
     total: dict[str, int] = {}
     for one in amounts:
         for key, amount in one.items():
@@ -45,7 +43,6 @@ def add_up(amounts: Iterable[Amounts]) -> dict[str, int]:
 
 
 def subtract(total: Amounts, *parts: Amounts) -> dict[str, int]:
-    """Return what is left of ``total``, which may be less than nothing."""
     left = dict(total)
     for part in parts:
         for key, amount in part.items():
@@ -56,9 +53,9 @@ def subtract(total: Amounts, *parts: Amounts) -> dict[str, int]:
 def tree_totals(
     nodes: Amounts, specs: Iterable[QuotaSpec], rules: QuotaRules = _OURS
 ) -> dict[TreeId, dict[str, int]]:
-    """Return the capacity of every tree, given what all counted nodes offer together.
+    """Return the capacity of every tree, given the sum of all counted nodes.
 
-    Where nodes that take no pods are not among them, neither is that part of a tree's capacity.
+    Where nodes that take no pods are not counted, neither is that part of a tree's capacity.
     """
     roots = [spec for spec in specs if spec.tree_id != DEFAULT_TREE and spec.is_tree_root]
     taken = [
@@ -73,8 +70,8 @@ def tree_totals(
 
 
 def shared_out(total: Amounts, outside: Mapping[str, int]) -> dict[str, int]:
-    """Return what the root of the default tree divides: without what is used outside of trees.
+    """Return what the root of the default tree divides: the total less the usage outside trees.
 
-    Only what some node offers counts: a resource that none offers is no shortage of ``outside``.
+    A resource that no node offers stays out, whatever is used of it.
     """
     return {key: amount - outside.get(key, 0) for key, amount in total.items()}

@@ -1,63 +1,68 @@
-"""Which quotas are in force: what is written where it is valid, else what was valid last.
+"""Which settings of each quota are in force: the current ones if valid, else the last valid ones.
 
-Objects come and go in any order; ``settle`` brings the quotas in force in line with them. What is
-written is tried oldest first, again and again until nothing more fits, so the outcome depends on
-the objects alone, not on the order in which they were seen. Of objects that contradict each other
-the older one wins. A quota that never was valid is not in force; its pods wait, and say why.
+Objects come and go in any order; ``settle`` brings the quotas in force in line with them. Current
+settings are tried oldest object first, repeatedly until none can be added, so the outcome depends
+on the objects alone, not on the order of events. Of objects that contradict each other the oldest
+wins. A quota that never was valid is not in force; its pods stay pending with the reason.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
-from koord.core.quota.assign import Absent, find_absent
-from koord.core.quota.defaults import fill_in
-from koord.core.quota.hierarchy import (
+from koord.core.quota.model import (
+    BUILT_IN,
+    DEFAULT_TREE,
+    ROOT,
+    QuotaName,
+    QuotaRules,
+    QuotaSpec,
+    TreeId,
+)
+from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts, InactiveQuotas, find_inactive
+from koord.core.quota.spec_errors import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
+from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
+from koord.core.quota.validation import (
     Check,
     check_create,
     check_restore,
     check_return,
     check_update,
 )
-from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaRules, QuotaSpec, TreeId
-from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts
-from koord.core.quota.spec_errors import DEPENDS_ON_PODS, InvalidQuota, QuotaFault
-from koord.core.quota.tree import QuotaTree, make_tree, replace_spec
+from koord.core.units import Amounts
 
 QuotaKey: TypeAlias = str
 """``namespace/name`` of an object; several objects may claim one name."""
 
 
 class QuotaCatalog:
-    """Objects as written, the quotas in force, and what is wrong with the others."""
+    """All objects, the quotas in force, and the faults of the others."""
 
     def __init__(self, rules: QuotaRules | None = None) -> None:
         self.rules = rules or QuotaRules()
         self.registry = ActiveQuotas()
         self.problems: dict[QuotaKey, InvalidQuota] = {}
         self.defects: dict[QuotaKey, Exception] = {}
-        """Objects that cannot be checked for a defect of ours; all others can."""
+        """Objects whose validation raised an exception; the others are validated all the same."""
         self.built_in: dict[QuotaName, QuotaSpec] = {}
-        """Objects of the built-in quotas, where there are any."""
         self._written: dict[QuotaKey, QuotaSpec] = {}
         self._last_valid: dict[QuotaKey, QuotaSpec] = {}
         self._claims: dict[QuotaName, set[QuotaKey]] = {}
         self._trees: dict[TreeId, QuotaTree] = {}
         self._is_dirty = False
-        self._absent: Absent | None = None
+        self._inactive: InactiveQuotas | None = None
         self._was_settled = False
-        """Whether anything was decided yet: until then what is kept was in force side by side."""
+        """False until the first ``settle``: the last valid settings then were in force together."""
         self.bindings = 0
         """Grows whenever pods may belong to another quota than before."""
         self.edits = 0
-        """Grows with every change of what is written."""
+        """Grows with every change of an object."""
 
     @property
     def has_any(self) -> bool:
-        """Whether there is any object but the built-in quotas'."""
         return bool(self._written)
 
     def upsert(self, spec: QuotaSpec) -> None:
-        """Take in an object as written."""
         if spec.name in BUILT_IN:
             self.built_in[spec.name] = spec
             return
@@ -68,21 +73,20 @@ class QuotaCatalog:
             self._last_valid[key] = spec.last_valid
         if before == spec:
             return
-        self._absent = None
+        self._inactive = None
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
         self._is_dirty = True
 
     def remove(self, key: QuotaKey) -> None:
-        """Forget an object that is gone."""
         spec = self._written.pop(key, None)
         if spec is None:
             name = key.rpartition("/")[2]
             if name in self.built_in and key_of(self.built_in[name]) == key:
                 del self.built_in[name]
             return
-        self._absent = None
+        self._inactive = None
         self.bindings += 1
         self.edits += 1
         self._claims[spec.name].discard(key)
@@ -95,45 +99,42 @@ class QuotaCatalog:
 
     @property
     def written(self) -> Mapping[QuotaKey, QuotaSpec]:
-        """All objects as written, but those of built-in quotas."""
+        """All objects with their current settings, except built-in quotas."""
         return self._written
 
     def in_force(self, key: QuotaKey) -> QuotaSpec | None:
-        """Return what is in force of an object."""
         spec = self.registry.get(key.rpartition("/")[2])
         return spec if spec is not None and key_of(spec) == key else None
 
     def valid_last(self, key: QuotaKey) -> QuotaSpec | None:
-        """Return what was valid last of an object: in force, unless something above it is gone."""
+        """Return the last valid settings of an object: in force, unless a parent is gone."""
         return self.in_force(key) or self._last_valid.get(key)
 
     def written_as(self, name: QuotaName) -> QuotaSpec | None:
-        """Return the object of a name as written, the oldest if there are several."""
+        """Return the current settings of a name, of the oldest object if there are several."""
         keys = sorted(self._claims.get(name, ()), key=self._age)
         return self._written[keys[0]] if keys else None
 
     def is_written(self, name: QuotaName) -> bool:
-        """Whether any object claims a name, in force or not."""
         return bool(self._claims.get(name))
 
     @property
-    def absent(self) -> Absent:
-        """What quotas would have that are written, but not in force."""
-        if self._absent is None:
+    def inactive(self) -> InactiveQuotas:
+        if self._inactive is None:
             names = self.registry.specs
-            self._absent = find_absent(
+            self._inactive = find_inactive(
                 self._last_valid.get(key) or self._written[key]
                 for key in sorted(self._written, key=self._age)
                 if self._written[key].name not in names
             )
-        return self._absent
+        return self._inactive
 
     def claimants(self, name: QuotaName) -> tuple[QuotaSpec, ...]:
-        """Return the objects of a name as written, whatever their namespace."""
+        """Return the current settings of all objects of a name, in any namespace."""
         return tuple(self._written[key] for key in sorted(self._claims.get(name, ())))
 
     def problem_of(self, name: QuotaName) -> InvalidQuota | None:
-        """Return what is wrong with the oldest object of a name."""
+        """Return the fault of the oldest invalid object of a name."""
         keys = sorted(self._claims.get(name, ()), key=self._age)
         return next((self.problems[key] for key in keys if key in self.problems), None)
 
@@ -143,7 +144,6 @@ class QuotaCatalog:
         return {tree_id: tree for tree_id, tree in trees.items() if len(tree.specs) > 1}
 
     def tree(self, tree_id: TreeId) -> QuotaTree:
-        """Return one tree."""
         tree = self._trees.get(tree_id)
         if tree is None:
             specs = [one for one in self.registry.specs.values() if one.tree_id == tree_id]
@@ -151,11 +151,10 @@ class QuotaCatalog:
         return tree
 
     def settle(self, facts: Facts = NO_FACTS) -> None:
-        """Bring into force whatever is valid now."""
         if not self._is_dirty and not self._waits_for_facts():
             return
         self._is_dirty = False
-        self._absent = None
+        self._inactive = None
         self.problems = {}
         self.defects = {}
         self._drop_orphans()
@@ -172,9 +171,9 @@ class QuotaCatalog:
         return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())
 
     def _kept(self) -> list[tuple[QuotaKey, QuotaSpec]]:
-        """Return what was in force before a restart, or before the parent went, oldest first.
+        """Return settings in force before a restart, or before a parent was deleted, oldest first.
 
-        All of it comes before what is written: an edit that was refused then is refused again.
+        They are tried before current settings: an edit that was refused then is refused again.
         """
         return [
             (key, self._last_valid[key])
@@ -183,7 +182,6 @@ class QuotaCatalog:
         ]
 
     def _new(self) -> list[tuple[QuotaKey, QuotaSpec]]:
-        """Return what is written where nothing is in force, and nothing was, oldest first."""
         return [
             (key, spec)
             for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
@@ -193,7 +191,6 @@ class QuotaCatalog:
         ]
 
     def _pending(self) -> list[tuple[QuotaKey, QuotaSpec]]:
-        """Return what is written and not in force, oldest first."""
         return [
             (key, spec)
             for key, spec in sorted(self._written.items(), key=lambda item: self._age(item[0]))
@@ -228,7 +225,7 @@ class QuotaCatalog:
             fault = check(spec, self.registry, facts, self.rules)
             if fault is None:
                 self._put(before, spec)
-        except Exception as error:  # noqa: BLE001 - a defect that one object shows stops no other
+        except Exception as error:  # noqa: BLE001 - one object must not stop all others
             self.defects[key] = error
             self._trees.pop(spec.tree_id, None)
             text = type(error).__name__
@@ -255,23 +252,32 @@ class QuotaCatalog:
             self._trees.pop(spec.tree_id, None)
 
     def _drop_orphans(self) -> None:
-        """Take out of force what hangs on a quota that is gone, and all below."""
-        while True:
-            orphans = [
-                spec
-                for spec in self.registry.specs.values()
-                if spec.parent != ROOT and self.registry.get(spec.parent) is None
-            ]
-            if not orphans:
-                return
-            for spec in orphans:
-                self._last_valid[key_of(spec)] = spec
-                self._drop(spec.name)
+        """Take quotas out of force that have lost their parent, and all quotas below them."""
+        for spec in self.registry.orphans():
+            self._last_valid[key_of(spec)] = spec
+            self._drop(spec.name)
 
     def _age(self, key: QuotaKey) -> tuple[float, QuotaKey]:
         return (self._written[key].created, key)
 
 
 def key_of(spec: QuotaSpec) -> QuotaKey:
-    """Return ``namespace/name`` of a quota's object."""
     return f"{spec.namespace}/{spec.name}"
+
+
+def fill_in(spec: QuotaSpec, registry: ActiveQuotas) -> QuotaSpec:
+    """Return a quota with the tree of its parent and a weight for each resource of its max.
+
+    Koordinator writes these defaults into the object when it is created; here the object stays as
+    its owner wrote it.
+    """
+    tree = spec.tree_id
+    if tree == DEFAULT_TREE and spec.parent != ROOT:
+        parent = registry.get(spec.parent)
+        tree = parent.tree_id if parent else tree
+    return replace(spec, tree_id=tree, weight=fill_in_weight(spec.weight, spec.max))
+
+
+def fill_in_weight(weight: Amounts | None, largest: Amounts) -> Amounts:
+    """Return the weight of every resource that max names: as written, or else its max."""
+    return {key: (weight or {}).get(key, amount) for key, amount in largest.items()}

@@ -1,8 +1,7 @@
-"""Hooks: what others add to quotas. ``docs/quota.md`` shows how one is written and installed.
+"""Hooks: extensions of quotas. ``docs/quota.md`` shows how one is written and installed.
 
-A hook is somebody else's code in our loop, so nothing that it does wrong reaches further than its
-own answer: what it raises is counted and kept, a check that fails objects to nothing. How hooks are
-found is not known here.
+A hook is foreign code in the planning loop, so its errors are isolated: an exception is counted and
+kept, and a check that fails refuses nothing. This module does not know how hooks are found.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +20,12 @@ T = TypeVar("T")
 
 HookName: TypeAlias = str
 MAX_TEXT: Final = 1024
-"""What a hook says is cut to that; it ends up in conditions."""
+"""Texts of hooks are cut to this length: they end up in conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookCondition:
-    """A condition that a hook adds to the status of a quota; ``type`` has a domain of its own."""
+    """A condition that a hook adds to a quota; ``type`` must be prefixed with the hook's domain."""
 
     type: str
     status: bool
@@ -35,33 +34,33 @@ class HookCondition:
 
 
 class QuotaHook(Protocol):
-    """What a hook may do; inherit from it and leave out the rest.
+    """The interface of a hook; inherit from it and override what is needed.
 
-    All of it is called in the loop that plans, ``check_unit`` many times, and must return at once.
+    All methods are called in the planning loop, ``check_unit`` many times, and must return at once.
     """
 
     def check_unit(self, quota: QuotaSpec, used: Amounts, request: Amounts) -> str:  # noqa: ARG002 - for those who inherit
-        """Return what is against starting a gang or a single pod; an empty text if nothing is.
+        """Return why a gang or a single pod must not start; an empty text if it may.
 
-        ``request`` is all that it asks of the quota, ``used`` what the quota uses with those that
-        are started in the same moment. It is asked when quotas have let the unit pass.
+        ``request`` is its request to the quota, ``used`` the usage of the quota including units
+        that start in the same cycle. Called for units that the quota itself admits.
         """
         return ""
 
     def on_quota_change(self, before: QuotaSpec | None, after: QuotaSpec | None) -> None:
-        """Note that a quota came into force, changed, or went out of force."""
+        """Handle a quota that came into force, changed, or went out of force."""
 
     def on_pod_change(self, before: PodUse | None, after: PodUse | None) -> None:
-        """Note that a pod began to count for a quota, counts in another way, or no more."""
+        """Handle a pod that starts or stops counting for a quota, or counts differently."""
 
     def augment_status(self, summary: Summary) -> Iterable[HookCondition]:  # noqa: ARG002 - the same
-        """Return what else there is to say about a quota in force."""
+        """Return further conditions of a quota in force."""
         return ()
 
 
 @dataclass(slots=True)
 class HookFailure:
-    """How often a hook failed in one operation since the start, and how at last."""
+    """How often a hook failed in one operation since the start, and its last error."""
 
     count: int = 0
     last: str = ""
@@ -73,42 +72,37 @@ class Hooks:
     def __init__(self, hooks: Mapping[HookName, QuotaHook] | None = None) -> None:
         self.hooks = dict(sorted((hooks or {}).items()))
         self.failures: dict[tuple[HookName, str], HookFailure] = {}
-        """(hook, operation) -> what went wrong there."""
         self.stopwatch: Callable[[HookName, str], AbstractContextManager[object]] = _untimed
-        """Is entered while a hook is asked: here is no clock."""
+        """Entered while a hook runs: this module has no clock."""
 
     def __bool__(self) -> bool:
         return bool(self.hooks or self.failures)
 
     def fail(self, name: HookName, operation: str, error: BaseException) -> None:
-        """Remember that a hook failed."""
         failure = self.failures.setdefault((name, operation), HookFailure())
         failure.count += 1
         failure.last = f"{type(error).__name__}: {error}"[:MAX_TEXT]
 
     def bind(self, ledger: Ledger) -> Ledger:
-        """Have the checks of all hooks asked for what is charged to a ledger."""
         if self.hooks:
             ledger.checks = {name: self._make_check(name, ledger) for name in self.hooks}
         return ledger
 
-    def tell_quotas(
+    def notify_quotas(
         self, before: Mapping[QuotaName, QuotaSpec], after: Mapping[QuotaName, QuotaSpec]
     ) -> None:
-        """Tell of all quotas that are not in force as they were."""
+        """Notify all hooks of quotas whose settings in force changed."""
         for quota in sorted({**before, **after}):
             old, new = before.get(quota), after.get(quota)
             if old != new:
                 for name, hook in self.hooks.items():
                     self._call(name, "on_quota_change", hook.on_quota_change, old, new)
 
-    def tell_pod(self, before: PodUse | None, after: PodUse | None) -> None:
-        """Tell how a pod counts now."""
+    def notify_pod(self, before: PodUse | None, after: PodUse | None) -> None:
         for name, hook in self.hooks.items():
             self._call(name, "on_pod_change", hook.on_pod_change, before, after)
 
     def augment(self, summary: Summary) -> tuple[HookCondition, ...]:
-        """Return what all hooks say about a quota."""
         said: list[HookCondition] = []
         for name, hook in self.hooks.items():
             found = self._call(name, "augment_status", _augment, hook, summary)
@@ -143,7 +137,7 @@ class Hooks:
         try:
             with self.stopwatch(name, operation):
                 return call(*given, **named)
-        except Exception as error:  # noqa: BLE001 - what somebody else's code does wrong is its own
+        except Exception as error:  # noqa: BLE001 - errors of a hook stay its own
             self.fail(name, operation, error)
             return None
 

@@ -22,20 +22,20 @@ Check: TypeAlias = Callable[[QuotaCharge], str]
 class Account:
     """One quota of the ledger: its numbers, and the accounts from itself up to the top.
 
-    ``share`` is the fair share of the resources that max names. ``used`` and ``fixed_used`` count
-    the pods of all quotas below, too; they change while units are charged.
+    ``share`` is the fair share of the resources that max names. ``used`` and
+    ``non_preemptible_used`` count the pods of all quotas below, too; they change while units are
+    charged.
     """
 
     spec: QuotaSpec
     share: Amounts
     used: dict[str, int]
-    fixed_used: dict[str, int]
+    non_preemptible_used: dict[str, int]
     path: tuple[QuotaName, ...]
     capacity: Amounts | None = None
     """What its tree has to share out in all; None if nobody says."""
 
     def limit(self, rules: QuotaRules) -> Amounts:
-        """Return what the quota may use in all."""
         return self.share if rules.limits_by_share else self.spec.max
 
 
@@ -59,31 +59,26 @@ class Ledger:
         self._solutions = {
             name: solution
             for solution in solutions
-            for name in solution.snapshot.tree.layout.names[1:]
+            for name in solution.inputs.tree.layout.names[1:]
         }
         self._accounts: dict[QuotaName, Account] = {}
 
     def names(self) -> list[QuotaName]:
-        """Return all quotas that have an account, sorted."""
         return sorted(self._solutions)
 
     def solution(self, name: QuotaName) -> Solution:
-        """Return the solution of the tree that a quota is in."""
         return self._solutions[name]
 
     def account(self, name: QuotaName) -> Account:
-        """Return the account of a quota that is known to have one."""
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = _open(self._solutions[name], name)
         return account
 
     def find(self, name: QuotaName) -> Account | None:
-        """Return the account of a quota, if it has one."""
         return self.account(name) if name in self._solutions else None
 
     def used_by(self, names: Iterable[QuotaName], key: str) -> int:
-        """Return what quotas use of a resource, together."""
         return sum(self.account(name).used.get(key, 0) for name in names)
 
     def checkpoint(self) -> Mark:
@@ -98,11 +93,14 @@ class Ledger:
         account = self.find(charge.quota)
         if account is None:
             return
-        request, fixed = mask(charge.request, account), mask(charge.fixed, account)
+        request, non_preemptible = (
+            mask(charge.request, account),
+            mask(charge.non_preemptible, account),
+        )
         for name in account.path:
             above = self.account(name)
             self._count(above.used, request)
-            self._count(above.fixed_used, fixed)
+            self._count(above.non_preemptible_used, non_preemptible)
 
     def _count(self, amounts: dict[str, int], more: Amounts) -> None:
         for key, amount in more.items():
@@ -124,7 +122,7 @@ def mask(request: Amounts, account: Account) -> dict[str, int]:
 
 
 def _open(solution: Solution, name: QuotaName) -> Account:
-    tree = solution.snapshot.tree
+    tree = solution.inputs.tree
     row = tree.layout.row_of[name]
     spec = tree.specs[row]
     assert spec is not None, "the root has no account"  # noqa: S101 - for the type checker
@@ -132,7 +130,7 @@ def _open(solution: Solution, name: QuotaName) -> Account:
         spec,
         solution.share(name),
         {key: column[row] for key, column in solution.used_with_children.items() if column[row]},
-        dict(solution.fixed_used_with_children.get(name, {})),
+        dict(solution.non_preemptible_used_with_children.get(name, {})),
         tree.path(name)[:-1],
-        solution.snapshot.total,
+        solution.inputs.total,
     )

@@ -1,16 +1,16 @@
-"""Leftovers that nobody can use, put together for one unit that they are enough for.
+"""Leftover shares that no quota can use, pooled for the longest-waiting unit that they can start.
 
 Fair shares are whole units of a resource, but a gang of sixteen GPUs can use sixteen or none. Two
 quotas that each get eight, and each want one such gang, would both wait for ever. So:
 
-1. All that fits into its quota's share is counted as started, in the order of the queue.
-2. What then is left of the shares is too small for anybody's next unit. The first unit of each
-   quota that is blocked by its share may have it, if everything counted so far and this unit
-   together stay within what there is to share out, at every level of the tree.
+1. All units that fit into the share of their quota are counted as started, in queue order.
+2. What then is left of the shares is too small for the next unit of any quota. The first unit of
+   each quota that its share blocks may use it, if everything counted so far and this unit together
+   stay within what there is to divide, at every level of the tree.
 
-Whose turn it is: the quota that has waited longest, counted from its last such grant on; then the
-one that lacks least. So of two quotas of equal weight one runs after the other. Max, and min for
-what must not be evicted, hold as ever; what a quota that does not lend is entitled to stays its.
+The order of those units: the quota that has waited longest, counted from its last such grant; then
+the one that lacks least. So of two quotas of equal weight one runs after the other. Max, and min
+for non-preemptible pods, hold all the same; a quota that does not lend keeps its entitlement.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,20 +20,19 @@ from math import inf
 
 from koord.core.quota.admission import (
     Balance,
-    check_fixed,
-    check_others,
+    check_hooks,
+    check_non_preemptible,
     find_refusal,
     try_charge,
 )
 from koord.core.quota.ledger import Account, Ledger, mask
 from koord.core.quota.model import NOTHING, ROOT, QuotaCharge, QuotaName, QuotaSpec, TreeId
-from koord.core.quota.reasons import AncestorInsufficient, InsufficientEntitlement
 from koord.core.units import Amounts
 
 
 @dataclass(frozen=True, slots=True)
 class PendingUnit:
-    """A complete unit that waits. ``since`` is when it became complete, seconds since the epoch."""
+    """A complete pending unit. ``since`` is when it became complete, seconds since the epoch."""
 
     key: str
     charges: tuple[QuotaCharge, ...]
@@ -42,13 +41,12 @@ class PendingUnit:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Which units may exceed their quota's share, and what all others are promised."""
+    """Units that may exceed the share of their quota, and what is promised to all others."""
 
     granted: tuple[str, ...] = ()
     promised: Mapping[QuotaName, Amounts] | None = None
 
     def try_charge(self, ledger: Ledger, key: str, charges: Sequence[QuotaCharge]) -> bool:
-        """Charge a granted unit if leftovers are still enough for it."""
         if key not in self.granted or len(charges) != 1 or self.promised is None:
             return False
         if not _Leftovers(ledger, self.promised).can_take(charges[0]):
@@ -57,23 +55,23 @@ class Leftovers:
         return True
 
 
-def pack(
+def grant_leftovers(
     ledger: Ledger,
     pending: Iterable[PendingUnit],
-    served: Mapping[QuotaName, float],
-    barred: Collection[QuotaName] = (),
+    last_grants: Mapping[QuotaName, float],
+    excluded: Collection[QuotaName] = (),
 ) -> Leftovers:
-    """Return who may exceed its share; ``served`` tells when a quota was granted that last.
+    """Return which units may exceed their share, given when each quota was last granted leftovers.
 
-    Quotas that are ``barred`` are granted nothing: others wait for what was taken back from them.
+    Quotas that are ``excluded`` get nothing: others wait for what is being reclaimed from them.
     """
-    if not ledger.rules.packs_leftovers or not ledger.rules.limits_by_share:
+    if not ledger.rules.grants_leftovers or not ledger.rules.limits_by_share:
         return Leftovers()
     mark = ledger.checkpoint()
     blocked = [
         unit
         for unit in _heads(ledger, pending)
-        if unit.charges[0].quota not in barred and _is_any_left(ledger, unit)
+        if unit.charges[0].quota not in excluded and _is_any_left(ledger, unit)
     ]
     if not blocked:
         ledger.rollback(mark)
@@ -81,7 +79,7 @@ def pack(
     promised = {name: dict(ledger.account(name).used) for name in ledger.names()}
     leftovers = _Leftovers(ledger, promised)
     granted = []
-    for unit in sorted(blocked, key=lambda unit: _turn(ledger, unit, served)):
+    for unit in sorted(blocked, key=lambda unit: _order(ledger, unit, last_grants)):
         if leftovers.can_take(unit.charges[0]):
             leftovers.take(unit.charges[0])
             granted.append(unit.key)
@@ -90,38 +88,38 @@ def pack(
 
 
 def _heads(ledger: Ledger, pending: Iterable[PendingUnit]) -> list[PendingUnit]:
-    """Charge what fits, and return the first unit of each quota that its share keeps waiting."""
+    """Charge the units that fit; return the first unit of each quota that its share blocks."""
     heads: dict[QuotaName, PendingUnit] = {}
-    hopeless: set[tuple[QuotaName, tuple[tuple[str, int], ...]]] = set()
+    refused: set[tuple[QuotaName, tuple[tuple[str, int], ...]]] = set()
     for unit in pending:
         if len(unit.charges) != 1:
             try_charge(ledger, unit.charges)
             continue
         charge = unit.charges[0]
-        question = (charge.quota, tuple(charge.request.items()))
-        if question in hopeless:
+        request = (charge.quota, tuple(charge.request.items()))
+        if request in refused:
             continue  # less is left than when the same was refused
         refusal = try_charge(ledger, unit.charges)
-        if isinstance(refusal, (InsufficientEntitlement, AncestorInsufficient)):
+        if refusal is not None and refusal.can_use_leftovers:
             heads.setdefault(charge.quota, unit)
-            hopeless.add(question)
+            refused.add(request)
     return list(heads.values())
 
 
 def _is_any_left(ledger: Ledger, unit: PendingUnit) -> bool:
-    """Whether a tree as a whole has as much left as a unit asks: in a full cluster none has."""
+    """Whether a tree as a whole has enough left for a unit: in a full cluster none has."""
     charge = unit.charges[0]
     solution = ledger.solution(charge.quota)
-    top = solution.snapshot.tree.children(ROOT)
+    top = solution.inputs.tree.children(ROOT)
     return all(
-        asked <= solution.snapshot.total.get(key, 0) - ledger.used_by(top, key)
+        asked <= solution.inputs.total.get(key, 0) - ledger.used_by(top, key)
         for key, asked in mask(charge.request, ledger.account(charge.quota)).items()
         if asked > 0
     )
 
 
-def _turn(
-    ledger: Ledger, unit: PendingUnit, served: Mapping[QuotaName, float]
+def _order(
+    ledger: Ledger, unit: PendingUnit, last_grants: Mapping[QuotaName, float]
 ) -> tuple[float, float, Fraction, QuotaName]:
     charge = unit.charges[0]
     account = ledger.account(charge.quota)
@@ -133,29 +131,28 @@ def _turn(
         ),
         default=Fraction(0),
     )
-    last = served.get(charge.quota, -inf)
+    last = last_grants.get(charge.quota, -inf)
     return (max(unit.since, last), last, lacking, charge.quota)
 
 
 class _Leftovers:
-    """What is left at each level once everybody has what it is promised."""
+    """What is left at each level once every quota has what it is promised."""
 
     def __init__(self, ledger: Ledger, promised: Mapping[QuotaName, Amounts]) -> None:
         self._ledger = ledger
         self._promised = promised
         self._levels: dict[tuple[TreeId, QuotaName, str], int] = {}
-        """(tree, parent, resource) -> what is taken or promised of what the parent has."""
+        """(tree, parent, resource) -> the part of the parent's share that is used or promised."""
 
     def can_take(self, charge: QuotaCharge) -> bool:
-        """Whether a unit is blocked by shares alone, and leftovers are enough for it."""
+        """Whether shares alone block a unit, and leftovers are enough for it."""
         account = self._ledger.find(charge.quota)
-        if account is None or not isinstance(
-            find_refusal(self._ledger, charge), (InsufficientEntitlement, AncestorInsufficient)
-        ):
+        refusal = find_refusal(self._ledger, charge)
+        if account is None or refusal is None or not refusal.can_use_leftovers:
             return False
         request = mask(charge.request, account)
-        fixed = mask(charge.fixed, account)
-        if check_fixed(account, fixed) or check_others(self._ledger, charge):
+        non_preemptible = mask(charge.non_preemptible, account)
+        if check_non_preemptible(account, non_preemptible) or check_hooks(self._ledger, charge):
             return False
         accounts = [self._ledger.account(name) for name in account.path]
         if any(Balance(one.spec.max, one.used, request).excess() for one in accounts):
@@ -165,7 +162,6 @@ class _Leftovers:
         )
 
     def take(self, charge: QuotaCharge) -> None:
-        """Count a unit as started, and what that changes of what is known."""
         account = self._ledger.account(charge.quota)
         path = [self._ledger.account(name) for name in account.path]
         keys = mask(charge.request, account)
@@ -179,9 +175,9 @@ class _Leftovers:
     def _has_room(self, account: Account, key: str, asked: int) -> bool:
         """Whether there is enough above the highest quota on the path that exceeds its share.
 
-        Below that one the parent has what it is granted, so only others' promises are in the way;
-        they are part of the parent's. Above it all are within their shares, but may find them
-        taken: by leftovers that were given to somebody else.
+        Below that quota the parent has what it is granted, so only promises to siblings could
+        block, which are part of the parent's. Above it all quotas are within their shares, but
+        leftovers granted to others may have used up the shares.
         """
         accounts = [self._ledger.account(name) for name in account.path]
         known = [one for one in accounts if key in one.share]
@@ -192,18 +188,18 @@ class _Leftovers:
         return account.used.get(key, 0) + asked > account.share[key]
 
     def _is_left(self, account: Account, key: str, asked: int) -> bool:
-        """Whether the parent of a quota has as much as that quota would take of it."""
+        """Whether the parent of a quota has enough left for what that quota would take."""
         solution = self._ledger.solution(account.spec.name)
-        row = solution.snapshot.tree.layout.row_of[account.spec.parent]
+        row = solution.inputs.tree.layout.row_of[account.spec.parent]
         total = solution.share_at(key, row)
         more = self._reserved(account, key, asked) - self._reserved(account, key)
         return total is not None and self._level(account.spec, key) + more <= total
 
     def _level(self, child: QuotaSpec, key: str) -> int:
-        """Return what the parent of a quota and all of its children have or are to get."""
+        """Return what the parent of a quota and all of its children use or are promised."""
         level = (child.tree_id, child.parent, key)
         if level not in self._levels:
-            tree = self._ledger.solution(child.name).snapshot.tree
+            tree = self._ledger.solution(child.name).inputs.tree
             children = [self._ledger.account(name) for name in tree.children(child.parent)]
             own = 0
             if child.parent != ROOT:

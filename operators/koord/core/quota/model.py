@@ -1,7 +1,7 @@
-"""Quotas: what an ElasticQuota declares, what its pods ask and use, and which rules apply.
+"""Quotas: the settings of an ElasticQuota, the usage of its pods, and the rules in use.
 
-Source of the rules: Koordinator's ElasticQuota; our page ``docs/quota.md`` carries them with every
-key and default. Amounts are exact integers in the units of ``core.units``.
+Source of the rules: Koordinator's ElasticQuota; ``docs/quota.md`` lists every key and default.
+Amounts are exact integers in the units of ``core.units``.
 """
 
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ TreeId: TypeAlias = str
 """Empty for the default tree."""
 
 ROOT: Final[QuotaName] = "koordinator-root-quota"
-"""The virtual root of every tree; what it shares out is the capacity of the tree."""
+"""The virtual root of every tree; it divides the capacity of the tree."""
 SYSTEM: Final[QuotaName] = "koordinator-system-quota"
-"""Pods that ask for it by label; what they use is not shared out."""
+"""Pods that name it by label; what they use is not divided among quotas."""
 DEFAULT: Final[QuotaName] = "koordinator-default-quota"
-"""Pods that no quota claims; what they use is not shared out."""
+"""Pods that no quota claims; what they use is not divided among quotas."""
 BUILT_IN: Final = frozenset({ROOT, SYSTEM, DEFAULT})
 
 DEFAULT_TREE: Final[TreeId] = ""
@@ -31,13 +31,13 @@ NOTHING: Final[Amounts] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """What one ElasticQuota declares.
+    """The settings of one ElasticQuota.
 
-    ``weight`` None means that nothing usable is written: it then equals ``max``. ``total`` is the
-    capacity of a tree of its own, on the root of that tree, ``unschedulable`` the part of it on
-    nodes that take no pods; ``selector`` there says on which nodes the pods of the tree may be,
-    None on any. ``profile`` is who made the quota, if a profile has. ``unreadable``
-    names the annotations that hold no value of their kind, with what stands there.
+    ``weight`` None means that no usable weight is given: it then equals ``max``. On the root of a
+    tree, ``total`` is the capacity of the tree, ``unschedulable`` the part of it on nodes that take
+    no pods, and ``selector`` says on which nodes the pods of the tree may run (None: on any).
+    ``profile`` names the profile that generated the quota, if any. ``unreadable`` names the
+    annotations that cannot be parsed, with their text.
     """
 
     name: QuotaName
@@ -64,7 +64,7 @@ class QuotaSpec:
     profile: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     last_valid: "QuotaSpec | None" = field(default=None, compare=False)
-    """What the object's status remembers of settings that were in force, if these are not."""
+    """The last valid settings, from the object's status, if the current ones are invalid."""
 
     def share_weight(self) -> Amounts:
         """Return the weights in force: ``max`` where none is written or all are zero."""
@@ -75,19 +75,19 @@ class QuotaSpec:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the pods bound directly to one quota ask and use.
+    """Requests and usage of the pods bound directly to one quota.
 
     ``submitted`` counts every live pod. ``demand`` leaves out those that cannot start yet, such as
-    members of an incomplete gang: it is what the quota is given a share for. ``used`` counts pods
-    that have a node or are about to get one. ``fixed_…`` is the part that must not be evicted
-    (label ``preemptible: "false"``), ``foreign_used`` that of pods that somebody else placed.
+    members of an incomplete gang: the fair share follows from it. ``used`` counts pods that have a
+    node or are about to get one. ``non_preemptible_…`` is the part that must not be evicted (label
+    ``preemptible: "false"``), ``foreign_used`` that of pods placed by another scheduler.
     """
 
     submitted: Amounts = field(default_factory=dict)
     demand: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
-    fixed_demand: Amounts = field(default_factory=dict)
-    fixed_used: Amounts = field(default_factory=dict)
+    non_preemptible_demand: Amounts = field(default_factory=dict)
+    non_preemptible_used: Amounts = field(default_factory=dict)
     foreign_used: Amounts = field(default_factory=dict)
 
 
@@ -96,32 +96,32 @@ NO_USAGE: Final = Usage()
 
 @dataclass(frozen=True, slots=True)
 class QuotaRules:
-    """Where rules can be read in two ways: the defaults are ours, ``KOORDINATOR`` is upstream's.
+    """Rules on which we and Koordinator differ: the defaults are ours, see ``KOORDINATOR``.
 
     ``docs/compatibility.md`` lists the differences with their reasons.
     """
 
     scales_min: bool = True
-    """Guarantees shrink in proportion when what is shared out is less than their sum."""
+    """Guarantees shrink in proportion when there is less to divide than their sum."""
     guarantees_usage: bool = False
     """What a quota uses is guaranteed to it, and no idle guarantee is lent."""
     limits_by_share: bool = True
     """A quota is limited by its fair share; otherwise by ``max`` alone."""
     checks_ancestors: bool = True
-    """What a pod asks has to fit into every quota above its own, too."""
+    """The request of a pod has to fit into every quota above its own, too."""
     checks_unasked: bool = False
-    """A quota that is over in a resource refuses pods that do not ask for it."""
+    """A quota that is over in a resource refuses pods that do not request it."""
     shares_named_only: bool = False
-    """A resource that a parent does not name is not shared out below it; otherwise the parent
-    passes on what it gets."""
+    """A resource that a parent does not name is not divided below it; otherwise the parent passes
+    on what it gets."""
     serves_own_pods_first: bool = True
-    """What a parent's own pods ask is not shared out among its children."""
+    """The demand of a parent's own pods is not divided among its children."""
     counts_whole_units_only: bool = True
     """Members of incomplete gangs are no demand."""
-    packs_leftovers: bool = True
-    """What nobody's next unit fits into is put together for one that it does."""
+    grants_leftovers: bool = True
+    """Leftover shares, too small for any next unit, are pooled for one that they can start."""
     requires_same_keys: bool = False
-    """A quota names exactly the resources of its parent; otherwise none that it does not name."""
+    """A quota names exactly the resources of its parent; otherwise any subset of them."""
     skips_unchanged: bool = False
     """An update that changes neither tree, namespaces nor spec is not checked."""
     has_default_quota: bool = True
@@ -142,7 +142,7 @@ KOORDINATOR: Final = QuotaRules(
     shares_named_only=True,
     serves_own_pods_first=False,
     counts_whole_units_only=False,
-    packs_leftovers=False,
+    grants_leftovers=False,
     requires_same_keys=True,
     skips_unchanged=True,
     counts_device_shares=False,
@@ -152,8 +152,8 @@ KOORDINATOR: Final = QuotaRules(
 
 @dataclass(frozen=True, slots=True)
 class QuotaCharge:
-    """What one unit asks of one quota; ``fixed`` is the part that must not be evicted later."""
+    """The request of one unit to one quota, and the part of it for non-preemptible pods."""
 
     quota: QuotaName
     request: Amounts
-    fixed: Amounts = field(default_factory=dict)
+    non_preemptible: Amounts = field(default_factory=dict)

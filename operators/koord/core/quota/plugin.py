@@ -50,7 +50,7 @@ class Quotas(Plugin):
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Bring edits into force, count changed pods, and compute fair shares."""
         cache = self.cache
-        if cache.book.registry.specs:
+        if cache.catalog.registry.specs:
             # Whether a change of a quota is valid may depend on the pods that it has by now.
             self._count(state, changes)
             changes = Changes()
@@ -87,7 +87,7 @@ class Quotas(Plugin):
             opened = session()
             return opened is None or opened.is_relieved(unit, reason)
 
-        return QueueingHint(self.cache.book.edits, self.cache.version, is_relieved)
+        return QueueingHint(self.cache.catalog.edits, self.cache.version, is_relieved)
 
     def open_session(
         self, pending: Callable[[], Iterable[Unit]], undo: UndoLog | None = None
@@ -102,7 +102,7 @@ class Quotas(Plugin):
         """Remember which quotas a plan has given leftovers to: others have their turn first."""
         if isinstance(session, QuotaSession):
             placed = {placement.unit for placement in plan.placements}
-            self.cache.served |= session.served_by(placed)
+            self.cache.leftovers_given |= session.leftovers_given(placed)
 
     def _count(self, state: "ClusterState", changes: Changes) -> None:
         self.cache.count_gangs(changes.gangs, state.gangs, state.is_complete)

@@ -1,8 +1,8 @@
-"""Preemption inside a quota: a pod takes the place of less important ones of its own quota.
+"""Preemption inside a quota: a pod takes the place of less important pods of its own quota.
 
-There is none across quotas: lent capacity comes back by taking back what is over (``revoke``).
-Whether the pod fits a node is asked of whoever knows (``fits``). Source: Koordinator's ElasticQuota
-plug-in, which follows kube-scheduler's default preemption.
+There is none across quotas: lent capacity comes back by ``reclaim``. Whether the pod fits a node is
+the caller's to know (``fits``). Source: Koordinator's ElasticQuota plugin, which follows
+kube-scheduler's default preemption.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ class Contender:
     priority: int
     request: Amounts
     started: float = 0.0
-    is_fixed: bool = False
+    is_non_preemptible: bool = False
     is_terminating: bool = False
 
 
@@ -36,16 +36,15 @@ class Eligibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """What the preemptor's quota uses and may use."""
+    """Usage and limit of the preemptor's quota."""
 
     used: Amounts
     limit: Amounts
 
 
 def may_preempt(preemptor: Contender, victim: Contender, rules: QuotaRules) -> bool:
-    """Whether a pod may take the place of another."""
     return (
-        not victim.is_fixed
+        not victim.is_non_preemptible
         and preemptor.quota == victim.quota
         and preemptor.priority > victim.priority
         and not (rules.spares_default_quota and victim.quota == DEFAULT)
@@ -59,10 +58,10 @@ def find_eligibility(
     is_never: bool = False,
     is_unresolvable: bool = False,
 ) -> Eligibility:
-    """Tell whether a pod may preempt now.
+    """Return whether a pod may preempt now.
 
-    ``nominated_pods`` are on the node that earlier victims made room on, None without such a node;
-    ``is_unresolvable`` says that this node is out of the question.
+    ``nominated_pods`` are those on the pod's nominated node, None without one; ``is_unresolvable``
+    says that preemption cannot make that node fit.
     """
     if is_never:
         return Eligibility.NEVER
@@ -77,7 +76,7 @@ def find_eligibility(
 
 @dataclass(frozen=True, slots=True)
 class NodeVictims:
-    """Who has to leave one node, and how many of them against a disruption budget."""
+    """The victims on one node, and how many of them violate a disruption budget."""
 
     victims: tuple[Contender, ...]
     violations: int
@@ -91,20 +90,22 @@ def choose_node_victims(
     fits: Callable[[Sequence[Contender]], bool],
     violating: frozenset[str] = frozenset(),
 ) -> NodeVictims | None:
-    """Return whom a pod preempts on one node, or None if that does not help.
+    """Return the victims of a pod on one node, or None if preemption does not help.
 
-    ``candidates`` may be preempted; ``fits`` tells whether the pod fits once these have left, and
-    ``violating`` names those protected by a budget. Everybody leaves, then comes back in order of
-    importance, the protected first, as long as node and quota still have room.
+    ``candidates`` may be preempted; ``fits`` tells whether the pod fits without these, and
+    ``violating`` names those protected by a budget. All candidates are removed, then restored in
+    order of importance, protected pods first, as long as node and quota have room.
     """
     gone = sorted(candidates, key=_most_important_first)
     if not gone or not fits(gone):
         return None
-    used = {key: amount - sum(_asks(pod, key) for pod in gone) for key, amount in room.used.items()}
+    used = {
+        key: amount - sum(_requested(pod, key) for pod in gone) for key, amount in room.used.items()
+    }
     victims = []
     for pod in sorted(gone, key=lambda pod: pod.key not in violating):
         without = [one for one in gone if one is not pod]
-        with_pod = {key: used.get(key, 0) + _asks(pod, key) for key in {**used, **pod.request}}
+        with_pod = {key: used.get(key, 0) + _requested(pod, key) for key in {**used, **pod.request}}
         if fits(without) and _is_within(with_pod, preemptor.request, room.limit):
             gone, used = without, with_pod
         else:
@@ -116,7 +117,7 @@ def _is_within(used: Amounts, request: Amounts, limit: Amounts) -> bool:
     return all(used.get(key, 0) + request.get(key, 0) <= most for key, most in limit.items())
 
 
-def _asks(pod: Contender, key: str) -> int:
+def _requested(pod: Contender, key: str) -> int:
     return pod.request.get(key, 0)
 
 

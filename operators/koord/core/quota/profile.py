@@ -1,10 +1,11 @@
-"""ElasticQuotaProfile: the root quota of a tree, made of the nodes that a selector picks.
+"""ElasticQuotaProfile: the root quota of a tree, generated from the nodes that a selector picks.
 
 The nodes of a profile are the capacity of a tree of its own; every other quota of the tree shares
-that. Pods of its quotas have to go to its nodes.
+that. Pods of its quotas may run on its nodes only. If the settings of a profile cannot be read, its
+last valid settings stay in force.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -17,8 +18,8 @@ from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
 from koord.core.units import Amounts
 
 GENERATED_MAX: Final = 2**53
-"""Max of generated quotas, in canonical units: no limit, and exact in whatever anybody counts with,
-floating point included. Koordinator writes 4611686018427387, of whole CPUs too."""
+"""Max of generated quotas, in canonical units: unlimited, and exact even in floating point.
+Koordinator writes 4611686018427387, of whole CPUs too."""
 DEFAULT_KEYS: Final = ("cpu", "memory")
 
 ProfileKey: TypeAlias = str
@@ -30,10 +31,10 @@ _FNV_PRIME: Final = 0x100000001B3
 
 @dataclass(frozen=True, slots=True)
 class QuotaProfile:
-    """What one ElasticQuotaProfile declares; ``ratio`` above 1 or not above 0 is ignored.
+    """The settings of one ElasticQuotaProfile; ``ratio`` above 1 or not above 0 is ignored.
 
-    ``is_owner`` says that the quota is deleted with the profile. ``problems`` tell what cannot be
-    read, each with field and value; what was valid last is in force then, if anything was.
+    ``is_owner``: the quota is deleted with the profile. ``problems`` are settings that cannot be
+    read, each with field and value; the last valid settings are in force then, if there are any.
     """
 
     namespace: str
@@ -50,25 +51,24 @@ class QuotaProfile:
     problems: tuple[str, ...] = ()
     generation: int = 0
     last_valid: "QuotaProfile | None" = field(default=None, compare=False)
-    """What the object's status remembers of settings that were in force, if these are not."""
+    """The last valid settings, from the object's status, if the current ones are invalid."""
 
     @property
     def key(self) -> ProfileKey:
-        """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 class ProfileVerdict(StrEnum):
-    """Whether the quota of a profile is made, and what stands against it."""
+    """Whether the quota of a profile is generated, and why not."""
 
     MADE = "Made"
     INVALID = "InvalidSettings"
     NOT_OURS = "QuotaNotOurs"
-    """A quota of that name is there, and this profile has not made it."""
+    """There is a quota of that name that this profile has not generated."""
     NAME_TAKEN = "QuotaNameTaken"
-    """The name, which is the cluster's, is that of a quota in another namespace."""
+    """A quota in another namespace has the name; names are unique in the cluster."""
     CONTESTED = "QuotaContested"
-    """An older profile makes a quota of that name."""
+    """An older profile generates a quota of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class GeneratedQuota:
     unschedulable: Amounts
 
 
-def find_obstacle(
+def find_verdict(
     profile: QuotaProfile, rivals: Iterable[QuotaProfile], quotas: Iterable[QuotaSpec]
 ) -> tuple[ProfileVerdict, str]:
-    """Return whether a profile may make its quota, and whose object stands in the way.
+    """Return whether a profile may generate its quota, and the object that prevents it.
 
-    ``rivals`` are profiles, ``quotas`` quotas that claim the same name, in any namespace.
+    ``rivals`` are profiles and ``quotas`` quotas of the same name, in any namespace.
     """
     if profile.problems:
         return ProfileVerdict.INVALID, ""
@@ -108,7 +108,6 @@ def find_obstacle(
 
 
 def make_root_quota(profile: QuotaProfile, nodes: Iterable[Node]) -> GeneratedQuota:
-    """Return the quota that a profile stands for on these nodes."""
     selected = [node for node in nodes if is_selected(node.labels, profile.selector)]
     total = _scale(add_up(node.allocatable for node in selected), profile.ratio)
     closed = add_up(node.allocatable for node in selected if is_closed(node))
@@ -133,13 +132,143 @@ def make_tree_id(namespace: str, name: str) -> TreeId:
     return str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Nodes of a profile that other profiles select, too, and those profiles; both sorted."""
+
+    nodes: tuple[str, ...] = ()
+    profiles: tuple[ProfileKey, ...] = ()
+
+
+class ProfileCache:
+    """All profiles and the nodes that each selects.
+
+    A node is matched when it changes, not whenever a profile does: matching all nodes with each new
+    profile would cost their product.
+    """
+
+    def __init__(self) -> None:
+        self._profiles: dict[ProfileKey, QuotaProfile] = {}
+        self._in_force: dict[ProfileKey, QuotaProfile] = {}
+        self._nodes: dict[str, Node] = {}
+        self._selected: dict[ProfileKey, set[str]] = {}
+        self._claims: dict[str, frozenset[ProfileKey]] = {}
+        """Node -> the profiles that select it, of nodes that any selects."""
+        self._made: dict[ProfileKey, GeneratedQuota] = {}
+        self._versions: dict[ProfileKey, int] = {}
+
+    def __iter__(self) -> Iterator[ProfileKey]:
+        return iter(self._profiles)
+
+    def get(self, key: ProfileKey) -> QuotaProfile | None:
+        return self._profiles.get(key)
+
+    def in_force(self, key: ProfileKey) -> QuotaProfile | None:
+        """Return the settings in force: the current ones, or the last valid ones."""
+        return self._in_force.get(key)
+
+    def version(self, key: ProfileKey) -> int:
+        """Return a number that grows when the nodes of a profile or their overlap change."""
+        return self._versions.get(key, 0)
+
+    def count(self, key: ProfileKey) -> int:
+        return len(self._selected.get(key, ()))
+
+    def upsert(self, profile: QuotaProfile) -> None:
+        before = self._profiles.get(profile.key)
+        self._profiles[profile.key] = profile
+        if before == profile:
+            return
+        self._touch(profile.key)
+        old = self._in_force.pop(profile.key, None)
+        new = _choose(profile, old)
+        if new is not None:
+            self._in_force[profile.key] = new
+        if (old and old.selector) != (new and new.selector):
+            for node in self._nodes.values():
+                self._claim(node)
+
+    def remove(self, key: ProfileKey) -> None:
+        if self._profiles.pop(key, None) is None:
+            return
+        self._in_force.pop(key, None)
+        for name in sorted(self._selected.pop(key, ())):
+            self._set_claims(name, self._claims[name] - {key})
+        self._made.pop(key, None)
+        self._versions.pop(key, None)
+
+    def upsert_node(self, node: Node) -> None:
+        """Add or update a node; a terminating one is removed."""
+        if node.is_terminating:
+            self.remove_node(node.name)
+            return
+        before = self._nodes.get(node.name)
+        self._nodes[node.name] = node
+        if before is None or before.labels != node.labels:
+            self._claim(node)
+        if before != node:
+            for key in self._claims.get(node.name, ()):
+                self._touch(key)
+
+    def remove_node(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            self._set_claims(name, frozenset())
+
+    def make(self, key: ProfileKey) -> GeneratedQuota:
+        made = self._made.get(key)
+        if made is None:
+            profile = self._in_force[key]
+            nodes = (self._nodes[name] for name in self._selected.get(key, ()))
+            made = self._made[key] = make_root_quota(profile, nodes)
+        return made
+
+    def overlap(self, key: ProfileKey) -> Overlap:
+        shared = {
+            name: self._claims[name]
+            for name in self._selected.get(key, ())
+            if len(self._claims[name]) > 1
+        }
+        others = {other for claims in shared.values() for other in claims} - {key}
+        return Overlap(tuple(sorted(shared)), tuple(sorted(others)))
+
+    def rivals(self, name: QuotaName, key: ProfileKey) -> list[QuotaProfile]:
+        """Return the other profiles in force that generate a quota of a name."""
+        return [one for one in self._in_force.values() if one.quota_name == name and one.key != key]
+
+    def _claim(self, node: Node) -> None:
+        claims = frozenset(
+            key for key, one in self._in_force.items() if is_selected(node.labels, one.selector)
+        )
+        self._set_claims(node.name, claims)
+
+    def _set_claims(self, name: str, claims: frozenset[ProfileKey]) -> None:
+        before = self._claims.get(name, frozenset())
+        if before == claims:
+            return
+        for key in before - claims:
+            self._selected.get(key, set()).discard(name)
+        for key in claims - before:
+            self._selected.setdefault(key, set()).add(name)
+        if claims:
+            self._claims[name] = claims
+        else:
+            del self._claims[name]
+        for key in before | claims:
+            self._touch(key)
+
+    def _touch(self, key: ProfileKey) -> None:
+        if key in self._profiles:
+            self._made.pop(key, None)
+            self._versions[key] = self._versions.get(key, 0) + 1
+
+
 def confine(
     terms: Sequence[SelectorTerm] | None, *selectors: LabelSelector
 ) -> tuple[SelectorTerm, ...] | None:
-    """Return required node affinity terms that hold on the nodes of a tree only.
+    """Restrict required node affinity terms to the nodes of a tree.
 
     ``selectors`` are those of its roots: any of them may select a node. Terms that select no node
-    go on doing so.
+    still select none.
     """
     if not all(selectors):
         return None if terms is None else tuple(terms)
@@ -163,3 +292,10 @@ def _scale(amounts: Amounts, ratio: Fraction | None) -> dict[str, int]:
     if ratio is None or not 0 < ratio <= 1:
         return dict(amounts)
     return {key: amount * ratio.numerator // ratio.denominator for key, amount in amounts.items()}
+
+
+def _choose(profile: QuotaProfile, before: QuotaProfile | None) -> QuotaProfile | None:
+    """Return the settings to be in force, given those that are."""
+    if not profile.problems:
+        return profile
+    return before if before is not None and before.uid == profile.uid else profile.last_valid

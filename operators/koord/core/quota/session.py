@@ -13,19 +13,18 @@ from typing_extensions import override
 from koord.core.framework.plugin import Admission, Reach, Session
 from koord.core.plan import Allocation, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodShape
-from koord.core.quota.admission import try_charge
+from koord.core.quota.admission import has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.capacity import add_up
-from koord.core.quota.devices import count_devices
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
+from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
 from koord.core.quota.profile import confine
 from koord.core.quota.reasons import (
     QuotaExceeded,
     QuotaNotInForce,
 )
-from koord.core.quota.wake import has_more_room
+from koord.core.quota.usage import count_devices
 from koord.core.reasons import InternalError, Reason
 
 MOST_REMEMBERED: Final = 1024
@@ -47,14 +46,14 @@ class QuotaSession(Session):
         ledger: Ledger,
         pending: Callable[[], Iterable[Unit]],
     ) -> None:
-        self._served: dict[UnitKey, QuotaName] = {}
+        self._over_share: dict[UnitKey, QuotaName] = {}
         """Unit -> the quota that exceeds its share for it."""
         self._repaired: set[str] = set()
         """Groups of which a unit was let through beyond its share."""
         self._keeper = keeper
         self._ledger = ledger
         self._pending = pending
-        self._packing: Leftovers | None = None
+        self._leftovers: Leftovers | None = None
         self._newest = 0.0
         self._charges: dict[tuple[QuotaName, PodShape, bool], QuotaCharge] = {}
         self._pools = keeper.pools()
@@ -65,7 +64,7 @@ class QuotaSession(Session):
         """Keep a pod on the nodes of the tree that its quota is in."""
         if not self._pools:
             return shape
-        spec = self._keeper.book.registry.get(self._keeper.quota_of(pod))
+        spec = self._keeper.catalog.registry.get(self._keeper.quota_of(pod))
         if spec is None or spec.tree_id not in self._pools:
             return shape
         key = (spec.tree_id, shape)
@@ -79,15 +78,15 @@ class QuotaSession(Session):
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
         """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
         required = _required(unit)
-        served, refusal = self._charge_required(unit, required)
+        over_share, refusal = self._charge_required(unit, required)
         if refusal is not None:
             return Refusal(unit.key, unit.pods, refusal)
         surplus = _without(unit.pods, required) if len(required) < len(unit.pods) else ()
         left, reason = self._charge_surplus(surplus)
         if left and len(left) == len(unit.pods) and reason is not None:
             return Refusal(unit.key, unit.pods, reason)
-        if served:
-            self._served[unit.key] = served
+        if over_share:
+            self._over_share[unit.key] = over_share
         return Admission(_reduce(unit, left) if left else unit, left, reason)
 
     @override
@@ -107,19 +106,19 @@ class QuotaSession(Session):
         self._count(pod, 1)
 
     def _count(self, pod: Pod, count: int) -> None:
-        kind = (self._keeper.quota_of(pod), pod.shape, pod.is_fixed)
+        kind = (self._keeper.quota_of(pod), pod.shape, pod.is_non_preemptible)
         self._ledger.charge(_times(self._charge_of(kind), count))
 
-    def served_by(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
+    def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""
-        return {quota: self._newest for unit, quota in self._served.items() if unit in placed}
+        return {quota: self._newest for unit, quota in self._over_share.items() if unit in placed}
 
     def is_relieved(self, unit: Unit, reason: Reason) -> bool:
         """Whether a unit that quotas refused is worth another try."""
         if isinstance(reason, QuotaExceeded):
-            may_pack = reason.can_use_leftovers
+            may_use_leftovers = reason.can_use_leftovers
             return has_more_room(reason, self._ledger) or (
-                may_pack and (unit.is_repair or unit.key in self._pack().granted)
+                may_use_leftovers and (unit.is_repair or unit.key in self._find_leftovers().granted)
             )
         return self._find_obstacle(_required(unit) or unit.pods) != reason
 
@@ -132,7 +131,7 @@ class QuotaSession(Session):
         is_share = refusal is not None and refusal.can_use_leftovers
         if is_share and self._repair(unit, charges):
             return "", None
-        if is_share and self._pack().try_charge(self._ledger, unit.key, charges):
+        if is_share and self._find_leftovers().try_charge(self._ledger, unit.key, charges):
             return charges[0].quota, None
         return "", refusal
 
@@ -165,29 +164,31 @@ class QuotaSession(Session):
 
     def _find_obstacle(self, pods: Sequence[Pod]) -> Reason | None:
         """Return why pods cannot start in their quota at all, however much it has."""
-        book, beyond = self._keeper.book, self._keeper.beyond
-        for pod in pods if beyond else ():
-            if pod.uid in beyond:
-                return beyond[pod.uid]
+        catalog, refused = self._keeper.catalog, self._keeper.submission_refusals
+        for pod in pods if refused else ():
+            if pod.uid in refused:
+                return refused[pod.uid]
         for name in sorted({self._keeper.quota_of(pod) for pod in pods}):
             failure = self._keeper.failure_of(name)
             if failure is not None:
                 return InternalError(type(failure).__name__, name)
-            if name not in book.registry.specs and book.is_written(name):
-                problem = book.problem_of(name)
+            if name not in catalog.registry.specs and catalog.is_written(name):
+                problem = catalog.problem_of(name)
                 if problem is not None:
                     return QuotaNotInForce(problem)
         return None
 
-    def _pack(self) -> Leftovers:
-        if self._packing is None:
+    def _find_leftovers(self) -> Leftovers:
+        if self._leftovers is None:
             units = list(self._pending())
             if len(self._keeper.charges) > 2 * len(units) + MOST_REMEMBERED:
                 self._keeper.charges.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
-            self._packing = pack(self._ledger, pending, self._keeper.served, self._keeper.barred)
-        return self._packing
+            self._leftovers = grant_leftovers(
+                self._ledger, pending, self._keeper.leftovers_given, self._keeper.without_leftovers
+            )
+        return self._leftovers
 
     def _as_pending(self, unit: Unit) -> PendingUnit:
         known = self._keeper.charges.get(unit.key)
@@ -202,7 +203,7 @@ class QuotaSession(Session):
         counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
-                kind = (self._keeper.quota_of(pod), pod.shape, pod.is_fixed)
+                kind = (self._keeper.quota_of(pod), pod.shape, pod.is_non_preemptible)
                 counts[kind] = counts.get(kind, 0) + 1
         if len(counts) == 1:
             ((kind, count),) = counts.items()
@@ -212,7 +213,9 @@ class QuotaSession(Session):
             charges.setdefault(kind[0], []).append(_times(self._charge_of(kind), count))
         return [
             QuotaCharge(
-                name, add_up(one.request for one in some), add_up(one.fixed for one in some)
+                name,
+                add_up(one.request for one in some),
+                add_up(one.non_preemptible for one in some),
             )
             for name, some in sorted(charges.items())
         ]
@@ -220,9 +223,11 @@ class QuotaSession(Session):
     def _charge_of(self, kind: tuple[QuotaName, PodShape, bool]) -> QuotaCharge:
         known = self._charges.get(kind)
         if known is None:
-            quota, shape, is_fixed = kind
+            quota, shape, is_non_preemptible = kind
             request = count_devices(dict(shape.requests), self._keeper.rules)
-            known = self._charges[kind] = QuotaCharge(quota, request, request if is_fixed else {})
+            known = self._charges[kind] = QuotaCharge(
+                quota, request, request if is_non_preemptible else {}
+            )
         return known
 
 
@@ -232,7 +237,7 @@ def _times(charge: QuotaCharge, count: int) -> QuotaCharge:
     return QuotaCharge(
         charge.quota,
         {key: amount * count for key, amount in charge.request.items()},
-        {key: amount * count for key, amount in charge.fixed.items()},
+        {key: amount * count for key, amount in charge.non_preemptible.items()},
     )
 
 

@@ -43,7 +43,6 @@ class Terms:
 
     @property
     def borrowed(self) -> int:
-        """What it gets beyond what it starts with."""
         return self.share - self.starts
 
 
@@ -59,13 +58,13 @@ class Loan:
 
 def find_terms(solution: Solution, spec: QuotaSpec) -> tuple[Terms, ...]:
     """Return the terms of every resource that is divided among a quota and its siblings."""
-    row = solution.snapshot.tree.layout.row_of[spec.name]
-    made = (_find_terms(solution, key, row) for key in solution.snapshot.tree.keys)
+    row = solution.inputs.tree.layout.row_of[spec.name]
+    made = (_find_terms(solution, key, row) for key in solution.inputs.tree.keys)
     return tuple(one for one in made if one is not None and one.resource in spec.max)
 
 
 def _find_terms(solution: Solution, key: str, row: int) -> Terms | None:
-    tree = solution.snapshot.tree
+    tree = solution.inputs.tree
     level = solution.level(key, tree.layout.parent[row])
     if level is None:
         return None
@@ -102,7 +101,7 @@ def find_loans(solution: Solution) -> tuple[Loan, ...]:
     is guaranteed; the rest is lent. Only how much is lent follows from the rules, not by whom to
     whom: each borrower is taken to have a part of every idle guarantee, in proportion.
     """
-    tree = solution.snapshot.tree
+    tree = solution.inputs.tree
     names = tree.layout.names
     return tuple(
         Loan(names[lender], names[borrower], key, amount)
@@ -112,7 +111,7 @@ def find_loans(solution: Solution) -> tuple[Loan, ...]:
 
 
 def _find_loans(solution: Solution, key: str) -> Iterator[tuple[int, int, int]]:
-    for parent, first, end in solution.snapshot.tree.layout.levels:
+    for parent, first, end in solution.inputs.tree.layout.levels:
         level = solution.level(key, parent)
         if level is not None:
             floors = [*map(effective_min, level.minimum, level.scaled, level.wants, level.share)]

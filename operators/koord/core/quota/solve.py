@@ -30,7 +30,7 @@ from koord.core.quota.fair_share import (
     make_levels,
 )
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
-from koord.core.quota.tree import Depth, QuotaTree, make_ints, set_amount
+from koord.core.quota.tree import QuotaTree, TreeDepth, make_ints, set_amount
 from koord.core.units import Amounts
 
 Pick: TypeAlias = Callable[[Usage], Amounts]
@@ -90,7 +90,7 @@ class Level:
 class Solution:
     """The shares of one tree. Methods named for a quantity return it by resource, of one quota."""
 
-    snapshot: ShareInput
+    inputs: ShareInput
     demand: Ints
     used: Ints
     results: Results
@@ -98,23 +98,23 @@ class Solution:
     @cached_property
     def used_with_children(self) -> Mapping[str, Sequence[int]]:
         """Resource -> what each quota and all quotas below it use, by row."""
-        tree = self.snapshot.tree
+        tree = self.inputs.tree
         return dict(zip(tree.keys, tree.layout.sum_up(self.used).tolist(), strict=True))
 
     @cached_property
-    def fixed_used_with_children(self) -> Mapping[QuotaName, Amounts]:
+    def non_preemptible_used_with_children(self) -> Mapping[QuotaName, Amounts]:
         """The part of it that non-preemptible pods use, of quotas that have any."""
-        return self._sum_up(lambda usage: usage.fixed_used)
+        return self._sum_up(lambda usage: usage.non_preemptible_used)
 
     @cached_property
-    def fixed_demand_with_children(self) -> Mapping[QuotaName, Amounts]:
+    def non_preemptible_demand_with_children(self) -> Mapping[QuotaName, Amounts]:
         """The demand of non-preemptible pods of each quota and all below; not capped by max."""
-        return self._sum_up(lambda usage: usage.fixed_demand)
+        return self._sum_up(lambda usage: usage.non_preemptible_demand)
 
     def _sum_up(self, pick: Pick) -> Mapping[QuotaName, Amounts]:
-        tree = self.snapshot.tree
+        tree = self.inputs.tree
         total: dict[QuotaName, dict[str, int]] = {}
-        for name, usage in self.snapshot.usage.items():
+        for name, usage in self.inputs.usage.items():
             spec, own = tree.spec(name), pick(usage)
             if spec is None or not own:
                 continue
@@ -126,44 +126,39 @@ class Solution:
     def share(self, name: QuotaName) -> dict[str, int]:
         """Return the fair share, of the resources that the quota's max names."""
         row = self._row(name)
-        is_given = self.results.is_shared[:, row] & self.snapshot.tree.named[:, row]
-        shares = zip(self.snapshot.tree.keys, self.results.share[:, row].tolist(), strict=True)
+        is_given = self.results.is_shared[:, row] & self.inputs.tree.named[:, row]
+        shares = zip(self.inputs.tree.keys, self.results.share[:, row].tolist(), strict=True)
         return {key: share for (key, share), given in zip(shares, is_given, strict=True) if given}
 
     def share_at(self, key: str, row: int) -> int | None:
         """Return the share of a row of one resource; None where nothing of it is divided."""
-        at = self.snapshot.tree.keys.index(key)
+        at = self.inputs.tree.keys.index(key)
         return int(self.results.share[at, row]) if self.results.is_shared[at, row] else None
 
     def minimum(self, name: QuotaName) -> dict[str, int]:
         """Return min after scaling, of the resources that it names."""
-        spec = self.snapshot.tree.spec(name)
+        spec = self.inputs.tree.spec(name)
         scaled = self._column(self.results.minimum, name)
         return {key: scaled[key] for key in (spec.min if spec else ())}
 
     def request(self, name: QuotaName) -> dict[str, int]:
-        """Return the demand, with the guarantee where it is not lent; not capped by max."""
         return self._nonzero(self.results.request, name)
 
     def child_request(self, name: QuotaName) -> dict[str, int]:
-        """Return the bare demand."""
         return self._nonzero(self.results.child_request, name)
 
     def limited(self, name: QuotaName) -> dict[str, int]:
-        """Return what the quota requests of its parent: its request, capped by max."""
         return self._nonzero(self.results.limited, name)
 
     def allocated(self, name: QuotaName) -> dict[str, int]:
-        """Return what its own pods use and its children are guaranteed."""
         return self._nonzero(self.results.allocated, name)
 
     def guaranteed(self, name: QuotaName) -> dict[str, int]:
-        """Return the larger of min and what is allocated."""
         return self._nonzero(self.results.guaranteed, name)
 
     def level(self, key: str, parent: int) -> Level | None:
         """Return what the children of a row claim of a resource, and get; None if nothing."""
-        tree, found, rules = self.snapshot.tree, self.results, self.snapshot.rules
+        tree, found, rules = self.inputs.tree, self.results, self.inputs.rules
         at = tree.keys.index(key)
         first, end = tree.layout.children_of.get(parent, (0, 0))
         if not found.is_shared[at, first:end].any():
@@ -180,45 +175,45 @@ class Solution:
             guaranteed=column(found.guaranteed),
             wants=column(found.limited),
             weights=column(tree.weight),
-            lends=_lends(self.snapshot)[first:end].tolist(),
+            lends=_lends(self.inputs)[first:end].tolist(),
             scaled=column(found.minimum),
             share=column(found.share),
         )
 
     def _row(self, name: QuotaName) -> int:
-        return self.snapshot.tree.layout.row_of[name]
+        return self.inputs.tree.layout.row_of[name]
 
     def _column(self, amounts: Ints, name: QuotaName) -> dict[str, int]:
         column = amounts[:, self._row(name)].tolist()
-        return dict(zip(self.snapshot.tree.keys, column, strict=True))
+        return dict(zip(self.inputs.tree.keys, column, strict=True))
 
     def _nonzero(self, amounts: Ints, name: QuotaName) -> dict[str, int]:
         return {key: amount for key, amount in self._column(amounts, name).items() if amount}
 
 
-def solve(snapshot: ShareInput, before: Solution | None = None) -> Solution:
+def solve(inputs: ShareInput, before: Solution | None = None) -> Solution:
     """Return the shares of all quotas; resources that are the same as ``before`` are taken over."""
-    if before is not None and not _is_comparable(before.snapshot, snapshot):
+    if before is not None and not _is_comparable(before.inputs, inputs):
         before = None
-    demand, used = _collect(snapshot, before)
-    changed = _find_changed(snapshot, demand, used, before)
-    is_small = _fits_int64(snapshot, demand, used)
+    demand, used = _collect(inputs, before)
+    changed = _find_changed(inputs, demand, used, before)
+    is_small = _fits_int64(inputs, demand, used)
     results = before.results if before is not None else _make_results(demand.shape)
     for dtype, is_chosen in ((np.dtype(np.int64), is_small), (np.dtype(object), ~is_small)):
         rows = np.flatnonzero(changed & is_chosen)
         if rows.size:
-            found = _Problem(snapshot, demand, used, rows, dtype).solve()
+            found = _Problem(inputs, demand, used, rows, dtype).solve()
             results = found if len(rows) == len(changed) else _merge(found, rows, results)
-    return Solution(snapshot, demand, used, results)
+    return Solution(inputs, demand, used, results)
 
 
 class _Problem:
     """Some resources of a tree that are solved together, in integers of one type."""
 
     def __init__(
-        self, snapshot: ShareInput, demand: Ints, used: Ints, at: Rows, dtype: np.dtype[Any]
+        self, inputs: ShareInput, demand: Ints, used: Ints, at: Rows, dtype: np.dtype[Any]
     ) -> None:
-        tree = snapshot.tree
+        tree = inputs.tree
         some = slice(None) if len(at) == len(tree.keys) else at
 
         def pick(amounts: Ints) -> Ints:
@@ -228,13 +223,13 @@ class _Problem:
         maximum = tree.maximum
         if maximum.dtype.hasobject and not dtype.hasobject:
             maximum = np.minimum(maximum, int(MAX_WEIGHT))  # more than any request
-        self._rules, self._layout = snapshot.rules, tree.layout
+        self._rules, self._layout = inputs.rules, tree.layout
         self._demand, self._used = pick(demand), pick(used)
         self._minimum, self._maximum, self._weight = map(pick, (tree.minimum, maximum, tree.weight))
-        self._named, self._lends = tree.named[some], _lends(snapshot)
+        self._named, self._lends = tree.named[some], _lends(inputs)
         keys = [tree.keys[one] for one in at]
-        self._total = np.array([snapshot.total.get(key, 0) for key in keys], dtype=dtype)
-        self._is_known = np.array([key in snapshot.total for key in keys], dtype=np.bool_)
+        self._total = np.array([inputs.total.get(key, 0) for key in keys], dtype=dtype)
+        self._is_known = np.array([key in inputs.total for key in keys], dtype=np.bool_)
 
     def solve(self) -> Results:
         child_request, request, limited = self._add_up_requests()
@@ -276,8 +271,7 @@ class _Problem:
         guaranteed[:, 0] = allocated[:, 0]
         return allocated, guaranteed
 
-    def _divide(self, depth: Depth, found: Results) -> None:
-        """Divide the shares of all parents of one depth among their children."""
+    def _divide(self, depth: TreeDepth, found: Results) -> None:
         rules, rows, count = self._rules, slice(depth.first, depth.end), len(self._total)
         levels = make_levels(depth.starts, depth.end - depth.first, count)
         is_known = found.is_shared[:, depth.parents]
@@ -312,7 +306,6 @@ def _make_results(shape: tuple[int, ...]) -> Results:
 
 
 def _merge(found: Results, rows: Rows, others: Results) -> Results:
-    """Return the results with those of some resources replaced."""
     merged = []
     for one in fields(Results):
         some, amounts = getattr(found, one.name), getattr(others, one.name)
@@ -322,10 +315,9 @@ def _merge(found: Results, rows: Rows, others: Results) -> Results:
     return Results(*merged)
 
 
-def _lends(snapshot: ShareInput) -> Flags:
-    """Return who lends; nobody where use is guaranteed."""
-    lends = snapshot.tree.lends
-    return np.zeros_like(lends) if snapshot.rules.guarantees_usage else lends
+def _lends(inputs: ShareInput) -> Flags:
+    lends = inputs.tree.lends
+    return np.zeros_like(lends) if inputs.rules.guarantees_usage else lends
 
 
 def _is_comparable(before: ShareInput, now: ShareInput) -> bool:
@@ -336,17 +328,16 @@ def _is_comparable(before: ShareInput, now: ShareInput) -> bool:
     )
 
 
-def _find_changed(snapshot: ShareInput, demand: Ints, used: Ints, before: Solution | None) -> Flags:
-    """Tell of which resources anything differs from before."""
-    tree, total = snapshot.tree, snapshot.total
+def _find_changed(inputs: ShareInput, demand: Ints, used: Ints, before: Solution | None) -> Flags:
+    tree, total = inputs.tree, inputs.total
     if before is None:
         return np.ones(len(tree.keys), dtype=np.bool_)
-    was = before.snapshot.total
+    was = before.inputs.total
     changed = np.array([total.get(key) != was.get(key) for key in tree.keys], dtype=np.bool_)
     pairs = [(demand, before.demand)]
-    if snapshot.rules.guarantees_usage:
+    if inputs.rules.guarantees_usage:
         pairs.append((used, before.used))
-    known = before.snapshot.tree
+    known = before.inputs.tree
     if known is not tree:
         pairs += [
             (tree.minimum, known.minimum),
@@ -361,10 +352,9 @@ def _find_changed(snapshot: ShareInput, demand: Ints, used: Ints, before: Soluti
     return changed
 
 
-def _fits_int64(snapshot: ShareInput, demand: Ints, used: Ints) -> Flags:
-    """Tell for which resources int64 is exact."""
-    tree = snapshot.tree
-    totals = (snapshot.total.get(key, 0) for key in tree.keys)
+def _fits_int64(inputs: ShareInput, demand: Ints, used: Ints) -> Flags:
+    tree = inputs.tree
+    totals = (inputs.total.get(key, 0) for key in tree.keys)
     amounts = np.abs(np.array([float(total) for total in totals]))
     for one in (demand, used, tree.minimum):
         amounts += np.abs(one.astype(np.float64)).sum(axis=1)
@@ -373,13 +363,13 @@ def _fits_int64(snapshot: ShareInput, demand: Ints, used: Ints) -> Flags:
     return np.array([fits_int64(*pair) for pair in pairs], dtype=np.bool_)
 
 
-def _collect(snapshot: ShareInput, before: Solution | None) -> tuple[Ints, Ints]:
+def _collect(inputs: ShareInput, before: Solution | None) -> tuple[Ints, Ints]:
     """Return demand and use of every quota's own pods, of the resources that its max names."""
-    tree, usage = snapshot.tree, snapshot.usage
-    demand_of = _demand if snapshot.rules.counts_whole_units_only else _submitted
-    if before is None or before.snapshot.tree.named is not tree.named:
+    tree, usage = inputs.tree, inputs.usage
+    demand_of = _demand if inputs.rules.counts_whole_units_only else _submitted
+    if before is None or before.inputs.tree.named is not tree.named:
         return _collect_all(tree, usage, demand_of), _collect_all(tree, usage, _used)
-    was = before.snapshot.usage
+    was = before.inputs.usage
     changed = dict.fromkeys(was.keys() - usage.keys(), NO_USAGE)
     changed |= {name: one for name, one in usage.items() if was.get(name) is not one}
     return (
@@ -389,7 +379,6 @@ def _collect(snapshot: ShareInput, before: Solution | None) -> tuple[Ints, Ints]
 
 
 def _update(tree: QuotaTree, amounts: Ints, changed: Mapping[QuotaName, Usage], pick: Pick) -> Ints:
-    """Return the amounts with some rows read again; the same array if nothing differs."""
     is_copied = False
     for name, usage in changed.items():
         row, now = tree.layout.row_of.get(name, 0), pick(usage)

@@ -1,4 +1,4 @@
-"""What can be wrong with an ElasticQuota, as values: the rule, the key, the numbers, the text."""
+"""Faults of ElasticQuotas as values: the rule, the key, the numbers, the text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from koord.core.units import format_amount
 
 
 class QuotaFault(StrEnum):
-    """Which rule a quota breaks. The words stand in conditions: they do not change."""
+    """The rule that a quota breaks. The values are reasons of conditions: they never change."""
 
     ALREADY_EXISTS = "AlreadyExists"
     NAMESPACE_BOUND = "NamespaceBound"
@@ -53,16 +53,16 @@ DEPENDS_ON_PODS: Final = frozenset(
         QuotaFault.GUARANTEE_UNSATISFIABLE,
     }
 )
-"""What may clear up without anybody touching a quota."""
+"""Faults that may disappear without an edit of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidQuota:
-    """Why a quota is not in force as written.
+    """Why the current settings of a quota are not in force.
 
     ``other`` is the other object concerned: a parent, a child, the owner of a namespace. ``key``
-    is the resource (or namespace, or annotation), ``value`` what is written and ``limit`` what it
-    may be, in the units of ``core.units``. ``text`` quotes what is no number.
+    is the resource (or namespace, or annotation), ``value`` the current amount and ``limit`` the
+    allowed one, in the units of ``core.units``. ``text`` quotes what is not a number.
     """
 
     fault: QuotaFault
@@ -74,7 +74,6 @@ class InvalidQuota:
     text: str = ""
 
     def describe(self) -> str:
-        """Return what is wrong, and the way out."""
         return _FAULTS[self.fault].format(
             quota=self.quota,
             other=self.other,

@@ -1,15 +1,19 @@
-"""What is told about a quota: its numbers under the names of Koordinator, and what of it is new.
+"""The status of a quota: its numbers under the names of Koordinator, and its conditions.
 
-The same summary makes the annotations, the status, the metrics and ``koord quota``.
+The same summary makes the annotations, the status, the metrics and ``koord quota``. A condition
+lists the resources that it is about, with the amount of each; texts are made elsewhere.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
+from koord.core.quota.reclaim import Overuse
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.units import Amounts
 
 
@@ -17,7 +21,8 @@ from koord.core.units import Amounts
 class Summary:
     """All numbers of one quota. ``share`` is what Koordinator calls runtime.
 
-    ``submitted`` is what all live pods of the quota itself ask, ``demand`` what of it counts.
+    ``submitted`` is the request of all live pods of the quota itself, ``demand`` the part that
+    counts for the fair share.
     """
 
     name: QuotaName
@@ -32,19 +37,19 @@ class Summary:
     request: Amounts = field(default_factory=dict)
     child_request: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
-    fixed_request: Amounts = field(default_factory=dict)
-    fixed_used: Amounts = field(default_factory=dict)
+    non_preemptible_request: Amounts = field(default_factory=dict)
+    non_preemptible_used: Amounts = field(default_factory=dict)
     allocated: Amounts = field(default_factory=dict)
     guaranteed: Amounts = field(default_factory=dict)
     submitted: Amounts = field(default_factory=dict)
     demand: Amounts = field(default_factory=dict)
     unmanaged: Amounts = field(default_factory=dict)
-    """What pods of the quota itself use that somebody else placed."""
+    """Usage of the quota's own pods that another scheduler placed."""
     unschedulable: Amounts = field(default_factory=dict)
-    """On the root of a tree: the part of its capacity that is on nodes that take no pods."""
+    """On the root of a tree: the part of its capacity on nodes that take no pods."""
 
     def guarantee(self) -> dict[str, int]:
-        """Return what is left of min where there is less to share out than is guaranteed in all."""
+        """Return min, scaled where there is less to divide than the sum of guarantees."""
         return {
             key: effective_min(low, self.scaled_min[key], self.request.get(key, 0), self.share[key])
             if key in self.share and key in self.scaled_min
@@ -59,8 +64,8 @@ RECORDED: Final[Mapping[str, str]] = {
     "child-request": "child_request",
     "guaranteed": "guaranteed",
     "allocated": "allocated",
-    "non-preemptible-request": "fixed_request",
-    "non-preemptible-used": "fixed_used",
+    "non-preemptible-request": "non_preemptible_request",
+    "non-preemptible-used": "non_preemptible_used",
 }
 """Name of the annotation (and metric field) -> field of the summary."""
 
@@ -76,11 +81,10 @@ MEASURED: Final[Mapping[str, str]] = {
 
 
 def summarise(ledger: Ledger, name: QuotaName) -> Summary:
-    """Return the numbers of a quota that has an account."""
     account, solution = ledger.account(name), ledger.solution(name)
     spec = account.spec
-    usage = solution.snapshot.usage.get(name, NO_USAGE)
-    fixed = solution.fixed_demand_with_children.get(name, NOTHING)
+    usage = solution.inputs.usage.get(name, NO_USAGE)
+    non_preemptible = solution.non_preemptible_demand_with_children.get(name, NOTHING)
     return Summary(
         name=name,
         parent=spec.parent,
@@ -94,8 +98,8 @@ def summarise(ledger: Ledger, name: QuotaName) -> Summary:
         request=solution.request(name),
         child_request=solution.child_request(name),
         used=account.used,
-        fixed_request=fixed,
-        fixed_used=account.fixed_used,
+        non_preemptible_request=non_preemptible,
+        non_preemptible_used=account.non_preemptible_used,
         allocated=solution.allocated(name),
         guaranteed=solution.guaranteed(name),
         submitted=usage.submitted,
@@ -106,17 +110,16 @@ def summarise(ledger: Ledger, name: QuotaName) -> Summary:
 
 
 def recorded(summary: Summary) -> dict[str, Amounts]:
-    """Return what Koordinator writes into annotations, by name of the annotation."""
     return {name: getattr(summary, attribute) for name, attribute in RECORDED.items()}
 
 
 def is_current(summary: Summary, annotations: Mapping[str, Amounts], used: Amounts) -> bool:
-    """Whether an object already carries these numbers; zeros and gaps are the same."""
+    """Whether an object already carries these numbers; a missing one is zero."""
     return is_same(summary.used, used) and are_same(recorded(summary), annotations)
 
 
 def are_same(one: Mapping[str, Amounts], other: Mapping[str, Amounts]) -> bool:
-    """Whether annotations tell the same amounts; zeros and gaps are the same."""
+    """Whether annotations hold the same amounts; a missing one is zero."""
     return all(
         is_same(one.get(name, NOTHING), other.get(name, NOTHING)) for name in {**one, **other}
     )
@@ -132,5 +135,94 @@ def measure(summary: Summary) -> dict[tuple[str, str], int]:
 
 
 def is_same(one: Amounts, other: Amounts) -> bool:
-    """Whether two lists tell the same amounts; zeros and gaps are the same."""
     return all(one.get(key, 0) == other.get(key, 0) for key in {**one, **other})
+
+
+class QuotaCondition(StrEnum):
+    """Type of a condition; every type is always present, true or false."""
+
+    READY = "Ready"
+    """Some settings of the quota are in force."""
+    CONFIG_INVALID = "ConfigInvalid"
+    """The current settings are not in force; the last valid ones are, if there are any."""
+    BORROWING = "Borrowing"
+    """The quota uses more than its guarantee."""
+    LENDING = "Lending"
+    """A part of the guarantee is not requested, and free for others."""
+    OVER_ENTITLEMENT = "OverEntitlement"
+    """The quota uses more than it is entitled to now."""
+    MIN_SCALED = "MinScaled"
+    """There is less to divide than the sum of guarantees, so the guarantee is below min."""
+    UNMANAGED_USAGE = "UnmanagedUsage"
+    """Other schedulers have placed pods of the quota: its limits do not hold for those."""
+
+
+REASON_IF_FALSE: Final[Mapping[QuotaCondition, str]] = {
+    QuotaCondition.READY: "NotInForce",
+    QuotaCondition.CONFIG_INVALID: "Valid",
+    QuotaCondition.BORROWING: "WithinMin",
+    QuotaCondition.LENDING: "NothingLent",
+    QuotaCondition.OVER_ENTITLEMENT: "WithinEntitlement",
+    QuotaCondition.MIN_SCALED: "MinInFull",
+    QuotaCondition.UNMANAGED_USAGE: "AllManaged",
+}
+"""The reason of a condition that is false; the reason of a true one is its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition, with the resources and amounts that it is about.
+
+    ``problem`` is the fault of invalid settings, ``over`` the over-use of a quota that uses too
+    much.
+    """
+
+    kind: QuotaCondition
+    holds: bool
+    amounts: tuple[tuple[str, int], ...] = ()
+    problem: InvalidQuota | None = None
+    over: tuple[Overuse, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        if self.problem is not None:
+            return self.problem.fault
+        return self.kind if self.holds else REASON_IF_FALSE[self.kind]
+
+
+def find_conditions(
+    summary: Summary | None, over: Iterable[Overuse], problem: InvalidQuota | None, *, lends: bool
+) -> tuple[Finding, ...]:
+    """Return every condition of a quota; ``summary`` is None if it is not in force."""
+    excess = tuple(one for one in over if one.quota == summary.name) if summary else ()
+    invalid = Finding(QuotaCondition.CONFIG_INVALID, problem is not None, problem=problem)
+    if summary is None:
+        return (Finding(QuotaCondition.READY, holds=False, problem=problem), invalid)
+    least = summary.guarantee()
+    lent = {key: low - summary.share.get(key, 0) for key, low in least.items()} if lends else {}
+    return (
+        Finding(QuotaCondition.READY, holds=True),
+        invalid,
+        _find(
+            QuotaCondition.BORROWING,
+            {key: used - least.get(key, 0) for key, used in summary.used.items()},
+        ),
+        _find(QuotaCondition.LENDING, lent),
+        replace(
+            _find(QuotaCondition.OVER_ENTITLEMENT, {one.resource: one.over for one in excess}),
+            over=excess,
+        ),
+        _find(
+            QuotaCondition.MIN_SCALED,
+            {key: low - least.get(key, 0) for key, low in summary.min.items()},
+        ),
+        _find(
+            QuotaCondition.UNMANAGED_USAGE,
+            {key: summary.unmanaged.get(key, 0) for key in summary.max},
+        ),
+    )
+
+
+def _find(kind: QuotaCondition, amounts: Amounts) -> Finding:
+    found = tuple(sorted((key, amount) for key, amount in amounts.items() if amount > 0))
+    return Finding(kind, bool(found), found)

@@ -15,7 +15,7 @@ from koord.core.quota.model import BUILT_IN, ROOT, QuotaName, QuotaSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class TreeDepth:
     """All levels whose parents are equally deep: children are the rows from ``first`` to ``end``.
 
     ``parents`` are rows, ``starts`` the first child of each, counted from ``first``.
@@ -45,15 +45,14 @@ class Layout:
         return {parent: (first, end) for parent, first, end in self.levels}
 
     @cached_property
-    def depths(self) -> tuple[Depth, ...]:
-        """The levels by depth, from the root down."""
+    def depths(self) -> tuple[TreeDepth, ...]:
         found = []
         at, end = 0, 1
         while at < len(self.levels):
             some = [level for level in self.levels[at:] if level[0] < end]
             parents, starts, ends = zip(*some, strict=True)
             first, end = starts[0], ends[-1]
-            found.append(Depth(np.array(parents), np.array(starts) - first, first, end))
+            found.append(TreeDepth(np.array(parents), np.array(starts) - first, first, end))
             at += len(some)
         return tuple(found)
 
@@ -104,7 +103,6 @@ class QuotaTree:
         return (*above, ROOT)
 
     def children(self, name: QuotaName) -> tuple[QuotaName, ...]:
-        """Return the names of a quota's children, sorted."""
         row = self.layout.row_of.get(name, -1)
         first, end = self.layout.children_of.get(row, (0, 0))
         return self.layout.names[first:end]
@@ -132,7 +130,6 @@ def make_tree(specs: Iterable[QuotaSpec]) -> QuotaTree:
 
 
 def replace_spec(tree: QuotaTree, spec: QuotaSpec) -> QuotaTree:
-    """Return the tree with other numbers for one quota."""
     row = tree.layout.row_of[spec.name]
     before = tree.specs[row]
     specs = [one for one in (*tree.specs[:row], spec, *tree.specs[row + 1 :]) if one]
@@ -161,7 +158,6 @@ def make_ints(amounts: Sequence[Sequence[int]]) -> Ints:
 
 
 def set_amount(amounts: Ints, at: tuple[int, int], amount: int) -> Ints:
-    """Set one amount; returns another array where the amount does not fit."""
     try:
         amounts[at] = amount
     except OverflowError:

@@ -1,23 +1,40 @@
-"""What the pods of each quota ask and use, added up and kept so as pods come and go.
+"""Requests and usage of the pods of each quota, kept up to date as pods come and go.
 
 Pods are counted by quota, shape and state, so that thousands of equal pods are one product. A pod
-is known by its uid: a new one of the same name is another pod.
+is identified by its uid: a new one of the same name is another pod.
+
+One GPU has several names, and a quota may name any of them (``count_devices``). Cards
+(``nvidia.com/gpu``) are whole devices, shares (``koordinator.sh/gpu-core`` and others) hundredths
+of one. Two halves are one where they are counted in shares; in cards, the share of each pod is
+rounded up. Memory in bytes has no other name: it depends on the model. Koordinator counts each name
+by itself, so a quota in cards does not see shares.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from koord.core.pods import PodShape
 from koord.core.quota.capacity import add_up
-from koord.core.quota.devices import count_devices
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
+from koord.core.units import Amounts
+
+PERCENT: Final = 100
+_CARDS: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
+_GPU: Final = "koordinator.sh/gpu"
+_CORE: Final = "koordinator.sh/gpu-core"
+_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+_SHARES: Final = (_GPU, _CORE, _RATIO)
+_OLD: Final = "kubernetes.io/"
+_NEW: Final = "koordinator.sh/"
+_RENAMED: Final = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
 
 
 class PodUse(NamedTuple):
-    """How one live pod counts. ``is_ready``: nothing but room is missing for it to start.
+    """How one live pod counts.
 
-    ``is_used`` says that it has a node, or is about to be bound; ``is_fixed`` that it must not be
-    evicted (label ``preemptible: "false"``), ``is_foreign`` that somebody else placed it.
+    ``is_used``: it has a node, or is about to be bound. ``is_ready``: it lacks nothing but room to
+    start. ``is_non_preemptible``: it must not be evicted (label ``preemptible: "false"``).
+    ``is_foreign``: another scheduler placed it.
     """
 
     uid: str
@@ -25,17 +42,17 @@ class PodUse(NamedTuple):
     shape: PodShape
     is_used: bool = False
     is_ready: bool = True
-    is_fixed: bool = False
+    is_non_preemptible: bool = False
     is_foreign: bool = False
 
 
 _State: TypeAlias = tuple[bool, bool, bool, bool]
-"""Whether pods are used, ready, fixed, foreign."""
+"""Whether pods are used, ready, non-preemptible, foreign."""
 _Kind: TypeAlias = tuple[PodShape, _State]
 
 
 class _Counted:
-    """What each shape counts as; worked out once for each."""
+    """The amounts of each shape that count; computed once per shape."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self._rules = rules
@@ -50,16 +67,16 @@ class _Counted:
 
 
 class UsageTracker:
-    """Quota -> what its own pods ask and use. The same pods give the same sums in any order."""
+    """Quota -> usage of its own pods. The same pods give the same sums in any order."""
 
     def __init__(
         self,
         rules: QuotaRules,
         pods: Iterable[PodUse] = (),
-        tell: Callable[[PodUse | None, PodUse | None], None] | None = None,
+        on_change: Callable[[PodUse | None, PodUse | None], None] | None = None,
     ) -> None:
-        self._tell = tell
-        """Is told how a pod counted and counts now."""
+        self._on_change = on_change
+        """Called with how a pod counted before, and counts now."""
         self._counted = _Counted(rules)
         self._pods: dict[str, PodUse] = {}
         self._counts: dict[QuotaName, dict[_Kind, int]] = {}
@@ -69,11 +86,9 @@ class UsageTracker:
             self.upsert(pod)
 
     def get(self, uid: str) -> PodUse | None:
-        """Return how a pod counts now."""
         return self._pods.get(uid)
 
     def upsert(self, pod: PodUse) -> None:
-        """Count a pod, instead of how it counted before."""
         before = self._pods.get(pod.uid)
         if before == pod:
             return
@@ -81,19 +96,19 @@ class UsageTracker:
             self._count(before, -1)
         self._pods[pod.uid] = pod
         self._count(pod, 1)
-        if self._tell is not None:
-            self._tell(before, pod)
+        if self._on_change is not None:
+            self._on_change(before, pod)
 
     def remove(self, uid: str) -> None:
-        """Count a pod no more: it is gone or over."""
+        """Stop counting a pod: it is deleted or has ended."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._count(pod, -1)
-            if self._tell is not None:
-                self._tell(pod, None)
+            if self._on_change is not None:
+                self._on_change(pod, None)
 
     def usage(self) -> Mapping[QuotaName, Usage]:
-        """Return the sums; a quota of which nothing changed keeps its very object."""
+        """Return the sums; a quota without a change keeps the same object."""
         if self._stale:
             usage = dict(self._usage)
             for quota in self._stale:
@@ -108,7 +123,6 @@ class UsageTracker:
         return self._usage
 
     def of(self, quota: QuotaName) -> Usage:
-        """Return the sums of one quota's own pods."""
         return self.usage().get(quota, NO_USAGE)
 
     def _count(self, pod: PodUse, by: int) -> None:
@@ -123,7 +137,6 @@ class UsageTracker:
 
 
 def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage]:
-    """Add up pods without keeping them."""
     counts: dict[QuotaName, dict[_Kind, int]] = {}
     for pod in pods:
         mine = counts.get(pod.quota)
@@ -136,7 +149,7 @@ def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage
 
 
 def _kind_of(pod: PodUse) -> _Kind:
-    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_fixed, pod.is_foreign))
+    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_non_preemptible, pod.is_foreign))
 
 
 def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
@@ -151,8 +164,8 @@ def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
         submitted=_join(by_state, lambda _: True),
         demand=_join(by_state, _is_demand),
         used=_join(by_state, lambda state: state[0]),
-        fixed_demand=_join(by_state, lambda state: state[2] and _is_demand(state)),
-        fixed_used=_join(by_state, lambda state: state[2] and state[0]),
+        non_preemptible_demand=_join(by_state, lambda state: state[2] and _is_demand(state)),
+        non_preemptible_used=_join(by_state, lambda state: state[2] and state[0]),
         foreign_used=_join(by_state, lambda state: state[3] and state[0]),
     )
 
@@ -167,3 +180,25 @@ def _join(
 ) -> dict[str, int]:
     total = add_up(amounts for state, amounts in by_state.items() if is_counted(state))
     return {key: max(0, amount) for key, amount in sorted(total.items())}
+
+
+def count_devices(request: Amounts, rules: QuotaRules) -> Amounts:
+    if not rules.counts_device_shares or not any(_is_device(key) for key in request):
+        return request
+    counted = dict(request)
+    for name in _RENAMED:
+        if _OLD + name in request:
+            counted.setdefault(_NEW + name, request[_OLD + name])
+    cards = sum(counted.get(name, 0) for name in _CARDS)
+    whole = max(counted.get(_GPU, 0), PERCENT * cards)
+    shares = {name: counted.get(name, whole) for name in (_CORE, _RATIO)}
+    shares[_GPU] = max(whole, *shares.values())
+    counted |= {name: share for name, share in shares.items() if share}
+    if not cards and shares[_GPU]:
+        # The vendor is unknown before the pod has its node: shares count as cards of any.
+        counted |= dict.fromkeys(_CARDS, -(-shares[_GPU] // PERCENT))
+    return counted
+
+
+def _is_device(key: str) -> bool:
+    return key in _CARDS or key.startswith((_NEW, _OLD))

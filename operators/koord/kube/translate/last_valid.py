@@ -1,7 +1,4 @@
-"""What a status keeps of settings that were valid last, for any kind.
-
-Knows the name of the field, no kind; what is kept has the form that its kind gives it.
-"""
+"""Reads the last valid settings from the status of any kind; their form is up to the kind."""
 
 from typing import Generic, TypeVar
 
@@ -14,11 +11,8 @@ class _Status(msgspec.Struct, Generic[T], rename="camel"):
     last_valid_spec: T | None = None
 
 
-def read_kept(status: bytes, of: type[T]) -> T | None:
-    """Return what a status keeps; None if it keeps nothing that can be read.
-
-    Nonsense that somebody else has written is as good as nothing: the status is written anew.
-    """
+def read_last_valid(status: bytes, of: type[T]) -> T | None:
+    """Return the last valid settings in a status; None if there are none that can be read."""
     try:
         found = msgspec.json.decode(status, type=_Status[of] | None) if status else None  # type: ignore[valid-type]
     except msgspec.DecodeError:

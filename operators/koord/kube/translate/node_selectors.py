@@ -1,4 +1,4 @@
-"""Label selectors of nodes: from the form in which users write them to the core's, and back."""
+"""Label selectors of nodes: from the form of the API to the core's, and back."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ from koord.core.selectors import Operator, Requirement
 
 
 def translate_selector(selector: NodeSelector) -> tuple[Requirement, ...]:
-    """Return the requirements of a selector."""
     labels = (selector.match_labels or {}).items()
     return (
         *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels)),
@@ -21,12 +20,12 @@ def translate_selector(selector: NodeSelector) -> tuple[Requirement, ...]:
 
 
 def encode_selector(selector: tuple[Requirement, ...]) -> str:
-    """Return a selector as it stands in an annotation."""
+    """Return a selector as the text of an annotation."""
     return msgspec.json.encode(make_selector(selector)).decode()
 
 
 def make_selector(selector: tuple[Requirement, ...]) -> dict[str, Any]:
-    """Return a selector as users write it."""
+    """Return a selector in the form of the API."""
     return {"matchExpressions": [_make(one) for one in selector]}
 
 

@@ -115,7 +115,7 @@ class PodTranslator:
             and handling is Handling.NOT_OURS
             and _is_unschedulable(wire),
             quota=self._intern(labels.get(quota_keys.NAME, "")),
-            is_fixed=labels.get(quota_keys.PREEMPTIBLE) == "false",
+            is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),

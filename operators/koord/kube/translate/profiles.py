@@ -1,11 +1,13 @@
-"""ElasticQuotaProfiles: from the wire to ``koord.core.quota.profile.Profile``.
+"""ElasticQuotaProfiles: from the wire to ``QuotaProfile``, and the last valid settings.
 
-The model of the resource reads the settings, as strictly as the API server does. What it does not
-take is told of the object; a profile of which nothing can be read still has its name.
+The model of the resource parses the settings, as strictly as the API server does; what it refuses
+is reported on the object. While current settings are invalid, the last valid ones stay in force;
+the status keeps them over a restart, in the form of the object.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -23,23 +25,24 @@ from koord.api.quotaprofile import (
     find_policy_problems,
 )
 from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
-from koord.kube.translate.last_valid_profile import decode_kept_profile
-from koord.kube.translate.node_selectors import translate_selector
+from koord.kube.translate.last_valid import read_last_valid
+from koord.kube.translate.node_selectors import make_selector, translate_selector
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import ObjectMeta, WireQuotaProfile
 
+_EXACT: Final = Context(prec=64)
+"""More digits than a ratio can have: it is written as a decimal of 32 characters at most."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _adapter: Final = TypeAdapter(ElasticQuotaProfileSpec)
 
 
 class ProfileTranslator(SeenStatuses):
-    """Translates profiles, and keeps what stands in their status for those who write it."""
+    """Translates profiles, and keeps their status for the status writer."""
 
     def translate(self, wire: WireQuotaProfile) -> QuotaProfile:
-        """Return the core's view of a profile, and of what its status keeps."""
         status = self._see(wire.metadata.uid, wire.status)
         profile = translate_profile(wire.metadata, bytes(wire.spec))
-        kept = decode_kept_profile(wire.metadata, status) if profile.problems else None
+        kept = _decode_last_valid(wire.metadata, status) if profile.problems else None
         if kept is None:
             return profile
         last_valid = translate_profile(*kept)
@@ -47,7 +50,7 @@ class ProfileTranslator(SeenStatuses):
 
 
 def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
-    """Return the core's view of a profile, given its ``spec`` as JSON."""
+    """Translate a profile, given its ``spec`` as JSON."""
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     spec = _parse(raw)
     written = RESOURCE_KEYS.read(annotations)
@@ -76,3 +79,39 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
 def _parse(raw: bytes) -> ElasticQuotaProfileSpec | InvalidObject:
     spec: Any = msgspec.json.decode(raw) if raw else {}
     return parse_value(_adapter, spec or {}, at=("spec",))
+
+
+class _LastValid(msgspec.Struct):
+    spec: msgspec.Raw = msgspec.Raw()
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+def encode_last_valid(profile: QuotaProfile) -> dict[str, Any]:
+    """Return the settings of a profile in the form of the object, as the status keeps them."""
+    spec: dict[str, Any] = {
+        "quotaName": profile.quota_name,
+        "nodeSelector": make_selector(profile.selector or ()),
+    }
+    if profile.labels:
+        spec["quotaLabels"] = dict(profile.labels)
+    if profile.ratio is not None:
+        spec["resourceRatio"] = _write_ratio(profile.ratio)
+    annotations = {keys.RESOURCE_KEYS: msgspec.json.encode(profile.keys).decode()}
+    if profile.is_owner:
+        annotations[operators.DELETION_POLICY] = DELETE
+    labels = {keys.TREE_ID: profile.tree_id} if profile.tree_id else {}
+    return {"spec": spec, "labels": labels, "annotations": annotations}
+
+
+def _decode_last_valid(meta: ObjectMeta, status: bytes) -> tuple[ObjectMeta, bytes] | None:
+    """Return metadata and spec with the last valid settings from a status; None without any."""
+    kept = read_last_valid(status, _LastValid)
+    if kept is None:
+        return None
+    labelled = msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations)
+    return labelled, bytes(kept.spec)
+
+
+def _write_ratio(ratio: Fraction) -> str:
+    return f"{_EXACT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)):f}"

@@ -1,14 +1,15 @@
-"""ElasticQuotas: from the wire to ``koord.core.quota.model.QuotaSpec``.
+"""ElasticQuotas: from the wire to ``koord.core.quota.model.QuotaSpec``; last valid settings.
 
-Labels and annotations carry most of a quota. What cannot be read is kept by name: the core says
-what follows from it.
+Labels and annotations carry most of a quota. Annotations that cannot be read are kept by name: the
+core decides what follows. While current settings are invalid, the last valid ones stay in force;
+the status keeps them over a restart, in the form of the object.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
@@ -22,6 +23,7 @@ from koord.api.annotations import (
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
 )
+from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import Quantity, parse_quantity
@@ -29,14 +31,14 @@ from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
 from koord.core.selectors import LabelSelector
 from koord.core.units import CPU, Amounts
-from koord.kube.translate.amounts import encode_amounts
-from koord.kube.translate.last_valid_quota import decode_kept
-from koord.kube.translate.node_selectors import translate_selector
+from koord.kube.translate.amounts import encode_amounts, write_amounts
+from koord.kube.translate.last_valid import read_last_valid
+from koord.kube.translate.node_selectors import encode_selector, translate_selector
 from koord.kube.translate.statuses import HasUid, SeenStatuses
-from koord.kube.wire import ObjectMeta, WireElasticQuota
+from koord.kube.wire import ElasticQuotaSpec, ObjectMeta, WireElasticQuota
 
 SHOWN: Final = 256
-"""Of a text that cannot be read so much is kept: it ends up in conditions, which have a limit."""
+"""Characters kept of an unreadable text: it ends up in conditions, which have a limit."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _OLD_NAMES: Final = {
@@ -48,18 +50,18 @@ _map_decoder = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
 class QuotaTranslator(SeenStatuses):
-    """Translates ElasticQuotas, and keeps what stands in them for those who write it."""
+    """Translates ElasticQuotas, and keeps their metadata and status for the status writer."""
 
     def __init__(self) -> None:
         super().__init__()
         self._metas: dict[str, ObjectMeta] = {}
 
     def meta_of(self, uid: str) -> ObjectMeta | None:
-        """Return the metadata that was last seen on an object; None if there is no such object."""
+        """Return the metadata last seen on an object; None if there is no such object."""
         return self._metas.get(uid)
 
     def recorded_on(self, uid: str) -> dict[str, str] | None:
-        """Return the annotations of results that were last seen; None if there is no object."""
+        """Return the annotations of results last seen; None if there is no such object."""
         meta = self._metas.get(uid)
         if meta is None:
             return None
@@ -72,19 +74,20 @@ class QuotaTranslator(SeenStatuses):
         self._metas.pop(value.uid, None)
 
     def translate(self, wire: WireElasticQuota) -> QuotaSpec:
-        """Return the core's view of an ElasticQuota, and of what its status keeps."""
         self._metas[wire.metadata.uid] = wire.metadata
         status = self._see(wire.metadata.uid, wire.status)
-        return replace(translate_quota(wire), last_valid=_translate_kept(wire.metadata, status))
+        return replace(
+            translate_quota(wire), last_valid=_translate_last_valid(wire.metadata, status)
+        )
 
 
 def make_recorded(amounts: Mapping[str, Amounts]) -> dict[str, str]:
-    """Return results as annotations, given by their names without prefix."""
+    """Return results, given by name without prefix, as annotations."""
     return {f"{keys.PREFIX}{name}": encode_amounts(one) for name, one in amounts.items() if one}
 
 
 def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
-    """Return the results that annotations tell; what cannot be read tells nothing."""
+    """Return the results in annotations; unreadable ones are left out."""
     found: dict[str, Amounts] = {}
     for key, text in annotations.items():
         with suppress(msgspec.DecodeError, ValueError):
@@ -92,16 +95,16 @@ def read_recorded(annotations: Mapping[str, str]) -> dict[str, Amounts]:
     return found
 
 
-def _translate_kept(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
-    kept = decode_kept(meta, status)
+def _translate_last_valid(meta: ObjectMeta, status: bytes) -> QuotaSpec | None:
+    kept = _decode_last_valid(meta, status)
     try:
         return None if kept is None else translate_quota(kept)
     except ValueError:
-        return None  # whoever may write a status has written nonsense: as if there were none
+        return None  # somebody else has written nonsense into the status
 
 
 def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
-    """Return the core's view of an ElasticQuota. Raises ValueError if an amount makes no sense."""
+    """Translate an ElasticQuota. Raises ValueError if an amount cannot be parsed."""
     meta = wire.metadata
     labels, annotations = meta.labels or _NOTHING, meta.annotations or _NOTHING
     unreadable: list[tuple[str, str]] = []
@@ -135,7 +138,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
 
 @lru_cache(maxsize=4096)
 def _parse_amounts(raw: bytes) -> Amounts:
-    """Read ``min`` or ``max``, negative amounts included: that they are is said of the quota."""
+    """Parse ``min`` or ``max``; validation in the core reports negative amounts."""
     amounts = (_map_decoder.decode(raw) if raw else None) or {}
     return {_rename(name): _count(name, parse_quantity(text)) for name, text in amounts.items()}
 
@@ -187,3 +190,54 @@ def _read_names(
 def _name(key: str, annotations: Mapping[str, str]) -> tuple[str, str]:
     text = annotations[key]
     return key.removeprefix(keys.PREFIX), text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+class _LastValid(msgspec.Struct):
+    min: msgspec.Raw = msgspec.Raw()
+    max: msgspec.Raw = msgspec.Raw()
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
+    """Return the settings of a quota in the form of the object, as the status keeps them."""
+    labels = {
+        keys.PARENT: "" if spec.parent == ROOT else spec.parent,
+        keys.IS_PARENT: _write_flag(spec.is_parent),
+        keys.ALLOW_LENT_RESOURCE: _write_flag(spec.lends),
+        keys.TREE_ID: spec.tree_id,
+        keys.IS_ROOT: _write_flag(spec.is_tree_root),
+        keys.IGNORE_DEFAULT_TREE: _write_flag(spec.ignores_default_tree),
+        keys.ALLOW_FORCE_UPDATE: _write_flag(spec.is_forced),
+    }
+    annotations = {
+        keys.SHARED_WEIGHT: encode_amounts(spec.weight or {}),
+        keys.TOTAL_RESOURCE: encode_amounts(spec.total),
+        keys.UNSCHEDULABLE_RESOURCE: encode_amounts(spec.unschedulable),
+        keys.ADMISSION: encode_amounts(spec.admission or {}),
+        keys.NAMESPACES: msgspec.json.encode(spec.namespaces).decode(),
+        keys.MAX_STRICT_CHECK_RESOURCE_KEYS: msgspec.json.encode(spec.strict_keys).decode(),
+    }
+    if spec.selector:
+        annotations[operators.NODE_SELECTOR] = encode_selector(spec.selector)
+    return {
+        "min": write_amounts(spec.min),
+        "max": write_amounts(spec.max),
+        "labels": labels,
+        "annotations": annotations,
+    }
+
+
+def _decode_last_valid(meta: ObjectMeta, status: bytes) -> WireElasticQuota | None:
+    """Return an object with the last valid settings from its status; None without any."""
+    kept = read_last_valid(status, _LastValid)
+    if kept is None:
+        return None
+    return WireElasticQuota(
+        msgspec.structs.replace(meta, labels=kept.labels, annotations=kept.annotations),
+        ElasticQuotaSpec(kept.min, kept.max),
+    )
+
+
+def _write_flag(flag: bool) -> str:  # noqa: FBT001 - what is written
+    return "true" if flag else "false"

@@ -8,7 +8,7 @@ from typing import Final
 
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
-from koord.kube.translate.last_valid import read_kept
+from koord.kube.translate.last_valid import read_last_valid
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import TopologySpec, WireTopology
 
@@ -27,7 +27,7 @@ class TopologyTranslator(SeenStatuses):
             layers=_translate_layers(wire.spec),
             uid=meta.uid,
             generation=meta.generation,
-            last_valid=_translate_layers(read_kept(raw, TopologySpec)),
+            last_valid=_translate_layers(read_last_valid(raw, TopologySpec)),
         )
 
 

@@ -1,4 +1,4 @@
-"""Every rule that a quota can break, with the numbers that are said."""
+"""Every rule that a quota can break, with the numbers in the fault."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.quota.scene import KOORDINATOR, OURS, quota
 
-from koord.core.quota.hierarchy import check_create, check_delete, check_update
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
-from koord.core.quota.validate import check_spec
+from koord.core.quota.validation import check_create, check_delete, check_spec, check_update
 
 PARENT = quota("p", min=10, max=20, is_parent=True)
 CHILD = quota("c", "p", min=4, max=20)
@@ -51,13 +50,13 @@ KNOWN = (PARENT, CHILD, OTHER)
         (quota("q", max=0), {"cpu": 3}, None),
     ],
 )  # fmt: skip
-def test_a_quota_by_itself(spec, used, expected) -> None:
+def test_rules_of_a_single_quota(spec, used, expected) -> None:
     fault = check_spec(spec, used)
     found = fault and (fault.fault, fault.key, fault.value, fault.limit)
     assert found == expected
 
 
-def test_the_first_rule_that_is_broken_is_said() -> None:
+def test_the_first_broken_rule_is_reported() -> None:
     assert check_spec(quota("q", min=-1, max=-1)).fault is QuotaFault.NEGATIVE_MAX
 
 
@@ -77,7 +76,7 @@ def test_the_first_rule_that_is_broken_is_said() -> None:
         (quota("koordinator-default-quota"), None, ""),
     ],
 )
-def test_new(spec, fault, other) -> None:
+def test_rules_of_a_new_quota(spec, fault, other) -> None:
     found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, OURS)
     assert (found and (found.fault, found.other)) == (fault and (fault, other))
 
@@ -102,7 +101,7 @@ def test_new(spec, fault, other) -> None:
         (CHILD, None),
     ],
 )
-def test_changed(spec, fault) -> None:
+def test_rules_of_an_edit(spec, fault) -> None:
     found = check_update(spec, ActiveQuotas(KNOWN), Facts(labels={"c"}), OURS)
     assert (found and found.fault) == fault
 
@@ -116,14 +115,14 @@ def test_max_is_compared_strictly_with_what_the_pods_of_all_quotas_below_use() -
     assert check_update(replace(spec, max={"cpu": 9}), registry, facts, OURS) is None
 
 
-def test_what_is_not_changed_is_checked_all_the_same_except_by_koordinator() -> None:
+def test_unchanged_settings_are_validated_except_by_koordinator() -> None:
     broken = ActiveQuotas([*KNOWN, quota("n", "p", min=9)])
     weight = replace(CHILD, weight={"cpu": -1})
     assert check_update(weight, broken, NO_FACTS, OURS).fault is QuotaFault.NEGATIVE_SHARED_WEIGHT
     assert check_update(weight, broken, NO_FACTS, KOORDINATOR) is None
 
 
-def test_koordinator_wants_the_same_resources_at_every_level() -> None:
+def test_koordinator_requires_the_same_resources_at_every_level() -> None:
     spec = QuotaSpec("n", parent="p", max={})
     found = check_create(spec, ActiveQuotas(KNOWN), NO_FACTS, KOORDINATOR)
     assert (found.fault, found.key) == (QuotaFault.KEYS_NOT_SAME, "cpu")
@@ -158,5 +157,5 @@ def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
         ("o", None),
     ],
 )
-def test_deleted(name, expected) -> None:
+def test_rules_of_a_deletion(name, expected) -> None:
     assert check_delete(name, ActiveQuotas(KNOWN), Facts(labels={"c"})) == expected

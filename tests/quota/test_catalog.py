@@ -1,4 +1,4 @@
-"""What is in force: what is written where it is valid, else what was valid last."""
+"""Current settings are in force if valid, else the last valid ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_force(book: QuotaCatalog) -> set[str]:
 
 
 @pytest.mark.parametrize("order", list(permutations([ORG, A, B])))
-def test_the_order_of_arrival_does_not_matter(order) -> None:
+def test_the_result_does_not_depend_on_the_order_of_events(order) -> None:
     book = make_book(*order)
     assert in_force(book) == {"org", "a"}
     problem = book.problems["q/b"]
@@ -40,7 +40,7 @@ def test_the_order_of_arrival_does_not_matter(order) -> None:
     )  # fmt: skip
 
 
-def test_an_invalid_edit_leaves_the_last_valid_one_in_force() -> None:
+def test_an_invalid_edit_leaves_the_last_valid_settings_in_force() -> None:
     book = make_book(ORG, A)
     book.upsert(quota("a", "org", min=11, max=5, namespace="q", created=2.0))
     book.settle()
@@ -51,7 +51,7 @@ def test_an_invalid_edit_leaves_the_last_valid_one_in_force() -> None:
     assert book.problems == {}
 
 
-def test_what_stood_in_the_way_may_go() -> None:
+def test_an_edit_becomes_valid_when_the_conflicting_quota_is_deleted() -> None:
     book = make_book(ORG, A, B)
     book.remove("q/a")
     book.settle()
@@ -81,7 +81,7 @@ def test_quotas_without_their_parent_are_not_in_force() -> None:
     assert in_force(book) == {"org", "a"}
 
 
-def test_a_quota_cannot_hang_below_itself() -> None:
+def test_a_quota_cannot_be_below_itself() -> None:
     middle = quota("m", "org", min=1, max=9, is_parent=True, namespace="q", created=2.0)
     book = make_book(ORG, middle)
     book.upsert(replace(ORG, parent="m"))
@@ -100,7 +100,7 @@ def test_of_two_objects_of_one_name_the_older_is_in_force() -> None:
     assert book.registry.specs["org"] == replace(ORG, weight={"cpu": 20})
 
 
-def test_what_was_valid_before_a_restart_is_in_force_after_it() -> None:
+def test_last_valid_settings_survive_a_restart() -> None:
     broken = quota("a", "org", min=30, max=20, namespace="q", created=2.0)
     book = QuotaCatalog()
     book.upsert(replace(broken, last_valid=A))
@@ -133,14 +133,14 @@ def test_an_edit_that_was_refused_is_not_in_force_after_a_restart(edited) -> Non
     assert after.problems == book.problems
 
 
-def test_a_valid_edit_while_no_operator_ran_is_in_force_though_what_was_kept_is_not_valid() -> None:
+def test_a_valid_edit_during_downtime_replaces_invalid_last_valid_settings() -> None:
     moved = quota("a", min=6, max=20, namespace="q", created=2.0)
     book = make_book(replace(moved, last_valid=A))
     assert book.registry.specs["a"].parent == ROOT
     assert book.problems == {}
 
 
-def test_what_is_in_force_counts_more_than_what_a_status_kept_before() -> None:
+def test_settings_in_force_win_over_older_ones_from_the_status() -> None:
     """A status is written some seconds after an edit."""
     book = make_book(ORG, replace(A, min={"cpu": 7}))
     book.upsert(replace(A, min={"cpu": 30}, last_valid=A))
@@ -177,7 +177,7 @@ HALVES = tuple(
     ],
 )
 @pytest.mark.parametrize("follows", [False, True], ids=["restart", "standby"])
-def test_who_starts_anew_has_in_force_what_was_though_it_could_not_be_written_so_today(
+def test_a_restart_restores_quotas_that_would_be_refused_as_new_ones(
     written, edit, *, follows: bool
 ) -> None:
     book, other = make_book(*written), QuotaCatalog()
@@ -193,7 +193,7 @@ def test_who_starts_anew_has_in_force_what_was_though_it_could_not_be_written_so
     assert other.problems == {}
 
 
-def test_a_parent_that_comes_back_with_less_takes_back_only_what_it_guarantees() -> None:
+def test_a_recreated_parent_with_a_smaller_min_readmits_only_children_that_fit() -> None:
     book = make_book(ORG, A, SMALL)
     book.remove("q/org")
     book.settle()
@@ -203,7 +203,7 @@ def test_a_parent_that_comes_back_with_less_takes_back_only_what_it_guarantees()
     assert book.problems["q/b"].fault is QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT
 
 
-def test_a_strict_key_looks_at_what_the_quota_counts() -> None:
+def test_a_strict_key_is_compared_with_counted_usage_only() -> None:
     limited = quota("a", max=8, namespace="q", created=2.0, strict_keys=("cpu", "memory"))
     book = make_book(limited)
     book.upsert(replace(limited, max={"cpu": 16}))
@@ -220,7 +220,7 @@ def test_a_quota_with_pods_does_not_become_a_parent() -> None:
     assert book.problems == {}
 
 
-def test_trees_follow_and_what_is_the_same_stays() -> None:
+def test_trees_follow_edits_and_unchanged_trees_stay_the_same_object() -> None:
     book = make_book(ORG, A)
     tree = book.trees()[""]
     assert book.trees()[""] is tree

@@ -1,11 +1,11 @@
-"""What quotas must satisfy together, in the order in which it is said.
+"""Validation of quotas: each by itself (``check_spec``), and together with the quotas in force.
 
-The functions named ``check_create``, ``check_restore``, ``check_return``, ``check_update`` and
-``check_delete`` are the whole of validation; each rule on its own is a function of the quota as
-written and of the quotas in force (``ActiveQuotas``). The first rule that is broken is the answer.
+``check_create``, ``check_restore``, ``check_return``, ``check_update`` and ``check_delete`` apply
+the rules in the specified order and return the first that is broken. A rule is a function of the
+quota as written and of the quotas in force (``ActiveQuotas``).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -13,13 +13,16 @@ from koord.core.quota.capacity import add_up
 from koord.core.quota.model import BUILT_IN, NOTHING, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec
 from koord.core.quota.registry import ActiveQuotas, Facts
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
-from koord.core.quota.validate import check_spec
 from koord.core.units import Amounts
+
+SHARED_WEIGHT: Final = "shared-weight"
+STRICT_KEYS: Final = "max-strict-check-resource-keys"
+"""Annotations as named in ``QuotaSpec.unreadable``, without their prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
-    """A quota as it is to be, and all that it is judged by. ``before`` is None for a new one."""
+    """New settings of a quota, and their context. ``before`` is None for a new quota."""
 
     spec: QuotaSpec
     before: QuotaSpec | None
@@ -29,22 +32,19 @@ class QuotaEdit:
 
     @property
     def parent(self) -> QuotaSpec | None:
-        """The quota above, if it is in force; None for the root, too."""
+        """The parent, if it is in force; None for the root."""
         return self.registry.get(self.spec.parent)
 
     @property
     def children(self) -> list[QuotaSpec]:
-        """The quotas right below."""
         return self.registry.children(self.spec.name)
 
     @property
     def siblings(self) -> list[QuotaSpec]:
-        """The other children of the same parent."""
         name = self.spec.name
         return [one for one in self.registry.children(self.spec.parent) if one.name != name]
 
     def fault(self, fault: QuotaFault, **details: str | int) -> InvalidQuota:
-        """Name the rule that this edit breaks."""
         return InvalidQuota(fault, self.spec.name, **details)  # type: ignore[arg-type]
 
 
@@ -55,7 +55,6 @@ Check: TypeAlias = Callable[[QuotaSpec, ActiveQuotas, Facts, QuotaRules], Invali
 def check_create(
     spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
-    """Return the first rule that a new quota breaks."""
     edit = QuotaEdit(spec, None, registry, facts, rules)
     if spec.name in BUILT_IN:
         return None
@@ -67,10 +66,10 @@ def check_create(
 def check_restore(
     spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
-    """Return the first rule that keeps a quota out of the tree in which it was in force before.
+    """Return the first rule that keeps a quota out of the tree that it was in before a restart.
 
-    How much quotas guarantee together, and what was used, was judged when they were written: by
-    now a node may be gone, or an edit have been forced, which takes no other quota out of force.
+    Sums of guarantees and usage were checked when the quota was edited. A node deleted since, or a
+    forced edit of another quota, must not take this one out of force.
     """
     edit = QuotaEdit(spec, None, registry, facts, rules)
     if registry.get(spec.name):
@@ -81,7 +80,7 @@ def check_restore(
 def check_return(
     spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
-    """Return the first rule that keeps a quota out whose parent had gone, and is there again.
+    """Return the first rule that keeps a quota out whose parent was deleted and created again.
 
     The parent is another object now, and may guarantee less.
     """
@@ -92,7 +91,6 @@ def check_return(
 def check_update(
     spec: QuotaSpec, registry: ActiveQuotas, facts: Facts, rules: QuotaRules
 ) -> InvalidQuota | None:
-    """Return the first rule that a quota breaks as changed."""
     before = registry.get(spec.name)
     edit = QuotaEdit(spec, before, registry, facts, rules)
     if rules.skips_unchanged and before is not None and _is_unchanged(before, spec):
@@ -106,7 +104,6 @@ def check_update(
 
 
 def check_delete(name: QuotaName, registry: ActiveQuotas, facts: Facts) -> InvalidQuota | None:
-    """Return what stands against deleting a quota."""
     if name in BUILT_IN:
         return InvalidQuota(QuotaFault.PROTECTED, name)
     if registry.get(name) is None:
@@ -121,14 +118,13 @@ def check_delete(name: QuotaName, registry: ActiveQuotas, facts: Facts) -> Inval
 
 
 def check_own(edit: QuotaEdit) -> InvalidQuota | None:
-    """Check what a quota must satisfy by itself."""
     now = edit.before or edit.spec
     used = _used_below(edit, now) if edit.spec.strict_keys else NOTHING
     return check_spec(edit.spec, used)
 
 
 def check_is_parent(edit: QuotaEdit) -> InvalidQuota | None:
-    """Refuse to take the children of a parent, or to make a parent of a quota with pods."""
+    """Refuse to unmake a parent that has children, or to make a parent of a quota with pods."""
     spec, before = edit.spec, edit.before
     if before is None or before.is_parent == spec.is_parent:
         return None
@@ -140,7 +136,7 @@ def check_is_parent(edit: QuotaEdit) -> InvalidQuota | None:
 
 
 def check_tree_id(edit: QuotaEdit) -> InvalidQuota | None:
-    """Keep a quota in one tree for good, that of its parent and of its children."""
+    """Require that a quota stays in its tree, and is in the tree of its parent and children."""
     tree, before, parent = edit.spec.tree_id, edit.before, edit.parent
     if before is not None and before.tree_id != tree:
         return edit.fault(QuotaFault.TREE_ID_CHANGED, key=tree, text=before.tree_id)
@@ -161,7 +157,8 @@ def check_parent(edit: QuotaEdit) -> InvalidQuota | None:
     above = edit.spec.parent
     if above == ROOT:
         return None
-    if edit.spec.name in _path(edit.registry, above):
+    below = edit.registry.descendants(edit.spec.name) if edit.before else ()
+    if above in below or (edit.before and above == edit.spec.name):
         return edit.fault(QuotaFault.CYCLE, other=above)
     parent = edit.parent
     if parent is None:
@@ -172,7 +169,7 @@ def check_parent(edit: QuotaEdit) -> InvalidQuota | None:
 
 
 def check_keys(edit: QuotaEdit) -> InvalidQuota | None:
-    """Refuse resources that the parent does not name; where that is asked, require all it names."""
+    """Refuse resources that the parent does not name; optionally require all that it names."""
     parent = edit.parent
     pairs = [(child, edit.spec) for child in edit.children]
     if parent is not None:
@@ -192,7 +189,7 @@ def check_keys(edit: QuotaEdit) -> InvalidQuota | None:
 
 
 def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
-    """Require that guarantees of siblings fit into that of their parent, unless overruled."""
+    """Require that the guarantees of siblings fit into that of their parent, unless forced."""
     spec, parent = edit.spec, edit.parent
     if spec.is_forced or spec.is_tree_root:
         return None
@@ -220,7 +217,7 @@ def check_min_sum(edit: QuotaEdit) -> InvalidQuota | None:
 
 
 def check_guarantee(edit: QuotaEdit) -> InvalidQuota | None:
-    """Require that some quota above, up to the root of the tree, guarantees a raised min."""
+    """Require that some ancestor, up to the root of the tree, guarantees a raised min."""
     spec, known = edit.spec, edit.facts.guaranteed
     if not edit.rules.guarantees_usage or not spec.tree_id or spec.is_tree_root or spec.is_forced:
         return None
@@ -252,7 +249,7 @@ def _check_namespaces(edit: QuotaEdit) -> InvalidQuota | None:
 
 
 _SHAPE: Final[tuple[Rule, ...]] = (check_tree_id, check_parent, check_keys)
-"""What makes quotas a tree."""
+"""Rules that make quotas a tree."""
 _RULES: Final[tuple[Rule, ...]] = (
     check_own,
     check_is_parent,
@@ -275,20 +272,17 @@ def _interpreted(spec: QuotaSpec) -> tuple[object, ...]:
     return (spec.parent, spec.is_parent, spec.tree_id, spec.namespaces, spec.min, spec.max)
 
 
-def _path(registry: ActiveQuotas, name: QuotaName) -> list[QuotaName]:
-    path = []
-    spec = registry.get(name)
-    while spec is not None:
-        path.append(spec.name)
-        spec = registry.get(spec.parent)
-    return path
-
-
 def _used_below(edit: QuotaEdit, quota: QuotaSpec) -> dict[str, int]:
     """Return what the pods of a quota use of what it limits, and those of all quotas below."""
-    below = (_used_below(edit, one) for one in edit.registry.children(quota.name))
-    own = edit.facts.used.get(quota.name, NOTHING)
-    return add_up(({key: own[key] for key in own if key in quota.max}, *below))
+    below = (edit.registry.specs[name] for name in edit.registry.descendants(quota.name))
+    return add_up(
+        {
+            key: used
+            for key, used in edit.facts.used.get(one.name, NOTHING).items()
+            if key in one.max
+        }
+        for one in (quota, *below)
+    )
 
 
 def _first_above(amounts: Amounts, limits: Amounts) -> str | None:
@@ -298,3 +292,39 @@ def _first_above(amounts: Amounts, limits: Amounts) -> str | None:
 
 def _larger(one: Amounts, other: Amounts) -> dict[str, int]:
     return {key: max(one.get(key, 0), other.get(key, 0)) for key in {**one, **other}}
+
+
+def check_spec(spec: QuotaSpec, used: Amounts = NOTHING) -> InvalidQuota | None:
+    """Return the first rule that a quota breaks by itself, given what its pods use."""
+    return next(_find_faults(spec, used), None)
+
+
+def _find_faults(spec: QuotaSpec, used: Amounts) -> Iterator[InvalidQuota]:
+    name, highest, unreadable = spec.name, spec.max, dict(spec.unreadable)
+    yield from _find_negative(name, highest, QuotaFault.NEGATIVE_MAX)
+    yield from _find_negative(name, spec.min, QuotaFault.NEGATIVE_MIN)
+    if (text := unreadable.get(SHARED_WEIGHT)) is not None:
+        yield InvalidQuota(QuotaFault.INVALID_SHARED_WEIGHT, name, key=SHARED_WEIGHT, text=text)
+    yield from _find_negative(name, spec.weight or NOTHING, QuotaFault.NEGATIVE_SHARED_WEIGHT)
+    for key, low in sorted(spec.min.items()):
+        if key not in highest:
+            yield InvalidQuota(QuotaFault.MIN_KEY_NOT_IN_MAX, name, key=key, value=low)
+        elif low > highest[key]:
+            limit = highest[key]
+            yield InvalidQuota(QuotaFault.MIN_EXCEEDS_MAX, name, key=key, value=low, limit=limit)
+    if (text := unreadable.get(STRICT_KEYS)) is not None:
+        yield InvalidQuota(QuotaFault.INVALID_STRICT_KEYS, name, key=STRICT_KEYS, text=text)
+    for key in [key for key in spec.strict_keys if key in used]:
+        limit = used[key]
+        if key not in highest:
+            yield InvalidQuota(QuotaFault.STRICT_KEY_NOT_IN_MAX, name, key=key, limit=limit)
+        elif (high := highest[key]) < limit:
+            yield InvalidQuota(QuotaFault.MAX_BELOW_USED, name, key=key, value=high, limit=limit)
+    for key, text in spec.unreadable:
+        yield InvalidQuota(QuotaFault.INVALID_ANNOTATION, name, key=key, text=text)
+
+
+def _find_negative(name: QuotaName, amounts: Amounts, fault: QuotaFault) -> Iterator[InvalidQuota]:
+    for key, amount in sorted(amounts.items()):
+        if amount < 0:
+            yield InvalidQuota(fault, name, key=key, value=amount)

@@ -1,12 +1,17 @@
-"""Who has to go when a quota uses more than it may."""
+"""Over-use, and the units that are evicted for it."""
 
 from __future__ import annotations
 
 import pytest
 from tests.quota.scene import KOORDINATOR, OURS, make_ledger, quota, wants
 
-from koord.core.quota.overuse import Overuse, Patience, find_overuse
-from koord.core.quota.reclaim_order import RunningUnit, choose_revoked
+from koord.core.quota.reclaim import (
+    Overuse,
+    OveruseTimer,
+    RunningUnit,
+    choose_victims,
+    find_overuse,
+)
 
 
 def unit(key: str, priority: int, cpu: int, memory: int = 0, **more) -> RunningUnit:
@@ -18,24 +23,24 @@ FOUR = [unit("1", 10, 20), unit("2", 9, 10, 1), unit("3", 8, 20), unit("4", 7, 4
 
 def revoked(units, rules=OURS, **limit: int) -> list[str]:
     used = {key: sum(one.request[key] for one in units) for key in ("cpu", "memory")}
-    return [one.key for one in choose_revoked(units, used, limit, rules)]
+    return [one.key for one in choose_victims(units, used, limit, rules)]
 
 
 @pytest.mark.parametrize("rules", [OURS, KOORDINATOR])
-def test_the_least_important_go_and_what_still_fits_comes_back(rules) -> None:
+def test_the_least_important_units_go_and_units_that_still_fit_stay(rules) -> None:
     assert revoked(FOUR, rules, cpu=50, memory=0) == ["2", "4"]
 
 
-def test_nobody_goes_while_the_limit_is_kept() -> None:
+def test_no_unit_goes_within_the_limit() -> None:
     assert revoked(FOUR, cpu=90, memory=1) == []
 
 
 @pytest.mark.parametrize("rules", [OURS, KOORDINATOR])
-def test_all_that_may_go_goes_if_that_is_not_enough(rules) -> None:
+def test_all_preemptible_units_go_if_they_are_not_enough(rules) -> None:
     assert revoked(FOUR, rules, cpu=-1, memory=0) == ["1", "2", "3", "4"]
 
 
-def test_what_does_not_help_stays() -> None:
+def test_units_that_use_nothing_of_the_shortage_stay() -> None:
     units = [unit("small", 1, 0, 5), unit("big", 2, 9, 0)]
     assert revoked(units, cpu=0, memory=9) == ["big"]
     assert revoked(units, KOORDINATOR, cpu=0, memory=9) == ["big"]
@@ -43,16 +48,16 @@ def test_what_does_not_help_stays() -> None:
     assert revoked(units, KOORDINATOR, cpu=-1, memory=9) == ["big", "small"]
 
 
-def test_what_must_not_be_evicted_stays() -> None:
-    assert revoked([unit("1", 1, 5, is_fixed=True), unit("2", 2, 5)], cpu=5) == ["2"]
+def test_non_preemptible_units_stay() -> None:
+    assert revoked([unit("1", 1, 5, is_non_preemptible=True), unit("2", 2, 5)], cpu=5) == ["2"]
 
 
-def test_of_equals_the_youngest_goes() -> None:
+def test_among_equals_the_youngest_unit_goes() -> None:
     units = [unit("old", 1, 5, started=1.0), unit("new", 1, 5, started=2.0)]
     assert revoked(units, cpu=5) == ["new"]
 
 
-def test_who_is_over_what_by_how_much() -> None:
+def test_over_use_names_quota_resource_and_amount() -> None:
     specs = [quota("a", min=2), quota("b", min=5)]
     ledger = make_ledger(specs, 10, {"a": wants(9, 9), "b": 5})
     (over,) = find_overuse(ledger)
@@ -61,15 +66,15 @@ def test_who_is_over_what_by_how_much() -> None:
     assert find_overuse(make_ledger(specs, 10, {"a": wants(9, 5), "b": 5})) == ()
 
 
-def test_within_its_guarantee_nobody_is_over_though_it_asks_for_less() -> None:
+def test_usage_within_the_guarantee_is_no_over_use() -> None:
     specs = [quota("p", min=5), quota("c", "p", max=2)]
     ledger = make_ledger(specs, 10, {"c": wants(4, 4)})
     assert ledger.account("p").share == {"cpu": 2}
     assert find_overuse(ledger) == (Overuse("c", "cpu", used=4, entitled=2),)
 
 
-def test_only_who_is_over_for_longer_than_that_is_due() -> None:
-    patience = Patience(120)
+def test_only_quotas_over_for_longer_than_the_delay_are_due() -> None:
+    patience = OveruseTimer(120)
     assert patience.note({"a"}, 0) == []
     assert patience.note({"a", "b"}, 120) == []
     assert patience.note({"a", "b"}, 121) == ["a"]
@@ -78,8 +83,8 @@ def test_only_who_is_over_for_longer_than_that_is_due() -> None:
     assert patience.note({"a"}, 242) == ["a"]
 
 
-def test_who_is_within_its_share_once_starts_anew() -> None:
-    patience = Patience(10)
+def test_the_timer_restarts_once_a_quota_is_within_its_share() -> None:
+    patience = OveruseTimer(10)
     patience.note({"a"}, 0)
     patience.note(set(), 9)
     assert patience.note({"a"}, 11) == []
@@ -98,7 +103,7 @@ class TestGang:
     def revoked(self, limit: int, *others: RunningUnit) -> list[str]:
         units = (*self.GANG, *others)
         used = {"cpu": sum(one.request["cpu"] for one in units)}
-        return [one.key for one in choose_revoked(units, used, {"cpu": limit}, OURS)]
+        return [one.key for one in choose_victims(units, used, {"cpu": limit}, OURS)]
 
     def test_surplus_goes_first_and_from_the_end(self) -> None:
         assert self.revoked(12) == []

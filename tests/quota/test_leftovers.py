@@ -1,20 +1,22 @@
-"""Leftovers too small for anybody's next unit are put together for one."""
+"""Leftover shares that are too small for every next unit are pooled for one."""
 
 from __future__ import annotations
 
 from tests.quota.scene import GPU, KOORDINATOR, OURS, make_ledger, quota, wants
 
 from koord.core.quota.admission import try_charge
-from koord.core.quota.leftovers import Leftovers, PendingUnit, pack
+from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaCharge, QuotaRules, QuotaSpec, Usage
-from koord.core.quota.overuse import find_overuse
+from koord.core.quota.reclaim import find_overuse
 
 
 def unit(
-    name: str, owner: str, gpus: int, since: float = 0.0, *, is_fixed: bool = False
+    name: str, owner: str, gpus: int, since: float = 0.0, *, is_non_preemptible: bool = False
 ) -> PendingUnit:
     request = {GPU: gpus}
-    return PendingUnit(name, (QuotaCharge(owner, request, request if is_fixed else {}),), since)
+    return PendingUnit(
+        name, (QuotaCharge(owner, request, request if is_non_preemptible else {}),), since
+    )
 
 
 def team(name: str, parent: str = "", **more: int) -> QuotaSpec:
@@ -42,7 +44,7 @@ class TestE17:
 
     def test_the_one_that_waits_longest_gets_all(self) -> None:
         ledger = self.ledger(gpus(16), gpus(16))
-        packing = pack(ledger, self.GANGS, {})
+        packing = grant_leftovers(ledger, self.GANGS, {})
         assert packing.granted == ("a/1",)
         assert packing.try_charge(ledger, "a/1", self.GANGS[0].charges)
         assert ledger.account("a").used == {GPU: 16}
@@ -50,61 +52,64 @@ class TestE17:
 
     def test_while_it_runs_the_other_waits(self) -> None:
         ledger = self.ledger(gpus(16, 16), gpus(16))
-        assert pack(ledger, self.GANGS[1:], {"a": 5}).granted == ()
+        assert grant_leftovers(ledger, self.GANGS[1:], {"a": 5}).granted == ()
         (over,) = find_overuse(ledger)
         assert (over.quota, over.over) == ("a", 8)
 
     def test_then_the_other_gets_all_though_the_first_has_older_work(self) -> None:
         ledger = self.ledger(gpus(16), gpus(16))
         gangs = (unit("a/2", "a", 16, since=1.5), self.GANGS[1])
-        assert pack(ledger, gangs, {"a": 3}).granted == ("b/1",)
+        assert grant_leftovers(ledger, gangs, {"a": 3}).granted == ("b/1",)
 
     def test_trying_leaves_no_trace(self) -> None:
         ledger = self.ledger(gpus(16), gpus(16))
-        pack(ledger, self.GANGS, {})
+        grant_leftovers(ledger, self.GANGS, {})
         assert ledger.account("a").used == ledger.account("b").used == {}
 
     def test_koordinator_packs_nothing(self) -> None:
         ledger = self.ledger(gpus(16), gpus(16), KOORDINATOR)
-        assert pack(ledger, self.GANGS, {}) == Leftovers()
+        assert grant_leftovers(ledger, self.GANGS, {}) == Leftovers()
 
 
-def test_what_others_can_use_is_no_leftover() -> None:
+def test_a_share_that_others_can_use_is_no_leftover() -> None:
     ledger = make_ledger([team("a"), team("b")], {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
     pending = [unit("a/1", "a", 16, since=1), *(unit(f"b/{n}", "b", 1, since=9) for n in range(8))]
-    assert pack(ledger, pending, {}).granted == ()
+    assert grant_leftovers(ledger, pending, {}).granted == ()
 
 
-def test_what_others_can_use_only_in_part_leaves_the_rest() -> None:
+def test_the_part_that_others_cannot_use_is_a_leftover() -> None:
     specs = [team("a"), team("b"), team("c")]
     usage = {"a": gpus(5), "b": gpus(5), "c": gpus(4)}
     ledger = make_ledger(specs, {GPU: 12}, usage)
     pending = [unit("a/1", "a", 5, since=1), unit("b/1", "b", 5, since=2), unit("c/1", "c", 4)]
-    assert pack(ledger, pending, {}).granted == ("a/1",)
+    assert grant_leftovers(ledger, pending, {}).granted == ("a/1",)
 
 
-def test_max_holds() -> None:
+def test_leftovers_do_not_exceed_max() -> None:
     specs = [team("a", max=12), team("b")]
     ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
     pending = [unit("a/1", "a", 16, since=1), unit("b/1", "b", 16, since=2)]
-    assert pack(ledger, pending, {}).granted == ("b/1",)
+    assert grant_leftovers(ledger, pending, {}).granted == ("b/1",)
 
 
-def test_the_budget_of_what_must_not_be_evicted_holds() -> None:
+def test_leftovers_do_not_exceed_the_non_preemptible_budget() -> None:
     specs = [team("a", min=4), team("b")]
     ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
-    pending = [unit("a/1", "a", 16, since=1, is_fixed=True), unit("b/1", "b", 16, since=2)]
-    assert pack(ledger, pending, {}).granted == ("b/1",)
+    pending = [
+        unit("a/1", "a", 16, since=1, is_non_preemptible=True),
+        unit("b/1", "b", 16, since=2),
+    ]
+    assert grant_leftovers(ledger, pending, {}).granted == ("b/1",)
 
 
-def test_what_is_not_lent_stays() -> None:
+def test_shares_of_quotas_that_do_not_lend_are_no_leftovers() -> None:
     specs = [team("a"), team("b", min=4, lends=False)]
     ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(0)})
-    assert pack(ledger, [unit("a/1", "a", 16)], {}).granted == ()
-    assert pack(ledger, [unit("a/1", "a", 13)], {}).granted == ()
+    assert grant_leftovers(ledger, [unit("a/1", "a", 16)], {}).granted == ()
+    assert grant_leftovers(ledger, [unit("a/1", "a", 13)], {}).granted == ()
 
 
-def test_leftovers_of_cousins_count() -> None:
+def test_leftovers_of_other_subtrees_count() -> None:
     specs = [
         team("org1", max=32),
         team("org2", max=32),
@@ -113,22 +118,22 @@ def test_leftovers_of_cousins_count() -> None:
     ]
     ledger = make_ledger(specs, {GPU: 16}, {name: gpus(16) for name in "abcd"})
     pending = [unit(f"{name}/1", name, 16, since=ord(name)) for name in "dcba"]
-    packing = pack(ledger, pending, {})
+    packing = grant_leftovers(ledger, pending, {})
     assert packing.granted == ("a/1",)
     assert packing.try_charge(ledger, "a/1", pending[-1].charges)
     assert ledger.account("org1").used == {GPU: 16}
 
 
-def test_what_was_taken_meanwhile_is_no_leftover() -> None:
+def test_leftovers_used_meanwhile_are_gone() -> None:
     specs = [team("a"), team("b")]
     ledger = make_ledger(specs, {GPU: 16}, {"a": gpus(16), "b": gpus(16)})
     gang = unit("a/1", "a", 16)
-    packing = pack(ledger, [gang, unit("b/1", "b", 16, since=2)], {})
+    packing = grant_leftovers(ledger, [gang, unit("b/1", "b", 16, since=2)], {})
     ledger.charge(QuotaCharge("b", {GPU: 1}))
     assert not packing.try_charge(ledger, "a/1", gang.charges)
 
 
-def test_what_one_was_given_at_the_top_another_cannot_be_given_below() -> None:
+def test_leftovers_granted_at_the_top_are_not_granted_again_below() -> None:
     """A gang takes what a sibling of the root does not use yet; a cousin's cannot have it, too."""
     specs = [
         team("org", min=14, max=39, weight=39),
@@ -138,7 +143,7 @@ def test_what_one_was_given_at_the_top_another_cannot_be_given_below() -> None:
     usage = {"other": gpus(12), "a": gpus(12), "b": gpus(12)}
     ledger = make_ledger(specs, {GPU: 22}, usage)
     pending = [unit(name, name, 12, since=at) for at, name in enumerate(("other", "a", "b"))]
-    packing = pack(ledger, pending, {})
+    packing = grant_leftovers(ledger, pending, {})
     for one in pending:
         if try_charge(ledger, one.charges) is not None:
             packing.try_charge(ledger, one.key, one.charges)

@@ -1,4 +1,4 @@
-"""What a share was made from, and who lends to whom: for people to read, and so for them true."""
+"""The terms of a share add up to it, and loans match idle guarantees."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_terms_lead_to_the_share(data: st.DataObject, total: int, rules: QuotaRu
                 assert one.borrowed == one.left
 
 
-def test_terms_of_who_borrows() -> None:
+def test_terms_of_a_borrower() -> None:
     specs = [quota("org", min=16, max=16), quota("a", "org", min=4), quota("b", "org", min=12)]
     solution = settle(specs, 16, {"a": wants(10, used=8), "b": wants(8)})
     (one,) = find_terms(solution, specs[1])
@@ -61,7 +61,7 @@ def test_terms_where_guarantees_are_scaled() -> None:
         ([20, 0], [4, 8], 0, [(1, 0, 8)]),
     ],
 )
-def test_who_lends_to_whom(
+def test_loans_between_siblings(
     used: list[int], floors: list[int], total: int, loans: list[tuple[int, int, int]]
 ) -> None:
     found = list(lend(used, floors, total))
@@ -74,7 +74,7 @@ AMOUNTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 
 
 @given(AMOUNTS, st.integers(0, 100))
-def test_nobody_lends_more_than_is_idle(pairs: list[tuple[int, int]], total: int) -> None:
+def test_loans_do_not_exceed_idle_guarantees(pairs: list[tuple[int, int]], total: int) -> None:
     used, floors = [one for one, _ in pairs], [other for _, other in pairs]
     lent, borrowed = [0] * len(used), [0] * len(used)
     for lender, borrower, amount in lend(used, floors, total):
@@ -89,7 +89,7 @@ def test_nobody_lends_more_than_is_idle(pairs: list[tuple[int, int]], total: int
     assert sum(lent) == min(max(0, over - free), sum(max(0, b - a) for a, b in pairs))
 
 
-def test_loans_of_a_tree_are_named() -> None:
+def test_loans_name_lender_and_borrower() -> None:
     specs = [quota("org", min=16, max=16), quota("a", "org", min=4), quota("b", "org", min=12)]
     (loan,) = find_loans(settle(specs, 16, {"a": wants(10, used=8)}))
     assert (loan.lender, loan.borrower, loan.resource, loan.amount) == ("b", "a", "cpu", 4)
