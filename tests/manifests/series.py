@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
-
-from prometheus_client.registry import Collector
+from types import FunctionType
 
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.cache import QuotaCache
@@ -14,24 +12,9 @@ from koord.core.reasons import REASONS
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
-from koord.runtime import collectors as collectors_module
-from koord.runtime import quota_metrics
-from koord.runtime.collectors import (
-    EventCollector,
-    PendingCollector,
-    ReflectorCollector,
-    StatusCollector,
-    count_rejections,
-    gauge_assumed,
-    gauge_leader,
-)
+from koord.runtime import collectors
+from koord.runtime.collectors import SeriesCollector
 from koord.runtime.metrics import Metrics
-from koord.runtime.quota_metrics import (
-    AuditCollector,
-    HookCollector,
-    QuotaCollector,
-    count_evictions,
-)
 
 OF_PROMETHEUS = {"up": set()}
 """Series that every job has, with their labels beside those of the target."""
@@ -66,34 +49,36 @@ def make_metrics() -> Metrics:
     """Return metrics with a sample of every series."""
     metrics, quotas = Metrics(), QuotaCache(hooks=HOOKS)
     metrics.quotas.attach(quotas)
-    collectors = [
-        PendingCollector(lambda: dict.fromkeys(REASONS, 1)),
-        QuotaCollector(lambda: [SUMMARY]),
-        AuditCollector(QuotaAudit(*[None] * 3)),
-        HookCollector(HOOKS),
-        ReflectorCollector(dict.fromkeys(("pods", "nodes", "podgroups"), Stand(ReflectorStats()))),
-        StatusCollector([("pods", Stand(StatusStats()))]),
-        EventCollector(Stand(EventStats())),
-        count_rejections(lambda: {"OutOfcpu": 1}),
-        count_evictions(dict),
-        gauge_assumed(lambda: 1),
-        gauge_leader(lambda: True),
-    ]
-    assert {type(one) for one in collectors} == {*_collectors_of(collectors_module, quota_metrics)}
-    for collector in collectors:
-        metrics.watch(collector)
+    made = {
+        collectors.pending_units: dict.fromkeys(REASONS, 1).copy,
+        collectors.quota_status: lambda: [SUMMARY],
+        collectors.quota_audit: QuotaAudit(*[None] * 3),
+        collectors.hook_failures: HOOKS,
+        collectors.reflector_series: dict.fromkeys(
+            ("pods", "nodes", "podgroups"), Stand(ReflectorStats())
+        ),
+        collectors.status_writes: [("pods", Stand(StatusStats()))],
+        collectors.event_outcomes: Stand(EventStats()),
+        collectors.kubelet_rejections: lambda: {"OutOfcpu": 1},
+        collectors.quota_evictions: dict,
+        collectors.assumed_pods: lambda: 1,
+        collectors.leadership: lambda: True,
+    }
+    assert set(made) == set(_public_functions())
+    for make, measured in made.items():
+        series = make(measured)
+        metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
             pass
     return metrics
 
 
-def _collectors_of(*modules: ModuleType) -> Iterator[type]:
-    """Yield every class of collectors that a module defines."""
-    for module in modules:
-        for one in vars(module).values():
-            if isinstance(one, type) and Collector in one.__bases__:
-                yield one
+def _public_functions() -> Iterator[FunctionType]:
+    for name, one in vars(collectors).items():
+        is_own = isinstance(one, FunctionType) and one.__module__ == collectors.__name__
+        if is_own and not name.startswith("_"):
+            yield one
 
 
 def list_series() -> dict[str, Series]:

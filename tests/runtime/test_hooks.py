@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
+from koord.runtime.collectors import hook_failures
 from koord.runtime.hooks import GROUP, load_hooks
-from koord.runtime.quota_metrics import HookCollector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +61,6 @@ def test_broken_hook_is_counted_and_does_not_prevent_the_start(
     assert not hooks.hooks
     assert {name for name, operation in hooks.failures if operation == "load"} == set(bad)
     registry = CollectorRegistry()
-    registry.register(HookCollector(hooks))
+    registry.register(hook_failures(hooks))
     text = generate_latest(registry).decode()
     assert 'koord_quota_hook_failures_total{hook="gone",operation="load"} 1.0' in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.api.kinds import RESOURCES
+from koord.api.crdgen import RESOURCES
 from koord.kube.kinds import (
     KINDS,
     NATIVE_POD_GROUPS,

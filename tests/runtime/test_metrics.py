@@ -12,14 +12,14 @@ from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 from koord.runtime.collectors import (
-    EventCollector,
-    PendingCollector,
-    ReflectorCollector,
-    StatusCollector,
-    gauge_assumed,
+    assumed_pods,
+    event_outcomes,
+    pending_units,
+    quota_status,
+    reflector_series,
+    status_writes,
 )
 from koord.runtime.metrics import Metrics
-from koord.runtime.quota_metrics import QuotaCollector
 
 
 def value_of(metrics, name, /, **labels):
@@ -83,7 +83,7 @@ EVENT_TYPES = ("added", "modified", "deleted")
 def test_reflectors_are_read_at_every_scrape(stats, name, expected):
     metrics = Metrics()
     pods, nodes = FakeReflector(0, ReflectorStats()), FakeReflector(0, ReflectorStats())
-    metrics.watch(ReflectorCollector({"pods": pods, "nodes": nodes}))
+    metrics.watch(*reflector_series({"pods": pods, "nodes": nodes}))
     pods.objects, pods.stats = 7, stats
     assert value_of(metrics, name, resource="pods") == expected
     assert value_of(metrics, name, resource="nodes") == 0
@@ -92,7 +92,7 @@ def test_reflectors_are_read_at_every_scrape(stats, name, expected):
 def test_changes_are_counted_by_type():
     metrics = Metrics()
     stats = ReflectorStats(added=1, modified=2, deleted=4)
-    metrics.watch(ReflectorCollector({"pods": FakeReflector(3, stats)}))
+    metrics.watch(*reflector_series({"pods": FakeReflector(3, stats)}))
     name = "koord_reflector_events_total"
     counts = [value_of(metrics, name, resource="pods", type=kind) for kind in EVENT_TYPES]
     assert counts == [1, 2, 4]
@@ -102,7 +102,7 @@ def test_status_writers_of_one_resource_are_added_up_at_every_scrape():
     metrics, placement, podgroup = Metrics(), FakeWriter(StatusStats()), FakeWriter(StatusStats())
     pods = FakeWriter(StatusStats(retried=5))
     writers = [("podgroups", placement), ("podgroups", podgroup), ("pods", pods)]
-    metrics.watch(StatusCollector(writers))
+    metrics.watch(status_writes(writers))
     placement.stats, podgroup.stats = StatusStats(written=2, refused=1), StatusStats(written=3)
     name = "koord_status_writes_total"
     assert value_of(metrics, name, resource="podgroups", outcome="written") == 5
@@ -116,10 +116,10 @@ def test_status_writers_of_one_resource_are_added_up_at_every_scrape():
     [
         (
             StatusStats,
-            lambda one: StatusCollector([("pods", one)]),
+            lambda one: status_writes([("pods", one)]),
             "koord_status_writes",
         ),
-        (EventStats, EventCollector, "koord_events"),
+        (EventStats, event_outcomes, "koord_events"),
     ],
 )
 def test_every_counter_of_a_writer_is_an_outcome(stats, make_collector, name):
@@ -134,13 +134,13 @@ def test_every_counter_of_a_writer_is_an_outcome(stats, make_collector, name):
 def test_the_silence_of_a_reflector_grows():
     metrics = Metrics()
     stats = ReflectorStats(last_contact=time.monotonic() - 60)
-    metrics.watch(ReflectorCollector({"pods": FakeReflector(0, stats)}))
+    metrics.watch(*reflector_series({"pods": FakeReflector(0, stats)}))
     assert value_of(metrics, "koord_reflector_silence_seconds", resource="pods") >= 60
 
 
 def test_reason_without_pending_units_has_no_series():
     metrics, waiting = Metrics(), {"MissingMembers": 2, "InsufficientNodes": 1}
-    metrics.watch(PendingCollector(lambda: waiting))
+    metrics.watch(pending_units(lambda: waiting))
     assert value_of(metrics, "koord_pending_units", reason="MissingMembers") == 2
     del waiting["MissingMembers"]
     assert value_of(metrics, "koord_pending_units", reason="MissingMembers") is None
@@ -149,7 +149,7 @@ def test_reason_without_pending_units_has_no_series():
 
 def test_gauges_are_read_at_every_scrape():
     metrics, assumed = Metrics(), {"a", "b"}
-    metrics.watch(gauge_assumed(lambda: len(assumed)))
+    metrics.watch(assumed_pods(lambda: len(assumed)))
     assumed.add("c")
     assert value_of(metrics, "koord_assumed_pods") == 3
 
@@ -162,10 +162,10 @@ def test_two_processes_do_not_share_counts():
 
 def test_names_follow_the_convention():
     metrics = Metrics()
-    metrics.watch(PendingCollector(dict))
-    metrics.watch(ReflectorCollector({}))
-    metrics.watch(StatusCollector([]))
-    metrics.watch(EventCollector(FakeWriter(EventStats())))
+    metrics.watch(pending_units(dict))
+    metrics.watch(*reflector_series({}))
+    metrics.watch(status_writes([]))
+    metrics.watch(event_outcomes(FakeWriter(EventStats())))
     families = text_string_to_metric_families(metrics.encode().decode())
     names = {family.name for family in families if not family.name.startswith("process_")}
     assert names
@@ -178,7 +178,7 @@ def test_quotas_have_koordinators_names() -> None:
     summaries = [
         Summary("team", "org", max={"cpu": 4000}, share={"cpu": 2000}, used={"memory": 5}),
     ]
-    metrics.watch(QuotaCollector(lambda: summaries))
+    metrics.watch(quota_status(lambda: summaries))
     labels = {"name": "team", "tree": "", "is_parent": "false", "parent": "org"}
     name = "scheduler_elastic_quota_status"
     assert value_of(metrics, name, **labels, field="runtime", resource="cpu") == 2000

@@ -12,9 +12,9 @@ from tests.cluster import make_cluster
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
-from koord.runtime.debug_page import describe_quotas
+from koord.runtime.collectors import quota_status
 from koord.runtime.metrics import Metrics
-from koord.runtime.quota_metrics import QuotaCollector
+from koord.runtime.operators import describe_quotas
 
 if TYPE_CHECKING:
     from koord.core.quota.model import QuotaName
@@ -36,7 +36,7 @@ class Scene:
         self.state = make_cluster(hooks=hooks).state
         self.policy = QuotaStatusPolicy(self.state, Sink())
         self.metrics = Metrics()
-        self.metrics.watch(QuotaCollector(lambda: self.policy.summaries))
+        self.metrics.watch(quota_status(lambda: self.policy.summaries))
         self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())
 
     def labels(self, name: QuotaName) -> set[tuple[str, str, str]]:

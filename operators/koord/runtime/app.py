@@ -19,7 +19,7 @@ from koord.kube.config import Credentials
 from koord.kube.election import Fence, LeadershipLost
 from koord.kube.kinds import KINDS, PLACEMENT, AnyKind
 from koord.kube.lease import Elector, NoNamespace
-from koord.runtime.collectors import gauge_leader
+from koord.runtime.collectors import leadership
 from koord.runtime.election import make_elector, refuse_taken_name
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.kopf_host import KopfHost
@@ -99,7 +99,7 @@ async def run_operators(options: Options) -> None:
         )
         access = await options.credentials.current()
         elector = make_elector(own_client, access, options.operators, fence)
-        parts.metrics.watch(gauge_leader(lambda: fence.is_open))
+        parts.metrics.watch(leadership(lambda: fence.is_open))
         await _serve(_Process(parts, KopfHost(parts.make_registry), elector), options.settings)
 
 
@@ -121,7 +121,6 @@ async def _check_installed(client: Client, operators: Collection[str]) -> frozen
 
 
 async def _find_served(client: Client) -> list[AnyKind]:
-    """Return the optional kinds that the server has."""
     optional = [kind for kind in KINDS if kind.is_optional]
     return [
         kind for kind in optional if kind.plural in await client.served_resources(kind.api_version)

@@ -55,26 +55,21 @@ class ClusterReader:
         return cast("R", self._translators[kind])
 
     def unsynced(self) -> list[str]:
-        """Name the kinds of which the copy is not complete or not followed."""
         return [kind for kind, one in self.reflectors.items() if not one.synced.is_set()]
 
     def is_synced(self) -> bool:
-        """Whether every copy is complete and followed."""
         return not self.unsynced()
 
     async def wait_synced(self) -> None:
-        """Return once every kind has been listed completely."""
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self.reflectors.items():
                 group.create_task(reflector.run(), name=f"reflect {kind}")
 
     def describe(self) -> dict[str, object]:
-        """Return the state of the reflectors for the debug page."""
         return {kind: _describe(one) for kind, one in self.reflectors.items()}
 
     def _make_reflector(self, kind: Kind[W, T, Any]) -> Reflector[W, T]:

@@ -1,191 +1,227 @@
-"""Series that are read at every scrape, from plain numbers that other modules keep."""
+"""Series that are read at every scrape, from plain numbers that other modules keep.
+
+Most series of quotas have the names that Koordinator gives them.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from koord.kube.events import EventStats
-from koord.kube.reflector import ReflectorStats
-from koord.kube.status import StatusStats
+from koord.controllers.quota_audit import QuotaAudit
+from koord.core.quota.hooks import Hooks
+from koord.core.quota.status import Summary, measure
+from koord.kube.events import EventRecorder
+from koord.kube.evictor import Eviction
+from koord.kube.reflector import Reflector
+from koord.kube.status import StatusWriter
 
-
-class Reflecting(Protocol):
-    """A reflector, as far as it is measured."""
-
-    stats: ReflectorStats
-
-    def __len__(self) -> int:
-        """Return how many objects it holds."""
-        ...
-
-
-class WritingStatus(Protocol):
-    """A status writer, as far as it is measured."""
-
-    stats: StatusStats
-
-
-class Recording(Protocol):
-    """An event recorder, as far as it is measured."""
-
-    stats: EventStats
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""Values of the labels, and the number."""
+Family: TypeAlias = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PendingCollector(Collector):
-    """Pending units, by reason."""
+class SeriesCollector(Collector):
+    """One metric; ``read`` returns its samples."""
 
-    units_by_reason: Callable[[], Mapping[str, int]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "koord_pending_units", "Pending units, by reason.", labels=["reason"]
-        )
-        for reason, units in self.units_by_reason().items():
-            family.add_metric([reason], units)
-        yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CountCollector(Collector):
-    """Counts that are kept elsewhere, by one label."""
-
+    family: Family
     name: str
     text: str
-    label: str
-    counts: Callable[[], Mapping[str, int]]
+    labels: Sequence[str]
+    read: Callable[[], Samples]
 
     @override
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self.name, self.text, labels=[self.label])
-        for value, count in self.counts().items():
-            family.add_metric([value], count)
+        family = self.family(self.name, self.text, labels=self.labels)
+        for labels, number in self.read():
+            family.add_metric(labels, number)
         yield family
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GaugeCollector(Collector):
-    """One number that is kept elsewhere."""
-
-    name: str
-    text: str
-    read: Callable[[], float]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(self.name, self.text, value=self.read())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReflectorCollector(Collector):
-    """Reflectors, by the plural of their resource."""
-
-    reflectors: Mapping[str, Reflecting]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        for name, text, read in _REFLECTOR_GAUGES:
-            gauge = GaugeMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
-            for resource, reflector in self.reflectors.items():
-                gauge.add_metric([resource], read(reflector))
-            yield gauge
-        for name, text, count in _REFLECTOR_COUNTERS:
-            counter = CounterMetricFamily(f"koord_reflector_{name}", text, labels=["resource"])
-            for resource, reflector in self.reflectors.items():
-                counter.add_metric([resource], count(reflector.stats))
-            yield counter
-        events = CounterMetricFamily(
-            "koord_reflector_events", "Changes received.", labels=["resource", "type"]
-        )
-        for resource, reflector in self.reflectors.items():
-            for kind in _EVENT_TYPES:
-                events.add_metric([resource, kind], getattr(reflector.stats, kind))
-        yield events
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StatusCollector(Collector):
-    """Status writers, with the plural of their resource; those of one resource are summed up."""
-
-    writers: Sequence[tuple[str, WritingStatus]]
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        tally: Counter[tuple[str, str]] = Counter()
-        for resource, writer in self.writers:
-            for outcome in _STATUS_OUTCOMES:
-                tally[resource, outcome] += getattr(writer.stats, outcome)
-        family = CounterMetricFamily(
-            "koord_status_writes", "Requests that write status.", labels=["resource", "outcome"]
-        )
-        for labels, count in tally.items():
-            family.add_metric(labels, count)
-        yield family
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventCollector(Collector):
-    """Events, by outcome."""
-
-    recorder: Recording
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily("koord_events", "Events.", labels=["outcome"])
-        for outcome in _EVENT_OUTCOMES:
-            family.add_metric([outcome], getattr(self.recorder.stats, outcome))
-        yield family
-
-
-def count_rejections(counts: Callable[[], Mapping[str, int]]) -> CountCollector:
-    """Return the series of pods that kubelets rejected, given the counts by reason."""
-    return CountCollector(
-        "koord_kubelet_rejections",
-        "Pods placed by us that the kubelet of their node has refused to run.",
-        "reason",
-        counts,
+def pending_units(units_by_reason: Callable[[], Mapping[str, int]]) -> SeriesCollector:
+    return SeriesCollector(
+        GaugeMetricFamily,
+        "koord_pending_units",
+        "Pending units, by reason.",
+        ["reason"],
+        lambda: _by_one_label(units_by_reason()),
     )
 
 
-def gauge_assumed(pods: Callable[[], int]) -> GaugeCollector:
-    """Return the number of pods that are written but not confirmed yet."""
-    return GaugeCollector("koord_assumed_pods", "Pods written but not yet seen on the watch.", pods)
+def assumed_pods(count: Callable[[], int]) -> SeriesCollector:
+    return SeriesCollector(
+        GaugeMetricFamily,
+        "koord_assumed_pods",
+        "Pods written but not yet seen on the watch.",
+        [],
+        lambda: [((), count())],
+    )
 
 
-def gauge_leader(is_leader: Callable[[], bool]) -> GaugeCollector:
-    """Return whether this process plans and writes."""
-    text = "1 in the process that plans and writes, 0 in those that stand by."
-    return GaugeCollector("koord_leader", text, is_leader)
+def leadership(is_leader: Callable[[], bool]) -> SeriesCollector:
+    return SeriesCollector(
+        GaugeMetricFamily,
+        "koord_leader",
+        "1 in the process that plans and writes, 0 in those that stand by.",
+        [],
+        lambda: [((), is_leader())],
+    )
+
+
+def kubelet_rejections(counts: Callable[[], Mapping[str, int]]) -> SeriesCollector:
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_kubelet_rejections",
+        "Pods placed by us that the kubelet of their node has refused to run.",
+        ["reason"],
+        lambda: _by_one_label(counts()),
+    )
+
+
+def quota_evictions(counts: Callable[[], Mapping[Eviction, int]]) -> SeriesCollector:
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_quota_evictions",
+        "Evictions of pods whose quota uses more than it is entitled to.",
+        ["outcome"],
+        lambda: [((outcome,), counts().get(outcome, 0)) for outcome in Eviction],
+    )
+
+
+def event_outcomes(recorder: EventRecorder) -> SeriesCollector:
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_events",
+        "Events.",
+        ["outcome"],
+        lambda: [((outcome,), getattr(recorder.stats, outcome)) for outcome in _EVENT_OUTCOMES],
+    )
+
+
+def status_writes(writers: Sequence[tuple[str, StatusWriter]]) -> SeriesCollector:
+    """Return the outcomes of status writers, summed up by the plural of their resource."""
+
+    def read() -> Samples:
+        tally: Counter[tuple[str, str]] = Counter()
+        for resource, writer in writers:
+            for outcome in _STATUS_OUTCOMES:
+                tally[resource, outcome] += getattr(writer.stats, outcome)
+        return tally.items()
+
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_status_writes",
+        "Requests that write status.",
+        ["resource", "outcome"],
+        read,
+    )
+
+
+def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[SeriesCollector]:
+    """Yield the series of reflectors, which are given by the plural of their resource."""
+
+    def read(field: str) -> Callable[[], Samples]:
+        return lambda: [
+            ((resource,), getattr(one.stats, field)) for resource, one in reflectors.items()
+        ]
+
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reflector_objects",
+        "Objects held.",
+        ["resource"],
+        lambda: [((resource,), len(one)) for resource, one in reflectors.items()],
+    )
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reflector_silence_seconds",
+        "Time since the last data from the API server.",
+        ["resource"],
+        read("silence"),
+    )
+    for name, (field, text) in _REFLECTOR_COUNTERS.items():
+        yield SeriesCollector(
+            CounterMetricFamily, f"koord_reflector_{name}", text, ["resource"], read(field)
+        )
+    yield SeriesCollector(
+        CounterMetricFamily,
+        "koord_reflector_events",
+        "Changes received.",
+        ["resource", "type"],
+        lambda: [
+            ((resource, kind), getattr(one.stats, kind))
+            for resource, one in reflectors.items()
+            for kind in _EVENT_TYPES
+        ],
+    )
+
+
+def quota_status(summaries: Callable[[], Iterable[Summary]]) -> SeriesCollector:
+    def read() -> Samples:
+        for summary in summaries():
+            is_parent = "true" if summary.is_parent else "false"
+            labels = (summary.name, summary.tree, is_parent, summary.parent)
+            for measured, amount in measure(summary).items():
+                yield (*labels, *measured), amount
+
+    return SeriesCollector(
+        GaugeMetricFamily,
+        "scheduler_elastic_quota_status",
+        "Numbers of quotas: CPU in thousandths, memory in bytes, others in pieces.",
+        ["name", "tree", "is_parent", "parent", "field", "resource"],
+        read,
+    )
+
+
+def quota_audit(audit: QuotaAudit) -> Iterator[SeriesCollector]:
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_quota_drift",
+        "Differences between the recorded usage of quotas and the sums of their pods.",
+        ["field"],
+        lambda: _by_one_label(audit.drift),
+    )
+    yield SeriesCollector(
+        CounterMetricFamily,
+        "koord_quota_repairs",
+        "How often quotas were recounted because of such differences.",
+        [],
+        lambda: [((), audit.repairs)],
+    )
+
+
+def hook_failures(hooks: Hooks) -> SeriesCollector:
+    return SeriesCollector(
+        CounterMetricFamily,
+        "koord_quota_hook_failures",
+        "How often a quota hook failed; the pods it would have checked were let through.",
+        ["hook", "operation"],
+        lambda: [(labels, failure.count) for labels, failure in sorted(hooks.failures.items())],
+    )
+
+
+def _by_one_label(numbers: Mapping[str, int]) -> Samples:
+    return (((value,), number) for value, number in numbers.items())
 
 
 _STATUS_OUTCOMES: Final = ("written", "unchanged", "gone", "refused", "retried")
 _EVENT_TYPES: Final = ("added", "modified", "deleted")
 _EVENT_OUTCOMES: Final = ("emitted", "repeated", "dropped", "refused")
-
-_REFLECTOR_GAUGES: tuple[tuple[str, str, Callable[[Reflecting], float]], ...] = (
-    ("objects", "Objects held.", len),
-    (
-        "silence_seconds",
-        "Time since the last data from the API server.",
-        lambda reflector: reflector.stats.silence,
-    ),
-)
-_REFLECTOR_COUNTERS: tuple[tuple[str, str, Callable[[ReflectorStats], float]], ...] = (
-    ("relists", "Complete lists, the first one included.", lambda stats: stats.lists),
-    ("watches", "Watches opened.", lambda stats: stats.watches),
-    (
+_REFLECTOR_COUNTERS: Final = {
+    "relists": ("lists", "Complete lists, the first one included."),
+    "watches": ("watches", "Watches opened."),
+    "inferred_deletes": (
         "inferred_deletes",
         "Deletions that no watch reported, found by comparing with a list.",
-        lambda stats: stats.inferred_deletes,
     ),
-    ("decode_errors", "Objects that could not be decoded.", lambda stats: stats.poison),
-    ("decode_seconds", "Time spent decoding.", lambda stats: stats.decode_seconds),
-    ("errors", "Lists and watches that failed.", lambda stats: stats.errors),
-)
+    "decode_errors": ("poison", "Objects that could not be decoded."),
+    "decode_seconds": ("decode_seconds", "Time spent decoding."),
+    "errors": ("errors", "Lists and watches that failed."),
+}
+"""End of the metric's name -> field of ``ReflectorStats``, and the help text."""

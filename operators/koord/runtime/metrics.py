@@ -5,7 +5,7 @@ methods of ``Metrics``, which satisfy their protocols; numbers that they keep th
 collectors at every scrape. Each ``Metrics`` has a registry of its own.
 """
 
-from typing import get_args
+from typing import Final, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,11 +16,14 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
+from koord.core.quota.cache import QuotaCache
 from koord.kube.binder import Outcome
-from koord.runtime.quota_metrics import QuotaHistograms
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_WRITE_BUCKETS: Final = tuple(0.001 * 2**at for at in range(15))
+_OPERATION_BUCKETS: Final = tuple(0.00001 * 2**at for at in range(24))
+"""Of Koordinator's series."""
 
 
 class Metrics:
@@ -34,32 +37,27 @@ class Metrics:
         self.quotas = QuotaHistograms(self.registry)
 
     def observe_cycle(self, seconds: float) -> None:
-        """Record how long one plan took."""
         self._planning.cycle.observe(seconds)
 
     def count_planned(self, *, placed: int, refused: int) -> None:
-        """Count the pods that one plan placed and refused."""
         self._planning.pods.labels("placed").inc(placed)
         self._planning.pods.labels("refused").inc(refused)
 
     def count_release(self, outcome: str) -> None:
-        """Count one PATCH that removes our gate from a pod."""
         self._writing.releases.labels(outcome).inc()
 
     def count_bind(self, outcome: str) -> None:
-        """Count one POST of a binding."""
         self._writing.binds.labels(outcome).inc()
 
     def observe_bind_latency(self, seconds: float) -> None:
         """Record the time from a complete unit to the binding of one of its pods."""
         self._writing.bind_latency.observe(seconds)
 
-    def watch(self, collector: Collector) -> None:
-        """Read a collector at every scrape."""
-        self.registry.register(collector)
+    def watch(self, *collectors: Collector) -> None:
+        for collector in collectors:
+            self.registry.register(collector)
 
     def encode(self) -> bytes:
-        """Return all series in the text format."""
         return generate_latest(self.registry)
 
 
@@ -94,3 +92,36 @@ class _WritingSeries:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
+
+
+class QuotaHistograms:
+    """How long operations on quotas take."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.write = Histogram(
+            "scheduler_update_elastic_quota_status_duration_seconds",
+            "Time of one request that writes the status of a quota.",
+            buckets=_WRITE_BUCKETS,
+            registry=registry,
+        )
+        self.process = Histogram(
+            "scheduler_elastic_quota_process_latency",
+            "Seconds that an operation on all quotas takes.",
+            ["operation"],
+            buckets=_OPERATION_BUCKETS,
+            registry=registry,
+        )
+        for operation in ("settle", "solve"):
+            self.process.labels(operation)
+        self.hook = Histogram(
+            "scheduler_elastic_quota_hook_plugin_latency",
+            "Seconds that a hook takes to answer.",
+            ["plugin", "operation"],
+            buckets=_OPERATION_BUCKETS,
+            registry=registry,
+        )
+
+    def attach(self, quotas: QuotaCache) -> None:
+        """Observe the operations and the hooks of these quotas."""
+        quotas.stopwatch = lambda operation: self.process.labels(operation).time()
+        quotas.hooks.stopwatch = lambda hook, operation: self.hook.labels(hook, operation).time()

@@ -1,4 +1,6 @@
-"""Starts the operators: each function puts the parts of one together, with what they share.
+"""Starts the operators, and describes their state for the debug page.
+
+Each function ``start_…`` puts the parts of one operator together, with what they share.
 
 They are registered in ``koord.runtime.registry``. Controllers, writers and events know each other
 only through what is handed to them here.
@@ -8,7 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.placement import PlacementController
@@ -26,6 +28,11 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
+from koord.core.quota.ledger import Ledger
+from koord.core.quota.model import NO_USAGE, QuotaName
+from koord.core.quota.reclaim import find_overuse
+from koord.core.quota.status import summarise
+from koord.core.state import ClusterState
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (
@@ -46,12 +53,14 @@ from koord.kube.objects import (
 )
 from koord.kube.root_quota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
-from koord.runtime.collectors import EventCollector, PendingCollector, count_rejections
-from koord.runtime.quota_metrics import (
-    AuditCollector,
-    HookCollector,
-    QuotaCollector,
-    count_evictions,
+from koord.runtime.collectors import (
+    event_outcomes,
+    hook_failures,
+    kubelet_rejections,
+    pending_units,
+    quota_audit,
+    quota_evictions,
+    quota_status,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +68,6 @@ if TYPE_CHECKING:
 
 
 def start_placement(parts: "Parts") -> None:
-    """Add the planner, the events and conditions of what waits, and the reclaim of quotas."""
     state, is_synced = parts.reader.state, parts.reader.is_synced
     events = EventRecorder(
         parts.client, "koord-placement", socket.gethostname(), is_busy=parts.is_binding
@@ -84,9 +92,11 @@ def start_placement(parts: "Parts") -> None:
     )
     parts.background += [events.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
-    parts.metrics.watch(EventCollector(events))
-    parts.metrics.watch(PendingCollector(lambda: _count_by_reason(placement)))
-    parts.metrics.watch(count_rejections(lambda: parts.reader.rejections))
+    parts.metrics.watch(
+        event_outcomes(events),
+        pending_units(lambda: _count_by_reason(placement)),
+        kubelet_rejections(lambda: parts.reader.rejections),
+    )
     _start_reclaim(parts, placement, events)
 
 
@@ -106,7 +116,7 @@ def _start_reclaim(parts: "Parts", placement: PlacementController, events: Event
         ),
     )
     parts.background.append(controller.run)
-    parts.metrics.watch(count_evictions(lambda: controller.counts))
+    parts.metrics.watch(quota_evictions(lambda: controller.counts))
 
 
 def _count_by_reason(placement: PlacementController) -> dict[str, int]:
@@ -117,7 +127,6 @@ def _count_by_reason(placement: PlacementController) -> dict[str, int]:
 
 
 def start_pod_groups(parts: "Parts") -> VerdictSink:
-    """Add the status of PodGroups, which includes the verdicts of validation."""
     writer = _make_group_writer(parts, "koord-podgroup", yields=True)
     policy = PodGroupStatusPolicy(
         state=parts.reader.state,
@@ -130,7 +139,6 @@ def start_pod_groups(parts: "Parts") -> VerdictSink:
 
 
 def start_quotas(parts: "Parts") -> None:
-    """Add status and annotations of ElasticQuotas."""
     settings, seen = parts.settings.elastic_quota, parts.reader.translator(QUOTAS)
     observe = parts.metrics.quotas.write.observe
 
@@ -151,11 +159,10 @@ def start_quotas(parts: "Parts") -> None:
         revoke_delay=settings.delay_evict_time if settings.revokes else None,
     )
     parts.keep_status(policy)
-    parts.metrics.watch(QuotaCollector(lambda: policy.summaries))
+    parts.metrics.watch(quota_status(lambda: policy.summaries))
 
 
 def start_profiles(parts: "Parts") -> None:
-    """Add status and root quotas of ElasticQuotaProfiles."""
     seen = parts.reader.translator(PROFILES)
     writer = parts.make_writer(
         PROFILES.plural,
@@ -173,7 +180,6 @@ def start_profiles(parts: "Parts") -> None:
 
 
 def start_topologies(parts: "Parts") -> None:
-    """Add the status of ClusterNetworkTopologies."""
     seen = parts.reader.translator(TOPOLOGIES)
     writer = parts.make_writer(
         TOPOLOGIES.plural,
@@ -186,14 +192,13 @@ def start_topologies(parts: "Parts") -> None:
 
 
 def start_quota_audit(parts: "Parts") -> None:
-    """Add the metrics of quotas, and the audit wherever quotas are computed."""
     state = parts.reader.state
     parts.metrics.quotas.attach(state.quotas)
-    parts.metrics.watch(HookCollector(state.quotas.hooks))
+    parts.metrics.watch(hook_failures(state.quotas.hooks))
     if not parts.operators.isdisjoint({PLACEMENT, QUOTA}):
         audit = QuotaAudit(state, is_synced=parts.reader.is_synced, is_busy=parts.is_binding)
         parts.background.append(audit.run)
-        parts.metrics.watch(AuditCollector(audit))
+        parts.metrics.watch(*quota_audit(audit))
 
 
 def _make_pod_writer(parts: "Parts") -> StatusWriter:
@@ -217,3 +222,74 @@ def _make_group_writer(parts: "Parts", manager: str, *, yields: bool = False) ->
         lambda ref: seen.status_of(ref.uid),
         yields=yields,
     )
+
+
+if TYPE_CHECKING:
+    from koord.runtime.wiring import Parts
+
+_NAMES: Final[Mapping[str, str]] = {
+    "name": "name",
+    "parentName": "parent",
+    "isParent": "is_parent",
+    "tree": "tree",
+    "max": "max",
+    "min": "min",
+    "autoScaleMin": "scaled_min",
+    "sharedWeight": "weight",
+    "request": "request",
+    "childRequest": "child_request",
+    "used": "used",
+    "runtime": "share",
+    "allocated": "allocated",
+    "guaranteed": "guaranteed",
+    "nonPreemptibleRequest": "non_preemptible_request",
+    "nonPreemptibleUsed": "non_preemptible_used",
+    "selfRequest": "demand",
+}
+"""Koordinator's name -> field of the summary."""
+
+
+def describe_placement(parts: "Parts") -> dict[str, object]:
+    placement = parts.placement
+    if placement is None:
+        return {}
+    queue = placement.queue
+    return {
+        "ready": len(queue),
+        "blocked": {key: one.reason.code for key, one in queue.blocked.items()},
+        "waiting": {key: reason.code for key, reason in queue.waiting.items()},
+        "kept": placement.holds.reserved_pods(),
+        "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
+    }
+
+
+def describe_quota_state(parts: "Parts") -> dict[str, object]:
+    state = parts.reader.state
+    return {"quotas": describe_quotas(state)} if state.quotas.is_in_use else {}
+
+
+def describe_quotas(state: ClusterState) -> dict[str, object]:
+    """Return all active quotas and the problems of others; amounts in canonical units."""
+    ledger = state.open_ledger()
+    return {
+        "quotas": [_describe(ledger, name) for name in ledger.names()],
+        "over": find_overuse(ledger),
+        "problems": state.quotas.catalog.problems,
+        "failures": {tree: repr(error) for tree, error in state.quotas.failures.items()},
+        "outside": state.quotas.outside(),
+    }
+
+
+def _describe(ledger: Ledger, name: QuotaName) -> dict[str, Any]:
+    summary = summarise(ledger, name)
+    usage = ledger.solution(name).inputs.usage.get(name, NO_USAGE)
+    return {
+        **{there: _plain(getattr(summary, here)) for there, here in _NAMES.items()},
+        "allowLentResource": ledger.account(name).spec.lends,
+        "selfUsed": _plain(usage.used),
+        "submitted": _plain(usage.submitted),
+    }
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

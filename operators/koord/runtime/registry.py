@@ -22,8 +22,9 @@ from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
 from koord.kube.kinds import PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
-from koord.runtime.debug_page import describe_placement, describe_quota_state
 from koord.runtime.operators import (
+    describe_placement,
+    describe_quota_state,
     start_placement,
     start_pod_groups,
     start_profiles,
@@ -83,7 +84,6 @@ OPERATORS: Final = tuple(one.name for domain in DOMAINS for one in domain.operat
 
 
 def required_resources(operators: Collection[str]) -> list[tuple[str, str]]:
-    """Return API version and plural of the custom resources that these operators need."""
     read = [(kind.api_version, kind.plural) for kind in kinds_of(operators) if kind.is_required]
     validated = [
         (one.resource.names.api_version, one.resource.names.plural)

@@ -21,7 +21,7 @@ from koord.kube.client import Client
 from koord.kube.kinds import PLACEMENT, PODS, QUOTA, AnyKind, TranslatorOptions, kinds_of
 from koord.kube.status import Form, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
-from koord.runtime.collectors import ReflectorCollector, StatusCollector, gauge_assumed
+from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
@@ -86,9 +86,11 @@ class Parts:
                     self._start(operator)
             if domain.start is not None:
                 domain.start(self)
-        self.metrics.watch(gauge_assumed(lambda: len(self.reader.state.assumed)))
-        self.metrics.watch(ReflectorCollector(self.reader.reflectors))
-        self.metrics.watch(StatusCollector(self.writers))
+        self.metrics.watch(
+            assumed_pods(lambda: len(self.reader.state.assumed)),
+            status_writes(self.writers),
+            *reflector_series(self.reader.reflectors),
+        )
 
     async def get_ready(self) -> None:
         """Open connections for as many writes as may be in flight at once."""
@@ -99,14 +101,12 @@ class Parts:
         await catch_up(self.client, self.reader.state, identity)
 
     def make_registry(self) -> "kopf.OperatorRegistry":
-        """Return a new Kopf registry with the handlers of all operators."""
         registry = make_registry(self.client.credentials)
         for validator in self._validators:
             validator.register(registry)
         return registry
 
     def count(self) -> dict[str, int]:
-        """Count the nodes, pods and gangs in the state."""
         state = self.reader.state
         return {
             "nodes": len(state.table),
@@ -115,7 +115,6 @@ class Parts:
         }
 
     def describe(self) -> dict[str, object]:
-        """Return the inner state for the debug page."""
         description: dict[str, object] = {
             **self.count(),
             "assumed": self.reader.state.assumed,
