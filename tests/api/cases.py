@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from koord.api.kinds import RESOURCE_BY_KIND
+from koord.api.crdgen import RESOURCE_BY_KIND
 
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"
 KOORDINATOR = "scheduling.koordinator.sh/v1alpha1"

@@ -7,10 +7,15 @@ import pytest
 import yaml
 from pydantic import Field
 
-from koord.api.crdgen import file_name, make_crd, make_resource_schema, render_crd
-from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
-from koord.api.model import ATOMIC, DEFAULTED, ListMap, Model, Rule, to_kubernetes_name
-from koord.api.openapi import make_schema
+from koord.api.crdgen import (
+    RESOURCE_BY_KIND,
+    RESOURCES,
+    file_name,
+    make_crd,
+    make_resource_schema,
+    render_crd,
+)
+from koord.api.model import ATOMIC, DEFAULTED, ListMap, Model, Rule, make_schema, to_kubernetes_name
 from koord.api.resource import Int32, Resource, ResourceQuantity
 
 CRDS = Path(__file__).parents[2] / "crds"

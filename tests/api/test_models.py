@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.api.cases import ACCEPTED, REFUSALS, Refusal, make_object
 
-from koord.api.kinds import RESOURCE_BY_KIND
+from koord.api.crdgen import RESOURCE_BY_KIND
 from koord.api.lint import lint
 from koord.api.parse import InvalidObject, parse
 

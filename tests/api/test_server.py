@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.api.cases import ACCEPTED, MINIMAL, REFUSALS, Refusal, make_object
 
-from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
+from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES
 from koord.api.parse import InvalidObject, parse
 from koord.api.podgroup import GroupMembers, PodGroup, PodGroupStatus
 from koord.api.resource import Condition

@@ -8,8 +8,7 @@ import pytest
 from tests.api.cases import make_object
 from tests.api.conftest import CRDS
 
-from koord.api.crdgen import make_crd
-from koord.api.kinds import RESOURCE_BY_KIND, RESOURCES
+from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES, make_crd
 from koord.sandbox import Sandbox
 from koord.sandbox.errors import SandboxApiError
 

@@ -3,7 +3,7 @@
 import networkx as nx
 
 from koord.cli.common import TreeOutput
-from koord.cli.graph import GraphNode, write_graph
+from koord.cli.output import GraphNode, write_graph
 
 NODES = (
     GraphNode("/", None, ("all",), {"nodes": 3}),

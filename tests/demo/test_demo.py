@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import koord.cli.demo
+import koord.demo.show
 from koord.cli.main import app
 from koord.demo import DemoError, NotSeenError, OperatorsError
 from koord.demo import show as demo
@@ -129,7 +129,7 @@ def test_a_failure_is_printed_with_the_end_of_the_log(monkeypatch):
         error.add_note("the operators said last: no")
         raise error
 
-    monkeypatch.setattr(koord.cli.demo, "show", fail)
+    monkeypatch.setattr(koord.demo.show, "show", fail)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 1
     assert "pigs fly" in result.stderr

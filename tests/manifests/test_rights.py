@@ -15,7 +15,7 @@ from tests.manifests.conftest import MANIFESTS, ROOT
 from tests.manifests.waiting import wait_for
 from tests.support.operators import run_operators
 
-from koord.api.kinds import RESOURCES
+from koord.api.crdgen import RESOURCES
 from koord.api.podgroup import PodGroup
 from koord.runtime.registry import OPERATORS
 from koord.sandbox import Component, Sandbox

@@ -15,8 +15,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from koord.api.model import Model
-from koord.api.openapi import JsonSchema, make_schema
+from koord.api.model import JsonSchema, Model, make_schema
 
 MAX_TEXT: Final = 64 * 1024
 """Longer texts are rejected unread; all annotations of an object together have 256 KiB."""
@@ -66,7 +65,6 @@ def parse_value(
     unknown_fields: UnknownFields = "ignore",
     at: Location = (),
 ) -> T | InvalidObject:
-    """Parse a value at location ``at`` of an object."""
     try:
         return adapter.validate_python(value, extra=unknown_fields)
     except ValidationError as error:

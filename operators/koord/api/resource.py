@@ -253,7 +253,6 @@ class Names:
 
     @property
     def crd_name(self) -> str:
-        """``plural.group``, the name of the CRD."""
         return f"{self.plural}.{self.group}"
 
 

@@ -78,7 +78,6 @@ class Target:
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -152,7 +151,6 @@ async def open_client(kubeconfig: str, context: str) -> AsyncIterator[tuple[Clie
 
 
 def path_in(path: str, namespace: str) -> str:
-    """Return the path of a collection within one namespace."""
     head, _, plural = path.rpartition("/")
     return f"{head}/namespaces/{quote(namespace, safe='')}/{plural}"
 

@@ -10,10 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
-from koord.api.crdgen import file_name, render_crd
-from koord.api.documents import MAX_FILE_BYTES, UnreadableError
-from koord.api.kinds import RESOURCES
-from koord.api.lint import lint
+from koord.api.crdgen import RESOURCES, file_name, render_crd
+from koord.api.lint import MAX_FILE_BYTES, UnreadableError, lint
 from koord.cli.output import count_of
 
 _FOUND: Final = 1
@@ -45,7 +43,6 @@ def write_crds(
 
 
 def _find_stale(directory: Path) -> Iterator[str]:
-    """Yield the lines in which the files differ from the models."""
     for resource in RESOURCES:
         path = directory / file_name(resource)
         written = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -49,7 +49,6 @@ class Question:
 
 
 def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
-    """Print the answer to a question; warnings and errors go to stderr."""
     now = time.time()
     try:
         with _without_collector():

@@ -23,7 +23,6 @@ _LIKENESS: Final = 0.75
 
 
 def find_hints(state: ClusterState, reason: Reason) -> tuple[str, ...]:
-    """Return hints that the rest of the cluster adds to the advice of a reason."""
     match reason:
         case MissingPodGroup(gang):
             hints = _find_pod_group(state, gang)

@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "explain": Command("queries", "Say why a pod or a PodGroup waits, and what would help."),
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
     "topology": Command("queries", "Show the domains of the network, and what is free in each."),
-    "demo": Command("demo", "See gangs wait and start, on a real API server with fake nodes."),
+    "demo": Command("sandbox", "See gangs wait and start, on a real API server with fake nodes."),
     "sandbox": Command(
         "sandbox", "A real Kubernetes control plane on this machine, without containers."
     ),

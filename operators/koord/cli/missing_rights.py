@@ -75,7 +75,6 @@ _IS_UNKNOWN: Final[Mapping[str, Callable[[Reading], bool]]] = {
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
-    """Say that the target was not found, and name similar ones."""
     problem = reading.rejected.get(target.key)
     if problem is not None:
         return f"{target.kind} {target.key} cannot be understood: {problem}"
@@ -102,7 +101,6 @@ def _asks_for_topology(reading: Reading, target: Target) -> bool:
 
 
 def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
-    """Yield each missing right, and what is unknown without it."""
     only = f"in namespace {target.namespace} only"
     if reading.extent_of(NODES) is not None:
         yield f"you may not list nodes ({_ROLE}): whether there is room is not known"
@@ -134,7 +132,6 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
 
 
 def _warn_of_hooks(reading: Reading) -> Iterator[str]:
-    """Yield where the hooks of this machine differ from those of the operators."""
     hooks = reading.state.quotas.hooks
     for (name, operation), failure in sorted(hooks.failures.items()):
         yield (
@@ -151,7 +148,6 @@ def _warn_of_hooks(reading: Reading) -> Iterator[str]:
 
 
 def _warn_of_affinity_and_volumes(reading: Reading, target: Target) -> Iterator[str]:
-    """Yield missing rights for namespaces and volumes, if they matter for the target."""
     pods = reading.state.pods.values()
     if reading.extent_of(NAMESPACES) is not None and any(map(_chooses_namespaces, pods)):
         yield f"you may not list namespaces ({_ROLE}): namespace selectors are not evaluated"

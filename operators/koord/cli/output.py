@@ -1,11 +1,20 @@
-"""How all commands print: consoles, tables, counts and JSON. Knows nothing of what is printed."""
+"""How all commands print: consoles, tables, counts, JSON and graphs. Knows no quota or topology.
 
-from collections.abc import Iterable
-from typing import Any, Final
+Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from koord.cli.common import TreeOutput
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _WIDTH_OF_FILES: Final = 100_000
 
@@ -49,3 +58,43 @@ def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> T
 def count_of(count: int, noun: str) -> str:
     """Write ``1 node``, ``2 nodes``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node of a tree. ``lines`` are its label, ``attributes`` the same facts by name."""
+
+    id: str
+    parent: str | None
+    lines: tuple[str, ...]
+    attributes: Mapping[str, str | int] = field(default_factory=dict)
+
+
+def write_graph(name: str, nodes: Iterable[GraphNode], output: TreeOutput) -> str:
+    """Return the graph as a document; edges lead from parents to children."""
+    import networkx as nx  # noqa: PLC0415 - slow to import, and only graphs need it
+
+    graph: nx.DiGraph[str] = nx.DiGraph(name=name)
+    for node in nodes:
+        graph.add_node(node.id, label="\n".join(node.lines), **node.attributes)
+        if node.parent is not None:
+            graph.add_edge(node.parent, node.id)
+    return "\n".join(_write_dot(graph) if output is TreeOutput.DOT else nx.generate_graphml(graph))
+
+
+def _write_dot(graph: "nx.DiGraph[str]") -> Iterator[str]:
+    yield f"digraph {_quote(graph.name)} {{"
+    yield "  rankdir=LR;"
+    yield "  node [shape=box];"
+    for node, attributes in graph.nodes(data=True):
+        written = ", ".join(f"{_quote(key)}={_quote(str(of))}" for key, of in attributes.items())
+        yield f"  {_quote(node)} [{written}];"
+    for parent, child in graph.edges:
+        yield f"  {_quote(parent)} -> {_quote(child)};"
+    yield "}"
+
+
+def _quote(text: str) -> str:
+    # Graphviz turns backslash sequences into line breaks and names: those of the text are escaped.
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

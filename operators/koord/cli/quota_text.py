@@ -68,12 +68,10 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
 
 
 def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
-    """Return the columns of the tree: ``("min", amounts)`` and so on."""
     return [(heading.lower(), getattr(summary, field)) for heading, field in _COLUMNS]
 
 
 def make_label_lines(view: QuotaView, loans: tuple[Loan, ...]) -> Iterator[str]:
-    """Return the columns of the tree as lines, one for each resource."""
     for key in sorted(view.summary.max):
         columns = [
             f"{name} {write_amount(key, of)}" for name, of in list_tree_columns(view.summary)
@@ -114,8 +112,6 @@ def make_quota_lines(
 
 
 def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:
-    """Yield how a share is computed, a line for each step."""
-
     def amount(of: int) -> str:
         return format_amount(terms.resource, of)
 
@@ -201,7 +197,6 @@ def _bar(view: QuotaView, key: str, whole: int, glyphs: Glyphs) -> Text:
 
 
 def _note(view: QuotaView, key: str, loans: tuple[Loan, ...]) -> str:
-    """Return over-use, loans and scaling of one resource of a quota."""
     summary = view.summary
     over = next((one.over for one in view.over if one.resource == key), 0)
     minimum, used = summary.guarantee().get(key, 0), summary.used.get(key, 0)

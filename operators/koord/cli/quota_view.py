@@ -20,7 +20,7 @@ from koord.cli.json_output import (
     write_all,
 )
 from koord.cli.missing_rights import warn_of_gaps
-from koord.cli.output import count_of, make_console, print_json, print_parts
+from koord.cli.output import GraphNode, count_of, make_console, print_json, print_parts, write_graph
 from koord.cli.quota_text import (
     choose_glyphs,
     list_amounts,
@@ -57,7 +57,6 @@ class EditRequest:
     weight: Sequence[str] = ()
 
     def apply(self, spec: QuotaSpec) -> QuotaSpec:
-        """Return the quota after the edit."""
         weight = _parse_amounts("--weight", self.weight)
         return replace(
             spec,
@@ -68,7 +67,6 @@ class EditRequest:
 
 
 def show_tree(kubeconfig: str, context: str, output: TreeOutput) -> None:
-    """Print all quotas."""
     overview = view_quotas(_read(kubeconfig, context).state)
     console = make_console()
     match output:
@@ -88,9 +86,6 @@ def show_tree(kubeconfig: str, context: str, output: TreeOutput) -> None:
 
 
 def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
-    """Return the tree of quotas as a graph; ids are the names of quotas."""
-    from koord.cli.graph import GraphNode, write_graph  # noqa: PLC0415 - networkx is slow to import
-
     def make_node(view: QuotaView) -> GraphNode:
         summary = view.summary
         amounts = {
@@ -110,7 +105,6 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
 
 
 def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> None:
-    """Print one quota, how its shares are computed, and why its pods wait."""
     state = _read(kubeconfig, context).state
     bare = name.rpartition("/")[2]
     view = view_quota(state, bare, Scoring())
@@ -140,7 +134,6 @@ class WhatIf:
 
 
 def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool) -> None:
-    """Print whether a gang would start in a quota, or which shares an edit would change."""
     requests = _parse_amounts("--request", asked.requests)
     if not requests and asked.edit == EditRequest():
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)

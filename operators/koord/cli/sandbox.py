@@ -1,17 +1,22 @@
-"""``koord sandbox``: only the command line and its output; the rest is ``koord.sandbox``."""
+"""``koord sandbox`` and ``koord demo``: their command lines, output and errors.
+
+What they do is in ``koord.sandbox`` and ``koord.demo``.
+"""
 
 import shlex
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.progress import ConsoleReporter
@@ -206,3 +211,47 @@ def build() -> None:
 
 def _print_plainly(line: str) -> None:
     _out.print(line, markup=False)
+
+
+_FAILED: Final = 1
+_BY_SIGNAL: Final = 128
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+def demo(
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster and the operators up afterwards.")
+    ] = False,
+) -> None:
+    """See gangs wait and start, on a real API server with fake nodes. Needs no cluster.
+
+    The exit code is 0 only if everything that it claims was observed on the API server.
+    """
+    from koord.demo.show import show  # noqa: PLC0415 - slow to import, unlike the sandbox
+
+    console = Console(highlight=False)
+    try:
+        with _ending_on_signals():
+            show(console, keep=keep)
+    except KeyboardInterrupt:
+        raise typer.Exit(_BY_SIGNAL + signal.SIGINT) from None
+    except (DemoError, SandboxError) as error:
+        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+        for note in getattr(error, "__notes__", ()):
+            typer.echo(note, err=True)
+        raise typer.Exit(_FAILED) from None
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Unwind on SIGTERM and SIGHUP as on Ctrl-C, so that nothing is left running."""
+    before = {number: signal.signal(number, _end) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(_BY_SIGNAL + number)

@@ -16,7 +16,7 @@ from koord.cli.cluster import Extent, Reading, Target, TargetKind, open_client
 from koord.cli.cluster import read_cluster as read
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import make_domain
-from koord.cli.output import count_of, make_console, make_table, print_json
+from koord.cli.output import GraphNode, count_of, make_console, make_table, print_json, write_graph
 from koord.core import units
 from koord.core.explain import TopologyExplanation
 from koord.core.plan import ObservedTopology
@@ -34,7 +34,6 @@ _HIDDEN: Final = {units.PODS, "ephemeral-storage"}
 
 
 def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
-    """Print a topology."""
     try:
         reading = asyncio.run(_read(kubeconfig, context))
     except KubeError as error:
@@ -82,7 +81,6 @@ def _refuse_gaps(reading: Reading) -> None:
 
 
 def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[str, Any]:
-    """Return a topology as plain values."""
     status = observe_topology(state.topologies, name)
     return {
         "topology": name,
@@ -99,9 +97,6 @@ def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[st
 def write_topology_graph(
     state: ClusterState, name: str, tree: TopologyTree, output: TreeOutput
 ) -> str:
-    """Return the domains of a topology as a graph; ids are the paths of domains."""
-    from koord.cli.graph import GraphNode, write_graph  # noqa: PLC0415 - networkx is slow to import
-
     def make_node(domain: DomainCapacity) -> GraphNode:
         path = "/" + "/".join(domain.path)
         amounts = {
@@ -197,7 +192,6 @@ def _describe_offer(domain: DomainCapacity) -> Text:
 
 
 def describe_free(domain: DomainCapacity) -> Text:
-    """Write the free part of what a domain has."""
     parts = [
         f"{amount.resource} {_short(amount.resource, amount.free)} of "
         f"{_short(amount.resource, amount.allocatable)}"
@@ -218,7 +212,6 @@ def _short(resource: str, amount: int) -> str:
 
 
 def make_left_out(left_out: dict[str, str]) -> Table:
-    """Return the nodes outside of the tree, as a table."""
     table = make_table("LEFT OUT", "NO LABEL FOR")
     for node, layer in sorted(left_out.items()):
         table.add_row(node, layer)

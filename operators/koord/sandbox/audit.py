@@ -57,7 +57,6 @@ _DECODER = msgspec.json.Decoder(_Event)
 
 
 def read_writes(log: Path) -> Iterator[Write]:
-    """Yield the writes recorded so far."""
     with log.open("rb") as lines:
         for line in lines:
             if not line.endswith(b"\n"):

@@ -56,12 +56,10 @@ class Binaries:
 
 
 def list_needed(components: Iterable[Component]) -> list[str]:
-    """Return the programs that a sandbox of these components needs."""
     return [*(str(component) for component in Component if component in set(components)), KUBECTL]
 
 
 def find_binaries(components: Iterable[Component], report: Reporter) -> Binaries:
-    """Find, or build, the programs for these components."""
     needed = list_needed(components)
     remarks: list[str] = []
     for source, look_up in _list_places():

@@ -89,13 +89,11 @@ class ControlPlane:
         return ControlPlane(record, record.supervisor.end)
 
     def stop(self) -> None:
-        """Stop it and remove everything that belongs to it."""
         self.client.close()
         self._end()
         remove(self.directory)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator; return its output, raise `KubectlError`."""
         return self._kubectl.run(*arguments, stdin=stdin)
 
     def apply(self, path: Path | str, *, server_side: bool = True) -> None:
@@ -104,7 +102,6 @@ class ControlPlane:
             wait_until_served(self.client, kind)
 
     def add_nodes(self, count: int, shape: str) -> list[str]:
-        """Create ready nodes of a shape; return their names."""
         return add_nodes(self.client, count, load_shape(shape))
 
     def create_namespace(self, name: str) -> None:

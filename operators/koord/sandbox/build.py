@@ -77,7 +77,6 @@ class Cache:
 
 
 def find_cache() -> Cache:
-    """Return the cache of the module as it is now."""
     module = controlplane_module()
     if module is None:
         raise BinariesError(

@@ -41,7 +41,6 @@ class AdminClient:
         return self.request("GET", path)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """POST an object; return it as created."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -74,7 +73,6 @@ class AdminClient:
         return status == 200
 
     def close(self) -> None:
-        """Close all connections that are not in use."""
         while self._idle:
             self._idle.pop()[1].close()
 

@@ -87,7 +87,6 @@ def make_command(
     layout: SandboxLayout,
     running: Iterable[Component],
 ) -> list[str]:
-    """Return the command line of one component."""
     match component:
         case Component.ETCD:
             arguments = _etcd_arguments(layout)

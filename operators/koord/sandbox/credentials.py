@@ -190,7 +190,6 @@ class ClusterEntry:
 def write_certificate_kubeconfig(
     path: Path, cluster: ClusterEntry, user: str, credential: Credential
 ) -> None:
-    """Write the kubeconfig of a user with a client certificate."""
     secret = {
         "client-certificate-data": _encode(credential.certificate),
         "client-key-data": _encode(credential.key),
@@ -199,7 +198,6 @@ def write_certificate_kubeconfig(
 
 
 def write_token_kubeconfig(path: Path, cluster: ClusterEntry, user: str, token: str) -> None:
-    """Write the kubeconfig of a user with a bearer token."""
     _write(path, cluster, user, {"token": token})
 
 

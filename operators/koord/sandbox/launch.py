@@ -26,10 +26,10 @@ from koord.sandbox.credentials import (
     write_pki,
 )
 from koord.sandbox.errors import SandboxApiError, StartError
-from koord.sandbox.process import describe_process
 from koord.sandbox.record import (
     ProgramRecord,
     Record,
+    describe_process,
     now,
     remove,
     take_name,
@@ -62,7 +62,6 @@ class Launched:
     supervisor: "subprocess.Popen[bytes]"
 
     def send(self, command: str) -> None:
-        """Send a command to the supervisor; see there for the commands."""
         pipe = self.supervisor.stdin
         if pipe is not None:
             # If the supervisor is gone, the caller that waits for the effect finds out why.
@@ -81,7 +80,6 @@ class Launched:
             self.supervisor.wait()
 
     def detach(self) -> None:
-        """Let the sandbox outlive this process."""
         self.send("detach")
         if self.supervisor.stdin is not None:
             self.supervisor.stdin.close()
@@ -124,7 +122,6 @@ def _write_kubeconfigs(
 
 
 def describe_cluster(name: str, layout: SandboxLayout) -> ClusterEntry:
-    """Return the cluster entry of every kubeconfig of a sandbox."""
     return ClusterEntry(f"koord-{name}", layout.server, Path(layout.pki("ca.crt")).read_bytes())
 
 

@@ -57,7 +57,6 @@ def load_shape(name: str) -> Shape:
 
 
 def make_node(shape: Shape, number: int) -> dict[str, Any]:
-    """Return the manifest of a node."""
     name = f"{shape.name}-{number:04d}"
     return {
         "apiVersion": "v1",
@@ -76,7 +75,6 @@ def add_nodes(client: AdminClient, count: int, shape: Shape) -> list[str]:
 
 
 def count_nodes(client: AdminClient) -> int:
-    """Return the number of nodes of all shapes."""
     page = client.get(f"{_NODES}?limit=1")
     remaining: int = page["metadata"].get("remainingItemCount", 0)
     return len(page["items"]) + remaining

@@ -16,7 +16,6 @@ def cache_directory() -> Path:
 
 
 def state_directory() -> Path:
-    """Return where each sandbox has a directory."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "sandboxes"
 
 

@@ -2,10 +2,16 @@
 
 Each sandbox has a directory below the state directory; creating it reserves the name. The file
 `sandbox.json` in it is written when the supervisor has been started.
+
+The supervisor is not always a child of this process. The kernel reuses process numbers, so it is
+identified by number and start time.
 """
 
+import os
 import re
+import select
 import shutil
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +21,69 @@ import msgspec
 from koord.sandbox.components import SandboxLayout
 from koord.sandbox.errors import NameTakenError, SandboxError, UnknownSandboxError
 from koord.sandbox.paths import state_directory, write_privately
-from koord.sandbox.process import Process
+
+_PATIENCE = 10.0  # seconds; the supervisor needs a fraction of one
+_STATE, _START = 0, 19  # fields of /proc/PID/stat after the command's name
+_ENDED = {"Z", "X"}
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process, identified by number and start time."""
+
+    pid: int
+    started: str
+    """In clock ticks since boot, as the kernel writes it."""
+
+    def is_alive(self) -> bool:
+        """Whether this process, not a later one of its number, still runs."""
+        return _read_start(self.pid) == self.started
+
+    def end(self) -> None:
+        """Terminate it, then kill it; return when it has ended."""
+        descriptor = self._open()
+        if descriptor is None:
+            return
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                signal.pidfd_send_signal(descriptor, number)
+                if _has_ended(descriptor):
+                    return
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(descriptor)
+
+    def _open(self) -> int | None:
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return None
+        # Only now it is certain that the descriptor belongs to this process.
+        if self.is_alive():
+            return descriptor
+        os.close(descriptor)
+        return None
+
+
+def describe_process(pid: int) -> Process:
+    return Process(pid, _read_start(pid) or "")
+
+
+def _read_start(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name of the command is in parentheses and may itself contain some.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in _ENDED else fields[_START]
+
+
+def _has_ended(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(_PATIENCE * 1000))
+
 
 _T = TypeVar("_T")
 
@@ -91,7 +159,6 @@ def take_name(name: str) -> Path:
 
 
 def write_record(record: Record) -> None:
-    """Make the sandbox known to other processes."""
     write_privately(record.layout.directory / _FILE, msgspec.json.encode(record))
 
 
@@ -127,7 +194,6 @@ def take_down(name: str) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Remove the files of a sandbox whose processes are gone."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -138,7 +204,6 @@ def _explain_unknown(name: str) -> str:
 
 
 def now() -> datetime:
-    """Return the present in UTC, to the second."""
     return datetime.now(UTC).replace(microsecond=0)
 
 

@@ -191,7 +191,6 @@ def _ignore_signals() -> None:
 
 
 def main() -> int:
-    """Run the plan of the directory given, for the owner given."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _request_stop)
     directory = Path(sys.argv[1])
