@@ -17,10 +17,9 @@ from koord.core.framework.plugin import Plugin, Reach, Score, Session
 from koord.core.plugins.affinity_seed import find_affinity_seeds
 from koord.core.plugins.affinity_terms import AffinityTerms
 from koord.core.plugins.pod_affinity import INTER_POD, AffinityBase, PodAffinityState, selected_by
-from koord.core.plugins.pod_affinity_filter import affinity_limits
+from koord.core.plugins.pod_affinity_rules import affinity_limits, score_affinity
 from koord.core.plugins.pod_index import PodIndex
-from koord.core.plugins.preferences import score_pods
-from koord.core.plugins.topology_spread import spread_limits
+from koord.core.plugins.topology_spread import score_spread, spread_limits
 from koord.core.pod_charge import PodCharge
 from koord.core.pods import Pod, PodShape
 
@@ -122,7 +121,8 @@ class InterPodSession(Session):
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        return score_pods(self.state, shape, rows)
+        yield from score_spread(shape, self.state, rows)
+        yield from score_affinity(shape, self.state, rows)
 
     @override
     def apply(self, shape: PodShape, row: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Filters of inter-pod affinity and anti-affinity.
+"""Filters and scores of inter-pod affinity and anti-affinity.
 
 The rules are those of kube-scheduler's plugin InterPodAffinity:
 
@@ -12,19 +12,25 @@ The rules are those of kube-scheduler's plugin InterPodAffinity:
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from koord.core.constraints import AffinityTerm
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask
 from koord.core.framework.cause import Cause
+from koord.core.framework.plugin import Score
+from koord.core.framework.scoring import MAX_SCORE
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.pod_affinity import PodAffinityState, TermKind, selected_by
 from koord.core.pods import PodShape
 
+AFFINITY_WEIGHT: Final = 2
+"""kube-scheduler's default weight; the score of resources weighs 1."""
+
 
 def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
-    """Yield (cause, how many more such pods each row may take) per rule that applies."""
+    """Yield (cause, limits per row) for each rule that applies to the shape."""
     own = shape.constraints
     if own is not None and own.affinity:
         yield NodeRefusal.POD_AFFINITY, _unlimited(_near(shape, own.affinity, state))
@@ -39,8 +45,8 @@ def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[
 
 
 def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityState) -> Mask:
-    meant = tuple(term.pods for term in terms)
-    counts = state.count(meant)
+    selectors = tuple(term.pods for term in terms)
+    counts = state.count(selectors)
     keys = dict.fromkeys(term.topology_key for term in terms)
     is_near: Mask | None = None
     has_keys: Mask | None = None
@@ -54,7 +60,7 @@ def _near(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinitySt
         has_keys = domains.is_known if has_keys is None else has_keys & domains.is_known
     if is_near is None or has_keys is None:
         raise ValueError("affinity has at least one term")
-    is_first = not exists and all(pods in selected_by(shape) for pods in meant)
+    is_first = not exists and all(pods in selected_by(shape) for pods in selectors)
     return has_keys if is_first else is_near
 
 
@@ -64,7 +70,7 @@ def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityS
         mask = _free_of(term, state.count((term.pods,)), state)
         limit = _unlimited(mask)
         if term.pods in selected_by(shape):
-            # Such a pod keeps the next one of its kind away from its own domain.
+            # Such a pod excludes the next one of the same shape from its own domain.
             limit[mask & state.domains(term.topology_key).is_known] = 1
         limits = limit if limits is None else np.minimum(limits, limit)
     if limits is None:
@@ -73,10 +79,39 @@ def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityS
 
 
 def _free_of(term: AffinityTerm, per_row: Ints, state: PodAffinityState) -> Mask:
-    """Return the rows whose domain counts nothing, and those without a domain."""
+    """Return the rows whose domain has none of the counted pods, and rows without a domain."""
     domains = state.domains(term.topology_key)
     return np.equal(domains.of_rows(domains.total(per_row)), 0)
 
 
 def _unlimited(mask: Mask) -> Ints:
     return np.where(mask, NO_LIMIT, 0)
+
+
+def score_affinity(shape: PodShape, state: PodAffinityState, rows: Ints) -> Iterator[Score]:
+    """Score feasible rows by preferred terms; nothing if no term applies."""
+    constraints = shape.constraints
+    if not selected_by(shape) and (constraints is None or not constraints.preferred):
+        return
+    weights = _sum_weights(shape, state)
+    if weights is not None:
+        yield Score(_normalise(weights[rows]), AFFINITY_WEIGHT)
+
+
+def _sum_weights(shape: PodShape, state: PodAffinityState) -> Ints | None:
+    """Sum, per row, the weights of preferred terms of the pod and of pods on nodes."""
+    total: Ints | None = None
+    others = state.terms(TermKind.PREFERRED, shape)
+    found = [(term, state.weight(TermKind.PREFERRED, term)) for term in others]
+    own = () if shape.constraints is None else shape.constraints.preferred
+    found += [(one.term, one.weight * state.count((one.term.pods,))) for one in own]
+    for term, per_row in found:
+        domains = state.domains(term.topology_key)
+        part = domains.of_rows(domains.total(per_row))
+        total = part if total is None else total + part
+    return total
+
+
+def _normalise(scores: Ints) -> Ints:
+    least, most = int(scores.min()), int(scores.max())
+    return (scores - least) * MAX_SCORE // max(most - least, 1)
