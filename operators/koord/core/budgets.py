@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: which of several evictions the budgets would not allow.
+"""PodDisruptionBudgets: which of several evictions they do not allow.
 
-Semantics are those of kube-scheduler's preemption: budgets are used up in the order in which pods
-are looked at, and a pod that its budget already counts as disrupted costs nothing more.
+Semantics are those of kube-scheduler's preemption: budgets are used up in the order of the pods,
+and a pod that its budget already counts as disrupted does not use the budget again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,19 +12,16 @@ from koord.core.selectors import LabelSelector, is_selected
 
 
 class Evictable(Protocol):
-    """What a budget looks at."""
+    """The fields of a pod that budgets use."""
 
     @property
-    def namespace(self) -> str:
-        """The pod's namespace."""
+    def namespace(self) -> str: ...
 
     @property
-    def name(self) -> str:
-        """The pod's name."""
+    def name(self) -> str: ...
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """The pod's labels."""
+    def labels(self) -> Mapping[str, str]: ...
 
 
 E = TypeVar("E", bound=Evictable)
@@ -40,7 +37,7 @@ class Budget:
     disrupted: frozenset[str] = frozenset()
 
     def covers(self, pod: Evictable) -> bool:
-        """Whether evicting a pod takes from this budget; an empty selector covers none."""
+        """Whether evicting a pod uses this budget; an empty selector covers no pod."""
         return (
             bool(self.selector)
             and bool(pod.labels)
@@ -52,14 +49,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSplit(Generic[E]):
-    """Pods in their order, by whether some budget forbids their eviction."""
+    """Pods whose eviction violates a budget, and the others, in their order."""
 
     violating: tuple[E, ...]
     others: tuple[E, ...]
 
 
 def split_by_budgets(pods: Iterable[E], budgets: Iterable[Budget]) -> BudgetSplit[E]:
-    """Return which of the pods could not all be evicted without breaking a budget."""
+    """Split pods by whether evicting them, in this order, violates a budget."""
     known = tuple(budgets)
     left = [budget.allowed for budget in known]
     violating: list[E] = []

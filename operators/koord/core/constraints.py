@@ -1,8 +1,7 @@
-"""What pods ask of each other and of their volumes, as values.
+"""Rules of pods about other pods and about their volumes, as values.
 
-Everything that depends on the pod that asks is resolved when these are made: namespaces that are
-its own by default, label values that ``matchLabelKeys`` take from it. So equal values mean equal
-questions, whoever asks. What the answers are is decided in ``placement``.
+They do not depend on the pod that has them: its default namespace and the label values for
+``matchLabelKeys`` are filled in. So equal values are equal rules; ``plugins`` evaluates them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
 
 @dataclass(frozen=True, slots=True)
 class PodLabels:
-    """What selectors see of a pod. Interned by whoever makes it: many pods share one."""
+    """Namespace and labels of a pod, as selectors see them. Interned by its maker."""
 
     namespace: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -29,10 +28,9 @@ class PodLabels:
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Which pods are meant: those that ``selector`` selects, in the namespaces that are named.
+    """Selects pods by their labels, in namespaces selected by name or by labels.
 
-    A namespace is named by itself or by its labels; ``namespace_selector`` is None if no namespace
-    is named by labels.
+    ``namespace_selector`` None selects no namespace.
     """
 
     selector: LabelSelector
@@ -47,14 +45,14 @@ class PodSelector:
     def __hash__(self) -> int:
         return self._hash
 
-    def names(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a namespace with these labels is among those that are named."""
+    def selects_namespace(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a namespace with these labels is selected."""
         return namespace in self.namespaces or is_selected(labels, self.namespace_selector)
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """One term of pod affinity or anti-affinity: these pods, within one value of a node label."""
+    """One term of pod affinity or anti-affinity: these pods, in one domain of a node label."""
 
     pods: PodSelector
     topology_key: str
@@ -70,10 +68,10 @@ class WeightedTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """One topology spread constraint; which of the two kinds it is, its place says.
+    """One topology spread constraint.
 
-    ``honors_affinity`` and ``honors_taints`` are the node inclusion policies: whether nodes count
-    on which the pod may not run by its node affinity, or by their taints.
+    ``honors_affinity`` and ``honors_taints`` are the node inclusion policies: nodes that the pod's
+    node affinity, or their taints, exclude do not count.
     """
 
     pods: PodSelector
@@ -86,10 +84,10 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class PodConstraints:
-    """All that one pod asks of the pods around it.
+    """All rules of one pod about other pods.
 
-    ``affinity``, ``anti_affinity`` and ``spread`` must hold; ``preferred`` and ``even`` (spread
-    that may be violated) decide between nodes that will do.
+    ``affinity``, ``anti_affinity`` and ``spread`` are required; ``preferred`` and ``even`` (spread
+    that may be violated) only score nodes.
     """
 
     affinity: tuple[AffinityTerm, ...] = ()
@@ -100,7 +98,6 @@ class PodConstraints:
 
     @property
     def selectors(self) -> tuple[PodSelector, ...]:
-        """Every selector of pods in it."""
         terms = (*self.affinity, *self.anti_affinity, *(one.term for one in self.preferred))
         of_terms = (term.pods for term in terms)
         return (*of_terms, *(one.pods for one in (*self.spread, *self.even)))
@@ -122,9 +119,9 @@ class VolumeConstraints:
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """One volume claim that a pod uses (``namespace/name``), and where its spec says so.
+    """One volume claim that a pod uses (``namespace/name``), by the volume of its spec.
 
-    ``is_own`` marks the claim of a generic ephemeral volume, which is made for this pod alone.
+    ``is_own`` marks the claim of a generic ephemeral volume, which is created for this pod.
     """
 
     key: str

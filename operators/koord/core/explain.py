@@ -1,7 +1,7 @@
-"""Why does it wait? The planner's own answer, for one pod or one gang, on the cluster as it is.
+"""Explains why a pod or a gang waits.
 
-Nothing is decided anew here: the unit is made by the same rules, planned by the same planner on a
-snapshot, and its refusal is the answer. What is added is each node's own word.
+The unit is made by the same rules as in the queue and planned by the same planner on a cycle of the
+current state; the explanation is its refusal, together with a diagnosis of every node.
 """
 
 from dataclasses import dataclass
@@ -29,23 +29,23 @@ from koord.core.topology_constraint import TopologyConstraint
 
 
 class PlacementState(StrEnum):
-    """Where a pod or gang stands, as far as placing it goes."""
+    """The state of the placement of a pod or gang."""
 
     WAITING = "Waiting"
     PLACEABLE = "Placeable"
-    """Nothing stands against it: the operators place it with their next cycle."""
+    """It fits: the operators place it in their next cycle."""
     HELD_UP = "HeldUp"
-    """There is a place, and what the operators write is not taken; they try again."""
+    """It fits, but the writes of the operators fail; they retry."""
     BOUND = "Bound"
     ENDED = "Ended"
     NOT_OURS = "NotOurs"
-    """Neither the gate nor the scheduler name is ours: somebody else places it."""
+    """Neither the gate nor the scheduler name is ours: another scheduler places it."""
     NOTHING_WAITS = "NothingWaits"
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeOffers:
-    """What the nodes offer to ``pods`` equal pods: the requests of one, and each node's answer."""
+    """The offers of all nodes for ``pods`` equal pods; ``requests`` are those of one."""
 
     pods: int
     requests: tuple[tuple[str, int], ...]
@@ -53,13 +53,13 @@ class ShapeOffers:
 
     @property
     def fit(self) -> int:
-        """How many such pods would fit now, each node taken for itself."""
+        """How many such pods fit, counted per node."""
         return sum(offer.pods for offer in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class PodExplanation:
-    """The answer for one pod. ``reason`` is None where ``standing`` says it all."""
+    """The explanation of one pod. ``reason`` is None if the state explains it."""
 
     pod: Pod
     standing: PlacementState
@@ -69,10 +69,10 @@ class PodExplanation:
 
 @dataclass(frozen=True, slots=True)
 class TopologyExplanation:
-    """The topology that a gang asks for: what it asks, where it is, what each domain offers.
+    """The topology constraint of a gang, its observed topology, and the capacity of each domain.
 
-    ``where`` is the place of the members that have one, or of all if the gang is placeable.
-    ``unknown`` are layers that it names and the topology does not have.
+    ``where`` covers the placed members, or all members if the gang is placeable. ``unknown`` are
+    the layers of the constraint that the topology does not have.
     """
 
     wish: TopologyConstraint
@@ -83,9 +83,9 @@ class TopologyExplanation:
 
 @dataclass(frozen=True, slots=True)
 class GangExplanation:
-    """The answer for one gang. ``quorum`` tells who is missing, ``reason`` why the rest waits.
+    """The explanation of one gang: ``quorum`` counts missing members, ``reason`` is the refusal.
 
-    ``network`` is None for a gang that asks nothing of the network, and without a tree.
+    ``network`` is None for a gang without topology constraint, and without a topology.
     """
 
     key: GangKey
@@ -101,7 +101,6 @@ class GangExplanation:
 
 
 def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanation:
-    """Explain one pod of the state."""
     if pod.phase.is_terminal or pod.is_terminating:
         return PodExplanation(pod, PlacementState.ENDED, None)
     if pod.node:
@@ -122,7 +121,6 @@ def explain_pod(state: ClusterState, pod: Pod, scoring: Scoring) -> PodExplanati
 
 
 def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExplanation:
-    """Explain one gang of the state."""
     book = state.gangs
     made = demands(book, key)
     tally = book.tally(key)
@@ -131,7 +129,7 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     if not isinstance(made, Ready):
         reason, standing = made, PlacementState.WAITING
     elif made.units:
-        outcome = plan(_snapshot(state), made.units, scoring)
+        outcome = plan(_open_cycle(state), made.units, scoring)
         reason = _first_refusal(outcome)
         standing = PlacementState.PLACEABLE if reason.is_placed else PlacementState.WAITING
         where = next((one for p in outcome.placements for one in p.topologies), where)
@@ -149,8 +147,8 @@ def explain_gang(state: ClusterState, key: GangKey, scoring: Scoring) -> GangExp
     )
 
 
-def _snapshot(state: ClusterState) -> Cycle:
-    """Return the state for a plan: what is left over of quotas is shared with all that waits."""
+def _open_cycle(state: ClusterState) -> Cycle:
+    """Open a cycle that knows all waiting units, which compete for leftovers of quotas."""
     state.refresh()
     return state.open_cycle(lambda: find_pending(state))
 
@@ -158,19 +156,19 @@ def _snapshot(state: ClusterState) -> Cycle:
 def _view(
     state: ClusterState, key: GangKey, waiting: tuple[Pod, ...], where: ObservedTopology | None
 ) -> TopologyExplanation | None:
-    snapshot = state.open_cycle()
-    view = snapshot.session(TopologySession).view
+    cycle = state.open_cycle()
+    view = cycle.session(TopologySession).view
     wish = view.constraint_of(key)
     tree = None if wish is None else state.topologies.tree(wish.topology)
     if wish is None or tree is None:
         return None
     living = [pod for pod in state.gangs.members(key).values() if pod.is_alive]
     like = waiting[:1] or sorted(living, key=lambda pod: pod.key)[:1]
-    shape = snapshot.shape_of(like[0]) if like else None
+    shape = cycle.shape_of(like[0]) if like else None
     members = [sibling.node for sibling in view.placed_members_of(key)]
     unknown = tuple(one.layer for one in wish.layers if one.layer not in tree.layers)
     return TopologyExplanation(
-        wish, where, tuple(domain_capacities(snapshot, tree, shape, members)), unknown
+        wish, where, tuple(domain_capacities(cycle, tree, shape, members)), unknown
     )
 
 
@@ -182,17 +180,17 @@ def _first_refusal(outcome: Plan) -> Reason:
 
 
 def _plan_alone(state: ClusterState, unit: Unit, scoring: Scoring) -> Reason:
-    return _first_refusal(plan(_snapshot(state), (unit,), scoring))
+    return _first_refusal(plan(_open_cycle(state), (unit,), scoring))
 
 
 def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ...]:
-    snapshot = state.open_cycle()
+    cycle = state.open_cycle()
     alike: dict[PodShape, list[Pod]] = {}
     for pod in pods:
-        alike.setdefault(snapshot.shape_of(pod), []).append(pod)
-    company = tuple(state.pods_on_nodes())
+        alike.setdefault(cycle.shape_of(pod), []).append(pod)
+    others = tuple(state.pods_on_nodes())
     return tuple(
-        ShapeOffers(len(of_shape), shape.requests, tuple(offers(asked)))
-        for shape, of_shape in sorted(alike.items(), key=lambda item: item[0].requests)
-        for asked in (NodeDiagnosis(snapshot, of_shape[0], company),)
+        ShapeOffers(len(equal), shape.requests, tuple(offers(asked)))
+        for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
+        for asked in (NodeDiagnosis(cycle, equal[0], others),)
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint; only ``NoSchedule`` and ``NoExecute`` keep pods away."""
+    """A taint; ``NoSchedule`` and ``NoExecute`` exclude pods, ``PreferNoSchedule`` only scores."""
 
     key: str
     value: str = ""
@@ -28,7 +28,7 @@ class Node:
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing is heard of its kubelet, or the kubelet says that it is not ready."""
+        """Whether it is tainted as unreachable or not ready."""
         return any(taint.key in _FAILED for taint in self.taints)
 
 
@@ -37,7 +37,7 @@ _FAILED = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-r
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One namespace; its labels are what affinity between pods may choose it by."""
+    """One namespace; pod affinity may select it by its labels."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What goes into the planner and what comes out: units, placements, refusals.
+"""Input and output of the planner: units, placements, refusals.
 
 A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The planner places at
 least ``required`` pods of every demand of the unit, or none of the unit.
@@ -64,7 +64,7 @@ class Unit:
 
     ``is_repair`` marks the rest of a gang that has already started; it goes before everything else.
     ``group`` is the gang group id that members are bound under, empty for a single pod.
-    ``lease_seconds`` says for how long what fits of a NonStrict unit is kept for it; 0: not at all.
+    ``lease_seconds``: how long room is held for those members of a NonStrict unit that fit; 0: not.
     """
 
     key: UnitKey
@@ -110,7 +110,7 @@ class AnnotationWrite:
 
 
 class Allocation(Protocol):
-    """What a domain gave to one pod, beyond room on its node: a value, compared by equality."""
+    """What a domain allocated to one pod besides node resources; compared by value."""
 
     def writes(self) -> Iterable[AnnotationWrite]:
         """Yield the annotations that record it."""
@@ -118,7 +118,7 @@ class Allocation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One pod, its node, and what domains allocated to it there."""
+    """One pod, its node, and its allocations there."""
 
     pod: Pod
     node: str

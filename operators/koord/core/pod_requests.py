@@ -1,9 +1,9 @@
-"""What a pod asks of its node, from what its containers ask: the sum that kube-scheduler compares.
+"""Effective requests of a pod, computed from its containers as kube-scheduler does.
 
-Containers run together, so they add up. Init containers run one after the other, so only the
-dearest counts; a restartable one (a *sidecar*) keeps running, so it also counts with all that start
-after it. Requests at pod level replace the sum where they exist, overhead comes on top, and every
-pod takes one of the node's pod slots. Who reads the objects, and from where, is not known here.
+Containers run together, so their requests add up. Init containers run one after the other, so only
+the maximum counts; a restartable one (a *sidecar*) keeps running, so it is added to all that start
+after it. Requests at pod level replace the sum, overhead is added, and every pod uses one pod slot
+of the node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 @dataclass(frozen=True, slots=True)
 class InitContainer:
-    """One init container; a sidecar is restarted always, and so runs as long as the pod."""
+    """One init container; a sidecar runs as long as the pod."""
 
     requests: Amounts
     is_sidecar: bool = False
@@ -31,10 +31,10 @@ def effective_requests(
     overhead: Amounts = _NOTHING,
     pod_level: Amounts = _NOTHING,
 ) -> tuple[tuple[str, int], ...]:
-    """Return what the pod takes of a node, sorted by resource name, without zeros.
+    """Return the effective requests, sorted by resource name, without zeros.
 
-    ``pod_level`` counts for CPU, memory and huge pages only. Amounts are cut at ``AMOUNT_LIMIT``
-    and negative ones are nothing.
+    ``pod_level`` applies to CPU, memory and huge pages only. Amounts are cut at ``AMOUNT_LIMIT``;
+    negative ones count as zero.
     """
     running: dict[str, int] = {}
     sidecars: dict[str, int] = {}
@@ -60,9 +60,9 @@ def effective_requests(
 def resized_requests(
     spec: Amounts, allocated: Amounts, actual: Amounts, *, is_infeasible: bool = False
 ) -> Amounts:
-    """Return what a running container holds while it is resized in place: the most of all three.
+    """Return the requests of a container during an in-place resize: the maximum of all three.
 
-    A resize that the node has refused as infeasible leaves what was asked for out of account.
+    If the node has rejected the resize as infeasible, ``spec`` does not count.
     """
     held: dict[str, int] = {}
     for amounts in (allocated, actual) if is_infeasible else (spec, allocated, actual):

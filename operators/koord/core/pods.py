@@ -1,8 +1,8 @@
-"""Pods as the planner sees them: what they need, who places them, where they are.
+"""Pods as the planner sees them: requirements, handling, node.
 
-A ``PodShape`` is the equivalence class of everything that decides *where* a pod fits; pods of one
-shape are planned together and each question about a shape is answered once. Shapes are interned by
-whoever makes them, so that identity is equality on the hot path.
+A ``PodShape`` holds everything that decides *where* a pod fits. Pods of one shape are planned
+together, and results per shape are cached. Shapes are interned by their makers, so that equal
+shapes are identical.
 """
 
 from collections.abc import Hashable
@@ -45,12 +45,12 @@ class PodShape:
     ``requests`` is sorted by resource name and already effective (sidecars, init peaks, overhead,
     pod-level resources); the one pod slot that every pod takes is in it under ``pods``.
     ``terms`` are the ORed required node affinity terms: None when there is no required affinity.
-    ``preferences`` are the preferred ones, each with its weight. ``constraints`` is what the pod
-    asks of other pods. ``needs_kube_scheduler`` names the spec fields that only kube-scheduler can
-    serve.
+    ``preferences`` are the preferred ones, each with its weight. ``constraints`` are the rules of
+    the pod about other pods. ``needs_kube_scheduler`` names the spec fields that only
+    kube-scheduler can serve.
 
-    ``asks`` holds what each domain of the planner has to know of the pod beyond its spec, by the
-    name of the domain; only a cycle can tell. ``spec`` is the shape without them.
+    ``asks`` holds the data of each plugin about the pod beyond its spec, by the name of the plugin;
+    a cycle adds it. ``spec`` is the shape without it.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -79,23 +79,23 @@ class PodShape:
 
     @property
     def spec(self) -> "PodShape":
-        """The shape as the spec of the pod alone makes it."""
+        """The shape without data of plugins."""
         return self if self._spec is None else self._spec
 
     def asked(self, domain: str) -> Hashable | None:
-        """Return what a domain has to know of such pods; None for nothing."""
+        """Return the data of one plugin; None if there is none."""
         for name, ask in self.asks:
             if name == domain:
                 return ask
         return None
 
     def asking(self, asks: tuple[tuple[str, Hashable], ...]) -> "PodShape":
-        """Return the shape with what domains ask, by their names."""
+        """Return the shape with the data of plugins, by their names."""
         return replace(self, asks=asks, _spec=self.spec) if asks else self
 
 
 NO_LABELS: Final = PodLabels("")
-"""The profile of a pod whose labels are not known."""
+"""The profile of a pod with unknown labels."""
 
 
 class PodPhase(StrEnum):
@@ -126,27 +126,27 @@ class Handling(StrEnum):
     BIND = "Bind"
     """No gate, our scheduler name: the binding alone."""
     FOREIGN_GATE = "ForeignGate"
-    """Ours, but other gates stand beside our own (or alone on a pod of our scheduler name)."""
+    """Ours, but it has scheduling gates of others."""
     NOT_OURS = "NotOurs"
-    """Neither our gate nor our scheduler name: counted, never written."""
+    """Neither our gate nor our scheduler name: charged to its node, never modified."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPlan:
-    """What the commit point wrote on a released pod (the plan annotation)."""
+    """The plan annotation of a released pod."""
 
     node: str
     plan_id: str
     group: str
     member_count: int
     strength: int = 0
-    """How much of its minimum the gang of the pod had with this release; 0: not known."""
+    """How many of its minimum members the gang had with this release; 0: unknown."""
     gap: str = ""
-    """By how much a better placement may have been missed; empty if it was the best."""
+    """How much better a placement may exist; empty if this is the best."""
     youngest: float = 0.0
-    """When the youngest of those that were to start together was created; 0: not known."""
+    """Creation time of the youngest pod that was released together; 0: unknown."""
     start_id: str = ""
-    """Identifies the pods that were to start together; empty: not known."""
+    """Identifies the pods that were released together; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,8 @@ class Pod:
 
     ``recorded`` is set from the moment the pod was released by us. ``pinned`` says that its
     required node affinity admits only the recorded node, which can no longer be changed.
-    ``profile`` is what selectors see of it. ``wait_reason`` is the reason of our condition on it,
-    if any. It, ``resource_version`` and ``started`` do not take part in equality: they change
-    nothing for planning.
+    ``profile`` are the labels and namespace that selectors see. ``wait_reason`` is the reason of
+    our condition on the pod, if any. Fields that do not affect planning are not compared.
     """
 
     uid: str
@@ -173,33 +172,33 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     is_terminating: bool = False
-    """On its way out: is being deleted, or ``is_eviction_pending``."""
+    """Being deleted, or ``is_eviction_pending``."""
     is_eviction_pending: bool = False
-    """Carries our mark that it is to be evicted, and is yet to be deleted."""
+    """Marked for eviction by us and not deleted yet."""
     owners: tuple[str, ...] = ()
     foreign_gates: tuple[str, ...] = ()
     recorded: RecordedPlan | None = None
     pinned: bool = False
     is_gated: bool = False
     is_unschedulable: bool = False
-    """Was left to kube-scheduler to bind, which has found no way to."""
+    """Released to kube-scheduler, which reports it as unschedulable."""
     quota: str = ""
     """The quota that the pod names by label."""
     is_non_preemptible: bool = False
     """Must never be evicted (label ``preemptible: "false"``)."""
     index: int = -1
-    """Rank among the members of its gang; below 0: none."""
+    """Rank among the members of its gang; negative: none."""
     sub_group: str = ""
-    """The sub-group of its gang that the pod says it belongs to."""
+    """The sub-group of its gang, from its label."""
     attraction: str = ""
-    """Pods with the same text here are to be near each other."""
+    """Pods with equal non-empty values are placed close to each other."""
     reserved_node: str = ""
-    """Node on which room is kept for a waiting pod: a DaemonSet has made it for that node."""
+    """Node that a waiting DaemonSet pod was created for; it is charged to that node."""
     started: float = field(default=0.0, compare=False)
-    """When its node has taken it up, in seconds since the epoch; 0 before that. Known from the next
-    change that counts: that the pod runs, at the latest."""
+    """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
+    next change that is compared, at the latest when the pod runs."""
     rejection: str = field(default="", compare=False)
-    """Why the kubelet of its node has refused to run it, in its words; empty: it has not."""
+    """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)
     resource_version: str = field(default="", compare=False)
 
@@ -215,7 +214,7 @@ class Pod:
 
     @property
     def is_alive(self) -> bool:
-        """Neither terminal nor on its way out: counts for the quorum of its gang."""
+        """Neither terminal nor terminating: counts for the quorum of its gang."""
         return not self.is_terminating and not self.phase.is_terminal
 
     @property
@@ -225,7 +224,7 @@ class Pod:
 
     @property
     def may_need_kube_scheduler(self) -> bool:
-        """Whether kube-scheduler may have to bind it; claims may yet be bound with the pod."""
+        """Whether kube-scheduler may have to bind it, for its spec or for unbound claims."""
         return bool(self.shape.needs_kube_scheduler or self.claims)
 
     @property

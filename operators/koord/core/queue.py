@@ -1,8 +1,8 @@
-"""Which units are tried next: order, back-off, and wake-up by what could change the answer.
+"""The scheduling queue: order of units, back-off, and requeueing by queueing hints.
 
-A unit that was refused sleeps until something relevant happens: one of its own pods or settings
-changes, or something around it because of which one more of its pods may have a place. Pods whose
-writes failed wait out a back-off. Time is handed in; nothing here reads a clock, plans or writes.
+A refused unit is blocked until one of its own pods or settings changes, or until another change may
+make one of its pods schedulable. Pods whose writes failed wait for a back-off. Nothing here reads a
+clock, plans or writes.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
-"""A leader never leaves something that blocks placement alone for longer than this."""
+"""Also the longest time that a leader leaves a problem that stops all placement unattended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A refused unit (or the surplus of a placed one) and why it sleeps."""
+    """A refused unit (or the surplus of a placed one) and the reason."""
 
     unit: Unit
     pods: tuple[Pod, ...]
@@ -35,13 +35,13 @@ class Blocked:
 
 
 class News(Enum):
-    """What a refusal tells that the one before did not."""
+    """How a refusal differs from the previous one of the same unit."""
 
     NOTHING = auto()
     NUMBERS = auto()
-    """The same kind of reason, other numbers."""
+    """Same kind of reason, different numbers."""
     REASON = auto()
-    """Another kind of reason, or the first at all."""
+    """Different kind of reason, or the first refusal."""
 
 
 @dataclass(slots=True)
@@ -51,42 +51,42 @@ class _Penalty:
 
 
 class Queue:
-    """Units that are ready, units that sleep, and sources that cannot make a unit yet.
+    """Ready units, blocked units, and sources that are not complete yet.
 
-    A *source* is what units are made from: a gang group (by the keys of its gangs) or a single pod.
+    Units are made from *sources*: gang groups (by the keys of their gangs) and single pods.
     """
 
     def __init__(self) -> None:
         self.blocked: dict[UnitKey, Blocked] = {}
         self.waiting: dict[str, Reason] = {}
-        """Gang key or single pod's uid -> why no unit can be made of it."""
+        """Gang key or uid of a single pod -> why no unit can be made from it."""
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
         self._committing: Counter[str] = Counter()
-        """Gang -> how many units decide about it; it may have joined another group meanwhile."""
-        self._look_again: set[str] = set()
+        """Gang -> number of its units being committed; several if it joined another group."""
+        self._dirty_gangs: set[str] = set()
         self._hints_seen: dict[str, tuple[Hashable, Hashable]] = {}
         """Plugin -> edits and version of its last queueing hint."""
-        self._slept_for: dict[UnitKey, Reason] = {}
-        """Unit that sleeps, or was woken as it is -> why."""
+        self._last_reasons: dict[UnitKey, Reason] = {}
+        """Unit that is blocked, or requeued without changes -> reason of its last refusal."""
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def absorb(self, changes: Changes, state: ClusterState) -> None:
-        """Bring the queue in line with what changed."""
+        """Update the queue after changes."""
         state.refresh()
-        gangs = changes.gangs | self._look_again
-        self._look_again = set()
-        # Gangs of a group share units, and a pod that joins a gang is a unit of the same key as
-        # before: all old ones go before the first new one comes.
+        gangs = changes.gangs | self._dirty_gangs
+        self._dirty_gangs = set()
+        # Gangs of a group share units, and a pod that joins a gang keeps its key. So all old units
+        # are removed before the first new one is added.
         sources = (*gangs, *changes.singles)
-        asleep = {key: one for source in sources for key, one in self._unmake(source)}
+        blocked = {key: one for source in sources for key, one in self._unmake(source)}
         for gang in sorted(gangs):
-            self._make(gang, self._units_of_gang(gang, state), asleep)
+            self._make(gang, self._units_of_gang(gang, state), blocked)
         for uid in sorted(changes.singles):
-            self._make(uid, self._units_of_single(uid, state), asleep)
+            self._make(uid, self._units_of_single(uid, state), blocked)
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             is_moved = changes.is_relabelled and bool(changes.freed)
@@ -94,7 +94,7 @@ class Queue:
         self._wake_by_domains(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
-        """Take due units in order, at least one, together up to about ``most_pods`` pods."""
+        """Remove and return due units in order: at least one, up to about ``most_pods`` pods."""
         taken: list[Unit] = []
         pods = 0
         for unit in sorted(self._ready.values(), key=_order_of):
@@ -109,58 +109,57 @@ class Queue:
         return taken
 
     def wake(self, code: str) -> None:
-        """Try all units again that sleep for one kind of reason."""
+        """Requeue all units that are blocked for one kind of reason."""
         for key in [key for key, one in self.blocked.items() if one.reason.code == code]:
             self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
-        """Try everything again that sleeps."""
+        """Requeue all blocked units."""
         self._ready |= {key: one.unit for key, one in self.blocked.items()}
         self.blocked.clear()
 
     def units_of(self, source: str) -> tuple[UnitKey, ...]:
-        """Return the units that were last made of a gang or a single pod."""
+        """Return the current units of a gang or a single pod."""
         return self._units_of.get(source, ())
 
     def knows(self, key: UnitKey) -> bool:
-        """Whether a unit of this key is ready or sleeps."""
+        """Whether a unit with this key is ready or blocked."""
         return key in self._ready or key in self.blocked
 
     def next_due(self) -> float | None:
-        """Return when the next ready unit is due (in the past: now), or None when there is none."""
+        """Return when the next ready unit is due (a past time means now); None if there is none."""
         return min((self._due_at(unit) for unit in self._ready.values()), default=None)
 
     def refuse(self, unit: Unit, refusal: Refusal) -> News:
-        """Put a unit to sleep until something relevant changes; return what is new about it."""
+        """Block a unit until a relevant change; return what the refusal adds to the last one."""
         reason = refusal.reason
         self.blocked[unit.key] = Blocked(unit, refusal.pods, reason)
-        before = self._slept_for.get(unit.key)
-        self._slept_for[unit.key] = reason
+        before = self._last_reasons.get(unit.key)
+        self._last_reasons[unit.key] = reason
         if before is None or before.code != reason.code:
             return News.REASON
         return News.NOTHING if before == reason else News.NUMBERS
 
     def begin(self, unit: Unit) -> None:
-        """Say that a unit is being committed: until :meth:`end`, nothing more is made of its group.
+        """Mark a unit as being committed: until :meth:`end`, its group makes no further units.
 
-        What is assumed of a gang may yet fall through, and then a member that was added to it on
-        its own would be alone.
+        The commit may still fail, and a member added in the meantime would start alone.
         """
         if unit.is_whole:
             self._committing.update(gangs_of(unit.group))
 
     def end(self, unit: Unit) -> None:
-        """Say that the fate of every member of a unit is known."""
+        """Mark a commit as finished: the result for every member is known."""
         if unit.is_whole:
             self._committing -= Counter(gangs_of(unit.group))
-        self._look_again |= {demand.gang for demand in unit.demands if demand.gang}
+        self._dirty_gangs |= {demand.gang for demand in unit.demands if demand.gang}
 
     def is_committing(self, gang: str) -> bool:
         """Whether members of a gang are being written."""
         return self._committing[gang] > 0
 
     def penalise(self, uids: Iterable[str], now: float) -> None:
-        """Keep pods back for a while whose writes failed."""
+        """Back off pods whose writes failed."""
         for uid in uids:
             penalty = self._penalties.setdefault(uid, _Penalty(0, 0.0))
             delay = FIRST_BACKOFF_SECONDS * 2.0**penalty.failures
@@ -168,7 +167,7 @@ class Queue:
             penalty.until = now + min(delay, LONGEST_BACKOFF_SECONDS)
 
     def forgive(self, uids: Iterable[str]) -> None:
-        """Forget failures of pods that were bound or are gone."""
+        """Clear the back-off of pods that were bound or deleted."""
         for uid in uids:
             self._penalties.pop(uid, None)
 
@@ -179,23 +178,23 @@ class Queue:
         return max((penalty.until for penalty in penalties if penalty), default=0.0)
 
     def _unmake(self, source: str) -> list[tuple[UnitKey, Blocked]]:
-        """Take away all units of a source; return those that sleep."""
-        asleep = []
+        """Remove all units of a source; return the blocked ones."""
+        blocked = []
         for key in self._units_of.pop(source, ()):
             self._ready.pop(key, None)
-            self._slept_for.pop(key, None)
+            self._last_reasons.pop(key, None)
             if key in self.blocked:
-                asleep.append((key, self.blocked.pop(key)))
+                blocked.append((key, self.blocked.pop(key)))
         self.waiting.pop(source, None)
-        return asleep
+        return blocked
 
     def _make(
         self,
         source: str,
         made: tuple[Unit, ...] | Reason | None,
-        asleep: Mapping[UnitKey, Blocked],
+        blocked: Mapping[UnitKey, Blocked],
     ) -> None:
-        """Take what a source makes now; units that are as they were sleep on."""
+        """Add the units of a source; unchanged blocked units stay blocked."""
         if made is None:
             return
         if not isinstance(made, tuple):
@@ -204,10 +203,10 @@ class Queue:
         if made:
             self._units_of[source] = tuple(unit.key for unit in made)
         for unit in made:
-            before = asleep.get(unit.key)
+            before = blocked.get(unit.key)
             if before is not None and before.unit == unit:
                 self.blocked[unit.key] = before
-                self._slept_for[unit.key] = before.reason
+                self._last_reasons[unit.key] = before.reason
             else:
                 self._ready[unit.key] = unit
 
@@ -226,12 +225,12 @@ class Queue:
         return (unit_of(pod),) if pod.is_plannable else None
 
     def pending(self, *taken: Unit) -> list[Unit]:
-        """Return all units that wait, in order, with those that were taken for this cycle."""
-        asleep = (blocked.unit for blocked in self.blocked.values())
-        return sorted((*self._ready.values(), *asleep, *taken), key=_order_of)
+        """Return all waiting units in order, including those taken for this cycle."""
+        blocked = (one.unit for one in self.blocked.values())
+        return sorted((*self._ready.values(), *blocked, *taken), key=_order_of)
 
     def _wake_by_domains(self, state: ClusterState) -> None:
-        """Wake units whose refusal only one domain can judge, when that domain says so."""
+        """Requeue units that were refused by a domain, by the hints of that domain."""
         refused: dict[str, list[UnitKey]] = {}
         for key, one in self.blocked.items():
             if one.reason.wakes_on is WakesOn.DOMAIN:
@@ -251,36 +250,36 @@ class Queue:
             if edits != hint.edits or _is_relieved(hint, self.blocked[key]):
                 self._ready[key] = self.blocked.pop(key).unit
 
-    def _wake(self, relevance: QueueingHints, *, is_moved: bool) -> None:
-        """Wake what something relevant has happened to; ``is_moved``: nodes have other labels."""
+    def _wake(self, hints: QueueingHints, *, is_moved: bool) -> None:
+        """Requeue units that the changes concern; ``is_moved``: node labels changed."""
         for key, blocked in list(self.blocked.items()):
             wakes_on = blocked.reason.wakes_on
             if wakes_on is WakesOn.DOMAIN:
                 continue
-            is_mended = wakes_on is WakesOn.ANY_CHANGE or (
+            is_relevant = wakes_on is WakesOn.ANY_CHANGE or (
                 is_moved and wakes_on is WakesOn.RELABELLED_NODES
             )
-            if is_mended or any(map(relevance.concerns, blocked.pods)):
+            if is_relevant or any(map(hints.concerns, blocked.pods)):
                 self._ready[key] = blocked.unit
                 del self.blocked[key]
 
 
 def find_pending(state: ClusterState) -> list[Unit]:
-    """Return all units that wait in a state, in order, as a queue would make them anew."""
+    """Return all waiting units of a state, in order."""
     queue = Queue()
     queue.absorb(state.everything(), state)
     return queue.pending()
 
 
 def unit_of(pod: Pod) -> Unit:
-    """Return the unit that a pod outside any gang is."""
+    """Return the unit of a pod without gang."""
     return Unit(pod.uid, (Demand("", (pod,), 1),), "", pod.priority, pod.created)
 
 
 def _is_relieved(hint: QueueingHint, blocked: Blocked) -> bool:
     try:
         return hint.is_relieved(blocked.unit, blocked.reason)
-    except Exception:  # noqa: BLE001 - planning meets the same defect, and refuses the unit for it
+    except Exception:  # noqa: BLE001 - planning fails in the same way and refuses the unit
         return True
 
 

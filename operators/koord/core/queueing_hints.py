@@ -1,7 +1,7 @@
-"""Whether what happened could give a pod a place that had none: what sleeps is not woken in vain.
+"""Queueing hints: whether changes may make a refused pod schedulable.
 
-It is enough to be right about pods that stay where they are: whether a woken unit really has a
-place, the planner says. To miss a change, on the other hand, is to sleep for ever.
+A hint may be wrong in one direction only: the planner decides about a requeued unit, but a unit
+that is never requeued would wait forever.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from koord.core.pods import Pod, PodShape
 
 
 class QueueingHints:
-    """What some changes are to pods, on a cycle of the state after them."""
+    """The effect of changes on refused pods; ``cycle`` is opened after the changes."""
 
     def __init__(self, changes: Changes, cycle: Cycle) -> None:
         self._changes = changes
@@ -26,27 +26,27 @@ class QueueingHints:
             [row_of[name] for name in changes.freed if name in row_of], dtype=np.int64
         )
         self._moved = changes.arrived | {profile for profile, _ in changes.left}
-        self._lifted = SelectorIndex()
+        self._removed_anti_affinity = SelectorIndex()
         for _, constraints in changes.left:
             for term in () if constraints is None else constraints.anti_affinity:
-                self._lifted.add(term.pods)
+                self._removed_anti_affinity.add(term.pods)
         self._has_room: dict[tuple[PodShape, bool], bool] = {}
         self._touched: dict[PodSelector, bool] = {}
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether one more such pod may have a place now."""
+        """Whether a refused pod may fit now."""
         if pod.pinned and pod.recorded is not None:
-            # It counts as used on its node already: what is free beside it says nothing.
+            # It is charged to its node already, so free room is no measure.
             is_moved = pod.recorded.node in self._changes.freed
             return is_moved and self._cycle.can_keep(pod.shape, pod.recorded.node)
         if any(use.key in self._changes.claims for use in pod.claims):
             return True
-        if self._is_company_changed(pod):
-            return self._may_go(pod, anywhere=True)
-        return bool(self._rows.size) and self._may_go(pod, anywhere=False)
+        if self._are_related_pods_changed(pod):
+            return self._fits(pod, anywhere=True)
+        return bool(self._rows.size) and self._fits(pod, anywhere=False)
 
-    def _may_go(self, pod: Pod, *, anywhere: bool) -> bool:
-        """Whether there is room for such a pod, anywhere or on nodes that were freed."""
+    def _fits(self, pod: Pod, *, anywhere: bool) -> bool:
+        """Whether such a pod fits, on any node or on those with more room than before."""
         shape = self._cycle.shape_of(pod)
         known = self._has_room.get((shape, anywhere))
         if known is None:
@@ -55,20 +55,22 @@ class QueueingHints:
             self._has_room[shape, anywhere] = known
         return known
 
-    def _is_company_changed(self, pod: Pod) -> bool:
-        """Whether pods that it is to be near of, or away from, came or went, and so on."""
+    def _are_related_pods_changed(self, pod: Pod) -> bool:
+        """Whether pods that its inter-pod rules refer to were added or removed."""
         constraints = pod.shape.constraints
         if constraints is not None:
             if self._changes.is_relabelled:
                 return True
             if any(map(self._is_touched, constraints.selectors)):
                 return True
-        if not self._lifted:
+        if not self._removed_anti_affinity:
             return False
-        return next(self._pods.selecting(self._lifted, pod.profile), None) is not None
+        return (
+            next(self._pods.selecting(self._removed_anti_affinity, pod.profile), None) is not None
+        )
 
     def _is_touched(self, pods: PodSelector) -> bool:
-        """Whether a selector means a pod that came or went."""
+        """Whether a selector selects a pod that was added or removed."""
         known = self._touched.get(pods)
         if known is None:
             known = self._touched[pods] = any(self._pods.selects(pods, one) for one in self._moved)

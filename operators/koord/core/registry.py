@@ -1,4 +1,4 @@
-"""The plugins of the planner: every domain, and kube-scheduler's own rules."""
+"""Creates the plugins of the planner: all domains, and the rules of kube-scheduler."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,7 +1,7 @@
-"""Label selectors: the expressions with which objects name other objects.
+"""Label selectors.
 
 Semantics are those of the API: all requirements of a selector must hold, an empty selector selects
-everything, and no selector (None) selects nothing. Whose labels they are is not known here.
+everything, and no selector (None) selects nothing.
 """
 
 import re
@@ -64,11 +64,11 @@ def _holds(value: str | None, requirement: Requirement) -> bool:
         case Operator.DOES_NOT_EXIST:
             return value is None
         case Operator.GT | Operator.LT:
-            return value is not None and is_beyond(value, requirement)
+            return value is not None and satisfies_bound(value, requirement)
 
 
-def is_beyond(value: str, requirement: Requirement) -> bool:
-    """Whether an integer label is greater (``Gt``) or less (``Lt``) than the one that is asked."""
+def satisfies_bound(value: str, requirement: Requirement) -> bool:
+    """Whether an integer label is greater (``Gt``) or less (``Lt``) than the bound."""
     bound = _parse_integer(requirement.values[0]) if len(requirement.values) == 1 else None
     number = _parse_integer(value)
     if bound is None or number is None:
@@ -77,6 +77,6 @@ def is_beyond(value: str, requirement: Requirement) -> bool:
 
 
 def _parse_integer(text: str) -> int | None:
-    # Not what int() takes: it knows underscores, blanks and digits of all scripts.
+    # int() alone also accepts underscores, blanks and digits of other scripts.
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -_LIMIT <= number < _LIMIT else None

@@ -1,7 +1,7 @@
 """Names and canonical units of resources, so that all arithmetic is on exact integers.
 
 ``cpu`` counts milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages-*`` count bytes, every
-other resource counts whole pieces. Parsing quantities is the business of those who read objects.
+other resource counts whole pieces. Quantities are parsed elsewhere.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ Amounts: TypeAlias = Mapping[str, int]
 """Resource name -> amount in its canonical unit."""
 
 AMOUNT_LIMIT: Final = 1 << 48
-"""Amounts above this (281 TB, 2.8·10¹¹ CPU) are cut to it: the sum over all pods that can be on one
-node, thousands if somebody names it in their specs, stays inside 64 bits."""
+"""Larger amounts (281 TB, 2.8·10¹¹ CPU) are cut to it, so that the sum over thousands of pods on a
+node fits into 64 bits."""
 
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from koord.core.framework.arrays import Ids, Mask
-from koord.core.selectors import LabelSelector, Operator, Requirement, is_beyond
+from koord.core.selectors import LabelSelector, Operator, Requirement, satisfies_bound
 
 ABSENT: Final = -1
 MAX_COLUMNS: Final = 256
@@ -115,4 +115,4 @@ class Columns:
             case Operator.NOT_IN:
                 return ~column.having(requirement.values)
             case Operator.GT | Operator.LT:
-                return column.having(v for v in column.values if is_beyond(v, requirement))
+                return column.having(v for v in column.values if satisfies_bound(v, requirement))

@@ -1,7 +1,7 @@
-"""Affinity terms of pods on nodes: anti-affinity and preferences also work against new pods.
+"""Affinity terms of pods on nodes, because anti-affinity and preferences also affect new pods.
 
-To find the terms that select a given pod without trying all of them, each is indexed by a label
-that selected pods must have. Which rows belong to a domain is not known here.
+To find the terms that select a pod without trying all of them, each is indexed by a label that
+selected pods must have. Does not know which rows belong to a domain.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ HARD_WEIGHT: Final = 1
 
 
 class SelectorIndex:
-    """Finds the selectors that select a pod, among many."""
+    """Finds the selectors that select a pod."""
 
     def __init__(self) -> None:
         self._uses: dict[PodSelector, int] = {}
@@ -54,7 +54,9 @@ class SelectorIndex:
     def selecting(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
         labels = namespaces.get(profile.namespace, {})
         for pods in self._candidates(profile):
-            if pods.names(profile.namespace, labels) and is_selected(profile.labels, pods.selector):
+            if pods.selects_namespace(profile.namespace, labels) and is_selected(
+                profile.labels, pods.selector
+            ):
                 yield pods
 
     def _candidates(self, profile: PodLabels) -> Iterator[PodSelector]:
@@ -65,7 +67,7 @@ class SelectorIndex:
 
 
 def _labels_needed(pods: PodSelector) -> tuple[tuple[str, str], ...]:
-    """Return labels of which a pod must have exactly one to be selected."""
+    """Return labels, one of which every selected pod has; empty if there are none."""
     for one in pods.selector or ():
         if one.operator is Operator.IN:
             return tuple((one.key, value) for value in set(one.values))
@@ -110,7 +112,7 @@ class TermCounts:
 
 
 class AffinityTerms:
-    """The terms of pods on nodes that matter to pods placed after them."""
+    """The terms of pods on nodes that affect pods placed after them."""
 
     def __init__(self) -> None:
         self.anti_affinity = TermCounts()

@@ -22,7 +22,7 @@ _ANY = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 
 
 class PortsInUse:
-    """Row -> ports taken, with multiplicity: a conflict may already exist on a node."""
+    """Row -> ports in use, counted: pods on one node may already be in conflict."""
 
     def __init__(self, taken: dict[int, Counter[HostPort]] | None = None) -> None:
         self.taken = {} if taken is None else taken
@@ -31,7 +31,7 @@ class PortsInUse:
         return PortsInUse({row: Counter(ports) for row, ports in self.taken.items()})
 
     def charge(self, row: int, ports: tuple[HostPort, ...], count: int) -> None:
-        """Take (or, with a negative count, give back) ports on a row."""
+        """Count ports as used on a row (negative: release)."""
         taken = self.taken.setdefault(row, Counter())
         for port in ports:
             taken[port] += count
@@ -41,7 +41,7 @@ class PortsInUse:
             del self.taken[row]
 
     def rows_in_conflict(self, wanted: tuple[HostPort, ...]) -> list[int]:
-        """Return the rows on which any of the ports is taken."""
+        """Return the rows on which any of the ports is used."""
         return [
             row
             for row, taken in self.taken.items()
@@ -50,7 +50,7 @@ class PortsInUse:
 
 
 class HostPorts(Plugin):
-    """The ports that pods of the cluster have taken."""
+    """The host ports in use in the cluster."""
 
     name = "host-ports"
 
@@ -68,7 +68,7 @@ class HostPorts(Plugin):
 
 
 class HostPortsSession(Session):
-    """Ports in one cycle; the cluster's own are copied before the first change."""
+    """Ports in one cycle; the ports of the cluster are copied before the first change."""
 
     name = HostPorts.name
     reach = Reach.ROW

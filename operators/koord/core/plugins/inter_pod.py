@@ -1,7 +1,7 @@
-"""Rules about other pods, joined to the planner: affinity, anti-affinity and topology spread.
+"""The plugin for rules about other pods: affinity, anti-affinity and topology spread.
 
-The plugin keeps the pods of the cluster as selectors see them; a session adds what the cycle has
-placed. The rules are in ``pod_affinity_rules`` and ``topology_spread``.
+The plugin indexes the pods of the cluster; a session adds the pods placed in the cycle. The rules
+are in ``pod_affinity_rules`` and ``topology_spread``.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ class InterPod(Plugin):
 
 
 class InterPodSession(Session):
-    """The rules in one cycle, which includes the pods it has placed."""
+    """The rules in one cycle, which include the pods it has placed."""
 
     name = InterPod.name
     reach = Reach.CLUSTER

@@ -1,7 +1,7 @@
-"""Who or what stands in the way on one node: the pod, the skew or the claim behind a refusal.
+"""Details of why a node refuses a pod: the other pod, the skew or the claim behind a cause.
 
-For those who ask why. The rules themselves deal in counts and never need a name; here the pods of
-the cluster are gone through for one.
+Used by ``koord explain``. Filters only count pods; this module searches the pods of the cluster for
+the names.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,38 +23,38 @@ from koord.core.selectors import Operator, Requirement
 
 @dataclass(slots=True)
 class NodeDiagnosis:
-    """What is known of refusals of ``subject``. ``company`` are pods on nodes, with their rows."""
+    """Details of refusals of ``subject``; ``others`` are the pods on nodes, with their rows."""
 
     cycle: Cycle
     subject: Pod
-    company: tuple[tuple[Pod, int], ...]
+    others: tuple[tuple[Pod, int], ...]
     shape: PodShape = field(init=False)
     _found: dict[tuple[tuple[AffinityTerm, ...], str], dict[str, str]] = field(
         init=False, default_factory=dict
     )
-    _repelling: dict[str, dict[str, str]] | None = field(init=False)
+    _excluding: dict[str, dict[str, str]] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.shape = self.cycle.shape_of(self.subject)
-        self._repelling = None
+        self._excluding = None
 
     def describe(self, refusal: Cause | None, row: int) -> str:
-        """Return the detail of a refusal; empty if the refusal says it all."""
+        """Return the detail of a refusal; empty if it has none."""
         make = _DESCRIBERS.get(refusal) if refusal is not None else None
         return "" if make is None else next(make(self, row), "")
 
     def taint(self, row: int) -> Iterator[str]:
-        """Yield taints that are not tolerated."""
+        """Yield untolerated taints."""
         yield from untolerated_taints(self.cycle.table.node_at(row), self.shape)
 
     def missing_label(self, row: int) -> Iterator[str]:
-        """Yield topology keys of spread that the node has no label for."""
+        """Yield topology keys of spread constraints that the node has no label for."""
         for constraint in self._spread:
             if not self._value_at(constraint.topology_key, row):
                 yield f"no label {constraint.topology_key}"
 
     def skew(self, row: int) -> Iterator[str]:
-        """Yield spread constraints that one more pod would break, with the numbers."""
+        """Yield spread constraints that one more pod would violate, with the numbers."""
         for constraint in self._spread:
             skew = count_skew(self.shape, constraint, self._state)
             here = int(skew.totals[row])
@@ -66,37 +66,37 @@ class NodeDiagnosis:
                 limit = f"maxSkew {constraint.max_skew}"
                 yield f"{where} has {here} of {_name(constraint.pods)}, {least}, {limit}"
 
-    def absent(self, row: int) -> Iterator[str]:
-        """Yield required terms for which no pod is near."""
+    def missing_pods(self, row: int) -> Iterator[str]:
+        """Yield affinity terms without a matching pod in the domain."""
         terms = self._constraints.affinity
         for term in terms:
             if not self._value_at(term.topology_key, row):
                 yield f"no label {term.topology_key}"
-            elif self._value_at(term.topology_key, row) not in self._first_near(
+            elif self._value_at(term.topology_key, row) not in self._first_pods(
                 terms, term.topology_key
             ):
-                meant = " and ".join(dict.fromkeys(_name(one.pods) for one in terms))
-                yield f"{self._domain(term.topology_key, row)} has none of {meant}"
+                selectors = " and ".join(dict.fromkeys(_name(one.pods) for one in terms))
+                yield f"{self._domain(term.topology_key, row)} has none of {selectors}"
 
-    def avoided(self, row: int) -> Iterator[str]:
-        """Yield pods near that the subject is to keep away from."""
+    def anti_affinity_pods(self, row: int) -> Iterator[str]:
+        """Yield pods in the domain that the anti-affinity of the subject excludes."""
         for term in self._constraints.anti_affinity:
             value = self._value_at(term.topology_key, row)
-            name = self._first_near((term,), term.topology_key).get(value) if value else None
+            name = self._first_pods((term,), term.topology_key).get(value) if value else None
             if name is not None:
                 yield f"{name} on {self._domain(term.topology_key, row)}"
 
-    def avoiding(self, row: int) -> Iterator[str]:
-        """Yield pods near that keep away from such as the subject."""
-        if self._repelling is None:
-            self._repelling = self._find_repelling()
-        for key, first in self._repelling.items():
+    def excluding_pods(self, row: int) -> Iterator[str]:
+        """Yield pods in the domain whose anti-affinity excludes the subject."""
+        if self._excluding is None:
+            self._excluding = self._find_excluding()
+        for key, first in self._excluding.items():
             name = first.get(self._value_at(key, row))
             if name is not None:
                 yield f"{name} on {self._domain(key, row)}"
 
     def volume(self, row: int) -> Iterator[str]:
-        """Yield claims whose volume cannot be used from the node."""
+        """Yield claims whose volume is not available on the node."""
         labels = self.cycle.table.labels
         for claim, volume in self._volumes.bound(self.subject):
             if volume.terms is not None and not labels.rows_of_any(volume.terms)[row]:
@@ -110,10 +110,10 @@ class NodeDiagnosis:
                 yield f"{volume.name} of {claim.key} is in {', '.join(sorted(zones))}"
 
     def volume_user(self, _row: int) -> Iterator[str]:
-        """Yield pods that use a claim which one pod at a time may use."""
+        """Yield pods that use an exclusive claim of the subject."""
         volumes = constraints_of(self.shape)
         exclusive = () if volumes is None else volumes.exclusive
-        for pod, _ in self.company:
+        for pod, _ in self.others:
             for use in pod.claims:
                 if use.key in exclusive:
                     yield f"{use.key} by {pod.key}"
@@ -140,10 +140,10 @@ class NodeDiagnosis:
     def _domain(self, key: str, row: int) -> str:
         return f"{key}={self._value_at(key, row)}"
 
-    def _find_repelling(self) -> dict[str, dict[str, str]]:
-        """Return topology key -> value of the label -> the first pod there that keeps away."""
+    def _find_excluding(self) -> dict[str, dict[str, str]]:
+        """Return topology key -> label value -> the first pod there that excludes the subject."""
         found: dict[str, dict[str, str]] = {}
-        for pod, at in self.company:
+        for pod, at in self.others:
             constraints = pod.shape.constraints
             for term in () if constraints is None else constraints.anti_affinity:
                 value = self._value_at(term.topology_key, at)
@@ -151,14 +151,14 @@ class NodeDiagnosis:
                     found.setdefault(term.topology_key, {}).setdefault(value, pod.key)
         return found
 
-    def _first_near(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
-        """Return value of the label -> the first pod there that all of the terms mean."""
+    def _first_pods(self, terms: tuple[AffinityTerm, ...], key: str) -> Mapping[str, str]:
+        """Return label value -> the first pod there that all terms select."""
         known = self._found.get((terms, key))
         if known is None:
-            means = self._state.selects
+            selects = self._state.selects
             known = self._found[terms, key] = {}
-            for pod, at in self.company:
-                if all(means(term.pods, pod.profile) for term in terms):
+            for pod, at in self.others:
+                if all(selects(term.pods, pod.profile) for term in terms):
                     known.setdefault(self._value_at(key, at), pod.key)
         return known
 
@@ -172,14 +172,14 @@ _DESCRIBERS: Final[dict[Cause, Callable[[NodeDiagnosis, int], Iterator[str]]]] =
     NodeRefusal.VOLUME_ZONE: NodeDiagnosis.volume_zone,
     NodeRefusal.SPREAD_LABEL: NodeDiagnosis.missing_label,
     NodeRefusal.SPREAD: NodeDiagnosis.skew,
-    NodeRefusal.POD_AFFINITY: NodeDiagnosis.absent,
-    NodeRefusal.POD_ANTI_AFFINITY: NodeDiagnosis.avoided,
-    NodeRefusal.EXISTING_ANTI_AFFINITY: NodeDiagnosis.avoiding,
+    NodeRefusal.POD_AFFINITY: NodeDiagnosis.missing_pods,
+    NodeRefusal.POD_ANTI_AFFINITY: NodeDiagnosis.anti_affinity_pods,
+    NodeRefusal.EXISTING_ANTI_AFFINITY: NodeDiagnosis.excluding_pods,
 }
 
 
 def _name(pods: PodSelector) -> str:
-    """Write which pods are meant, in the manner of kubectl's selectors."""
+    """Format a selector as kubectl does."""
     if not pods.selector:
         return "no pods" if pods.selector is None else "all pods"
     return ",".join(map(_write, pods.selector))
@@ -201,9 +201,9 @@ def _write(one: Requirement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """One node's answer for one shape: pods that fit, or what stands against it.
+    """How many pods of one shape fit on a node, or why none does.
 
-    ``short`` holds (resource, asked, free) for every resource of which one pod asks too much.
+    ``short`` holds (resource, requested, free) for every insufficient resource.
     """
 
     node: str
@@ -213,18 +213,18 @@ class NodeOffer:
     short: tuple[tuple[str, int, int], ...]
 
 
-def offers(obstacles: NodeDiagnosis) -> list[NodeOffer]:
-    """Return every node's answer for a pod, nodes in the order of names."""
-    cycle, shape = obstacles.cycle, obstacles.shape
+def offers(diagnosis: NodeDiagnosis) -> list[NodeOffer]:
+    """Return the offers of all nodes for a pod, sorted by name."""
+    cycle, shape = diagnosis.cycle, diagnosis.shape
     room = cycle.room(shape)
     checks = cycle.checks(shape)
-    answers = []
+    found = []
     for name, row in cycle.table.live_rows():
         refusal = next((cause for cause, _, passed in checks if not passed[row]), None)
-        detail = obstacles.describe(refusal, row)
+        detail = diagnosis.describe(refusal, row)
         short = _short_at(cycle, shape, row)
-        answers.append(NodeOffer(name, int(room[row]), refusal, detail, short))
-    return answers
+        found.append(NodeOffer(name, int(room[row]), refusal, detail, short))
+    return found
 
 
 def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, int], ...]:

@@ -96,7 +96,7 @@ class PodAffinityState:
 
     def selects(self, pods: PodSelector, profile: PodLabels) -> bool:
         labels = self._base.namespaces.get(profile.namespace, {})
-        is_named = pods.names(profile.namespace, labels)
+        is_named = pods.selects_namespace(profile.namespace, labels)
         return is_named and is_selected(profile.labels, pods.selector)
 
     def selecting(self, selectors: SelectorIndex, profile: PodLabels) -> Iterator[PodSelector]:

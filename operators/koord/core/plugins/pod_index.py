@@ -61,7 +61,7 @@ class _Kinds:
         named = [
             namespace
             for namespace in self._namespace.values
-            if pods.names(namespace, self._namespaces.get(namespace, {}))
+            if pods.selects_namespace(namespace, self._namespaces.get(namespace, {}))
         ]
         return self._namespace.having(named) & self._columns.selected(pods.selector)
 

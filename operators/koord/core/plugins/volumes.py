@@ -1,4 +1,4 @@
-"""Volumes that a pod brings: where they can be used, and whether it can be placed by us at all.
+"""Volumes of pods: on which nodes they are available, and whether we can place the pod at all.
 
 The rules are those of kube-scheduler's plugins VolumeBinding, VolumeZone and VolumeRestrictions,
 for claims that are bound: the node must match the volume's node affinity and its zone labels, and a
@@ -41,7 +41,7 @@ ZONE_LABELS: Final = (*_BETA, *_BETA.values())
 class VolumeClaim:
     """A PersistentVolumeClaim. ``volume`` may be set before ``is_bound``.
 
-    ``owner`` is the uid of the pod that it was made for, if any.
+    ``owner`` is the uid of the pod that it was created for, if any.
     """
 
     key: str
@@ -58,8 +58,8 @@ class VolumeClaim:
 class Volume:
     """A PersistentVolume. ``zones`` holds its zone labels, each with the values it allows.
 
-    ``is_in_tree`` marks volumes of cloud providers that have moved to CSI drivers: how their labels
-    translate is known to kube-scheduler only.
+    ``is_in_tree`` marks volumes of cloud providers that were migrated to CSI drivers; only
+    kube-scheduler can translate their labels.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A StorageClass; ``is_delayed`` says that claims are bound when their first pod is placed."""
+    """A StorageClass; ``is_delayed``: its claims are bound when their first pod is placed."""
 
     name: str
     is_delayed: bool = False
@@ -80,9 +80,9 @@ _UNKNOWN: Final = VolumeClaim("")
 
 
 class VolumeCache:
-    """Claims, volumes and classes, and which claims are in use by pods that hold a place.
+    """Claims, volumes and classes, and which claims are used by pods on nodes.
 
-    Unless ``is_known``, nothing was read, and no pod is kept back for what its volumes lack.
+    Unless ``is_known``, volumes were not read, and no pod is refused for its volumes.
     """
 
     def __init__(self) -> None:
@@ -94,14 +94,12 @@ class VolumeCache:
         self._claims_of: dict[str, set[str]] = {}
 
     def upsert_claim(self, claim: VolumeClaim) -> None:
-        """Take in a claim as observed."""
         self.remove_claim(claim.key)
         self.claims[claim.key] = claim
         if claim.volume:
             self._claims_of.setdefault(claim.volume, set()).add(claim.key)
 
     def remove_claim(self, key: str) -> None:
-        """Forget a claim that is gone."""
         claim = self.claims.pop(key, None)
         if claim is not None and claim.volume:
             claims = self._claims_of[claim.volume]
@@ -110,16 +108,14 @@ class VolumeCache:
                 del self._claims_of[claim.volume]
 
     def claims_of(self, volume: str) -> frozenset[str]:
-        """Return the claims that name a volume."""
         return frozenset(self._claims_of.get(volume, ()))
 
     def claims_in(self, storage_class: str) -> frozenset[str]:
-        """Return the claims of a storage class."""
         found = (one.key for one in self.claims.values() if one.storage_class == storage_class)
         return frozenset(found)
 
     def use(self, claims: tuple[ClaimUse, ...], count: int) -> None:
-        """Count ``count`` more pods that use these claims (negative: fewer)."""
+        """Add ``count`` pods to the users of these claims."""
         for use in claims:
             if not use.is_own:
                 self.in_use[use.key] += count
@@ -127,7 +123,7 @@ class VolumeCache:
                     del self.in_use[use.key]
 
     def bound(self, pod: Pod) -> Iterator[tuple[VolumeClaim, Volume]]:
-        """Yield the claims of a pod that are bound, each with its volume."""
+        """Yield the bound claims of a pod with their volumes."""
         for use in pod.claims:
             claim = self.claims.get(use.key, _UNKNOWN)
             volume = self.volumes.get(claim.volume) if claim.is_bound else None
@@ -135,7 +131,7 @@ class VolumeCache:
                 yield claim, volume
 
     def constraints(self, pod: Pod) -> VolumeConstraints | None:
-        """Return where the bound volumes of a pod can be used; None if anywhere."""
+        """Return the constraints of the bound volumes of a pod; None if there are none."""
         terms: set[tuple[SelectorTerm, ...]] = set()
         zones: set[tuple[str, tuple[str, ...]]] = set()
         exclusive: set[str] = set()
@@ -155,10 +151,10 @@ class VolumeCache:
         )
 
     def obstacle(self, pod: Pod) -> VolumeNotReady | NeedsKubeScheduler | None:
-        """Return what keeps a pod from being placed wherever there may be room."""
+        """Return why the volumes of a pod prevent its placement on any node."""
         if not self.is_known:
             return None
-        beyond_us = []
+        unsupported = []
         for use in pod.claims:
             claim = self.claims.get(use.key)
             problem = self._problem_of(use, claim, pod)
@@ -166,8 +162,8 @@ class VolumeCache:
                 volume = "" if claim is None else claim.volume
                 return VolumeNotReady(pod.key, use.key, problem, volume)
             if claim is not None and not self._is_usable(claim):
-                beyond_us.append(use.field)
-        return NeedsKubeScheduler(pod.key, tuple(beyond_us)) if beyond_us else None
+                unsupported.append(use.field)
+        return NeedsKubeScheduler(pod.key, tuple(unsupported)) if unsupported else None
 
     def _problem_of(
         self, use: ClaimUse, claim: VolumeClaim | None, pod: Pod
@@ -187,7 +183,7 @@ class VolumeCache:
         return None if is_delayed and not claim.volume else VolumeProblem.UNBOUND
 
     def _is_usable(self, claim: VolumeClaim) -> bool:
-        """Whether it is for us to say on which nodes a claim can be used."""
+        """Whether we know on which nodes a claim is available."""
         return claim.is_bound and not self.volumes[claim.volume].is_in_tree
 
 
@@ -209,7 +205,7 @@ class Volumes(Plugin):
 
 
 class VolumesSession(Session):
-    """Volumes in one cycle: which exclusive claims it has taken or given back."""
+    """Volumes in one cycle: changes of the use of exclusive claims."""
 
     name = Volumes.name
     reach = Reach.CLUSTER
@@ -217,7 +213,7 @@ class VolumesSession(Session):
     def __init__(self, cache: VolumeCache, labels: LabelColumns) -> None:
         self.cache = cache
         self.uses: Counter[str] = Counter()
-        """Exclusive claim -> pods that use it, more or fewer than before the cycle."""
+        """Exclusive claim -> change of the number of its users since the cycle was opened."""
         self._labels = labels
 
     @override
@@ -279,13 +275,13 @@ class VolumesSession(Session):
 
 
 def constraints_of(shape: PodShape) -> VolumeConstraints | None:
-    """Return where the volumes of a shape can be used, as the session has found out."""
+    """Return the volume constraints that the session added to a shape."""
     found = shape.asked(Volumes.name)
     return found if isinstance(found, VolumeConstraints) else None
 
 
 def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelColumns) -> Mask:
-    """Return the rows whose zone labels fit; nodes without any such label are anywhere."""
+    """Return the rows with matching zone labels, and all rows without zone labels."""
     is_anywhere = np.ones(labels.rows, dtype=np.bool_)
     for key in ZONE_LABELS:
         is_anywhere &= np.equal(labels.column(key).ids, ABSENT)
@@ -294,7 +290,7 @@ def is_in_zones(zones: tuple[tuple[str, tuple[str, ...]], ...], labels: LabelCol
         column = labels.column(key)
         here = column.having(values)
         if key in _BETA:
-            # Volumes may still bear the label of old where nodes have the new one only.
+            # Volumes may still have the deprecated label when nodes only have the new one.
             here |= np.equal(column.ids, ABSENT) & labels.column(_BETA[key]).having(values)
         fits &= here
     return fits | is_anywhere
