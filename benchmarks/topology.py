@@ -16,7 +16,7 @@ from functools import partial
 from tests.cluster import make_cluster, plan_once
 
 from benchmarks.plan import ask, measure
-from koord.core.gang.model import GangClaim, GangSource, GangSpec, PodGroup
+from koord.core.gang_model import GangClaim, GangSource, GangSpec, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Handling, Pod, PodShape

@@ -18,7 +18,7 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
-from koord.core.gang.model import (
+from koord.core.gang_model import (
     DEFAULT_WAIT_SECONDS,
     GangClaim,
     GangKey,

@@ -20,8 +20,8 @@ from benchmarks.runner import Choice, _divide
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
 from benchmarks.wire import Chunks, body_of, is_complete
 
-from koord.core.gang.model import GangClaim, GangSource
 from koord.core.gang.start import make_start_id
+from koord.core.gang_model import GangClaim, GangSource
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, PodShape
 from koord.kube.release import PodForm, encode_annotations, make_release_patch

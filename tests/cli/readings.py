@@ -7,7 +7,7 @@ from tests.cluster import make_cluster
 
 from koord.cli.answer import Explanation, make_answer
 from koord.cli.cluster import Extent, Gap, Reading, Sighting, Target, TargetKind
-from koord.core.gang.model import PodGroup
+from koord.core.gang_model import PodGroup
 from koord.core.nodes import Node
 from koord.core.pods import Pod
 from koord.kube.kinds import AnyKind

@@ -12,8 +12,8 @@ from koord.api.keys import operators
 from koord.cli.answer import Explanation
 from koord.cli.output import make_console
 from koord.cli.text import BEST_NODES, print_answer
-from koord.core.gang.model import BadValue
 from koord.core.gang.reasons import MissingMembers
+from koord.core.gang_model import BadValue
 
 A = "default/a"
 

@@ -13,7 +13,7 @@ from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.model import GangKey, PodGroup
+from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Assignment, Placement, Unit
 from koord.core.pods import Pod, RecordedPlan
 from koord.core.reasons import Reason

@@ -3,7 +3,7 @@
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
-from koord.core.gang.model import GangMode
+from koord.core.gang_model import GangMode
 from koord.core.pods import Pod
 
 A, B = "default/a", "default/b"

@@ -19,7 +19,7 @@ from koord.controllers.pod_group import (
 )
 from koord.controllers.status_controller import StatusController
 from koord.controllers.validation import ValidationController
-from koord.core.gang.model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, BadValue, Phase, PodGroup, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (

@@ -10,7 +10,7 @@ from tests.controllers.scene import Scene
 
 from koord.controllers import restart
 from koord.core.gang.group import make_group_id
-from koord.core.gang.model import OnBindFailure, OnMemberFailure
+from koord.core.gang_model import OnBindFailure, OnMemberFailure
 from koord.core.pods import RecordedPlan
 from koord.kube.binder import Refused
 

@@ -17,8 +17,8 @@ from koord.controllers.wait_reports import (
     WaitReports,
 )
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.reasons import MissingMembers
+from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import BindFailed, Reason

@@ -8,7 +8,6 @@ from tests.cluster import make_cluster
 
 from koord.core.advice import find_closed
 from koord.core.framework.reasons import Closed, InsufficientNodes, RefusedNodes
-from koord.core.gang.model import BadValue
 from koord.core.gang.reasons import (
     AllBound,
     BelowMin,
@@ -20,6 +19,7 @@ from koord.core.gang.reasons import (
     MissingPodGroup,
     WithinTime,
 )
+from koord.core.gang_model import BadValue
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.reasons import (
     MAX_SENTENCES,

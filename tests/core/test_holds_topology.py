@@ -9,7 +9,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import placed_on
 from tests.core.test_holds import A, Scene, started, waiting
 
-from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
 from koord.core.queue import unit_of
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import MatchPolicy, PodGroup
 from koord.core.gang.quorum import Ready, completed_at, count_quorum, demands
+from koord.core.gang_model import MatchPolicy, PodGroup
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 
 A, B, C = "default/a", "default/b", "default/c"

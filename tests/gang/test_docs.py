@@ -7,9 +7,9 @@ from pathlib import Path
 
 from koord.api.keys import gang as keys
 from koord.core import explain  # noqa: F401 - registers every reason
-from koord.core.gang.model import Phase
 from koord.core.gang.phase import TABLE
 from koord.core.gang.status import ConditionType
+from koord.core.gang_model import Phase
 from koord.core.reasons import REASONS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,8 +9,8 @@ from tests.builders import make_pod, make_pod_group
 
 from koord.core.gang.cache import GangCache
 from koord.core.gang.failure import find_restart
-from koord.core.gang.model import MatchPolicy, OnBindFailure, OnMemberFailure
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang_model import MatchPolicy, OnBindFailure, OnMemberFailure
 from koord.core.pods import PodPhase
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from tests.support.machines import check_100_000_steps
 
 from koord.core.changes import Changes
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang.model import GangMode, MatchPolicy, PodGroup
 from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang_model import GangMode, MatchPolicy, PodGroup
 from koord.core.holds import Holds
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue

@@ -8,7 +8,6 @@ from koord.core import reasons
 from koord.core.framework import reasons as framework_reasons
 from koord.core.framework.reasons import InsufficientNodes, RefusedNodes
 from koord.core.gang import reasons as gang_reasons
-from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource
 from koord.core.gang.reasons import (
     AllBound,
     AtStrength,
@@ -23,6 +22,7 @@ from koord.core.gang.reasons import (
     ScheduleTimeout,
     describe_settings,
 )
+from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangSource
 from koord.core.plugins import reasons as plugin_reasons
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.quota import reasons as quota_reasons

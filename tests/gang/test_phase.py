@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_pod
 
-from koord.core.gang.model import Phase
 from koord.core.gang.phase import (
     TABLE,
     PhaseInput,
@@ -16,6 +15,7 @@ from koord.core.gang.phase import (
     step_phase,
 )
 from koord.core.gang.tally import Tally
+from koord.core.gang_model import Phase
 from koord.core.pods import PodPhase
 
 LETTERS = {

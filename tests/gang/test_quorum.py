@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.gang.quorum import Ready, demands, find_quorum, is_satisfied
 from koord.core.gang.reasons import (
     GangCount,
@@ -23,6 +22,7 @@ from koord.core.gang.reasons import (
     Reached,
 )
 from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
+from koord.core.gang_model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.pods import Pod, PodPhase
 from koord.core.reasons import WaitingForForeignGate
 from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint

@@ -10,7 +10,6 @@ from tests.builders import PodBuilder, make_pod, make_pod_group, make_pods
 from tests.gang.test_quorum import make_book
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.gang.reasons import (
     AllBound,
     AtStrength,
@@ -27,6 +26,7 @@ from koord.core.gang.reasons import (
 )
 from koord.core.gang.start import BindRecord, make_bind_record, make_start_id
 from koord.core.gang.status import ConditionType, GangStatus, MemberCounts, observe
+from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangSource, Phase
 from koord.core.pods import PodPhase
 from koord.core.reasons import Planned
 

@@ -9,7 +9,7 @@ import pytest
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import GangMode, GangSource, Phase
+from koord.core.gang_model import GangMode, GangSource, Phase
 from koord.core.nodes import Taint
 from koord.core.pods import Handling, HostPort, PodPhase, RecordedPlan, Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm

@@ -10,7 +10,7 @@ from tests.builders import GPU, PodBuilder, make_pod, make_pod_group
 from tests.recorded.traits import choose_traits
 from tests.recorded.world import APPS, GIB, NAMESPACES, World
 
-from koord.core.gang.model import (
+from koord.core.gang_model import (
     ROOT,
     GangMode,
     MatchPolicy,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.recorded.quotas import Quotas
     from tests.recorded.traits import Trait
 
-    from koord.core.gang.model import PodGroup
+    from koord.core.gang_model import PodGroup
     from koord.core.pods import Pod
 
 WAIT_SECONDS = (20, 60, 600)

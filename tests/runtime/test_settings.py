@@ -3,7 +3,7 @@
 import pytest
 
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, ScoringStrategy, Weighed
-from koord.core.gang.model import MatchPolicy
+from koord.core.gang_model import MatchPolicy
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
     Address,

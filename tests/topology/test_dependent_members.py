@@ -16,8 +16,8 @@ from tests.topology.test_gang_topology import (
     run,
 )
 
-from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
 from koord.core.topology_constraint import TopologyConstraint
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.builders import make_node, make_pod
 from tests.gang.test_machine import Gangs, gangs
 from tests.support.machines import check_100_000_steps
 
-from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import (

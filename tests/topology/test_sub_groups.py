@@ -11,9 +11,9 @@ import pytest
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
-from koord.core.gang.model import ROOT, SubGroup, SubGroupTree
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import GangCount, MissingMembers
+from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
 from koord.core.topology.layers import Layer
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer

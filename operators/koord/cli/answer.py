@@ -28,10 +28,10 @@ from koord.core.explain import (
 )
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.model import BadValue, GangKey
 from koord.core.gang.quorum import count_members
 from koord.core.gang.reasons import GangCount, MissingMembers, Reached
 from koord.core.gang.status import ConditionType, MemberCounts, observe
+from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import BindFailed, Reason
 from koord.core.state import ClusterState

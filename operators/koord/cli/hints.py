@@ -10,8 +10,8 @@ from typing import Final
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.core.framework.reasons import InsufficientNodes
-from koord.core.gang.model import GangKey
 from koord.core.gang.reasons import GangCount, MissingMembers, MissingPodGroup
+from koord.core.gang_model import GangKey
 from koord.core.nodes import Node
 from koord.core.pods import PodShape
 from koord.core.reasons import Reason, WaitingForForeignGate

@@ -14,8 +14,8 @@ from koord.cli.cluster import (
     Target,
     TargetKind,
 )
-from koord.core.gang.model import GangKey
 from koord.core.gang.reasons import InconsistentGroup, MissingGang, MissingMembers
+from koord.core.gang_model import GangKey
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.kube.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, TOPOLOGIES

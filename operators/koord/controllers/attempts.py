@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import GangKey
+from koord.core.gang_model import GangKey
 from koord.core.plan import Unit
 
 

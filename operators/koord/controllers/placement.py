@@ -20,8 +20,8 @@ from koord.core.changes import Changes
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.failure import Restart
-from koord.core.gang.model import GangKey
 from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang_model import GangKey
 from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod

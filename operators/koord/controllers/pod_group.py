@@ -17,9 +17,9 @@ from koord.controllers.status_controller import StatusSink
 from koord.controllers.validation import INVALID, Verdict
 from koord.core.changes import Feed
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.model import BadValue, GangKey, Phase, PodGroup
 from koord.core.gang.reasons import InconsistentGroup, InvalidAnnotation, MemberOnFailedNode
 from koord.core.gang.status import ConditionType, GangStatus, observe
+from koord.core.gang_model import BadValue, GangKey, Phase, PodGroup
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
 from koord.core.topology.reasons import MissingTopology, UnknownLayer

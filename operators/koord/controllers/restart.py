@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.core.gang.failure import Restart, find_restart
-from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.reasons import RestartingGang, RestartProtected
+from koord.core.gang_model import GangKey, PodGroup
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState

@@ -12,9 +12,9 @@ from koord.api.keys import operators
 from koord.api.resource import Resource
 from koord.controllers.attempts import Attempts
 from koord.controllers.validation import ACCEPTED, Verdict
-from koord.core.gang.model import PodGroup
 from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
+from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same

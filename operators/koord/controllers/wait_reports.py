@@ -14,8 +14,8 @@ from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
 from koord.core.gang.cache import order_of
-from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import has_minimum
+from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import Planned, Reason

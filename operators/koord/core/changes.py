@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koord.core.constraints import PodConstraints, PodLabels
-from koord.core.gang.model import GangKey
+from koord.core.gang_model import GangKey
 
 
 @dataclass(slots=True)

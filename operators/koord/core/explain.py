@@ -10,9 +10,9 @@ from enum import StrEnum
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
-from koord.core.gang.model import GangKey, GangSpec
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
+from koord.core.gang_model import GangKey, GangSpec
 from koord.core.plan import ObservedTopology, Plan, Unit
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape

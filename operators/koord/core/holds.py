@@ -22,9 +22,9 @@ from koord.core.framework.arrays import Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import order_of
-from koord.core.gang.model import GangKey
 from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import KeptForReplacements
+from koord.core.gang_model import GangKey
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
 from koord.core.pods import Pod, PodPhase, PodShape
 from koord.core.state import ClusterState

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from koord.core.gang.model import SubGroupTree
+from koord.core.gang_model import SubGroupTree
 from koord.core.pods import Pod
 from koord.core.reasons import Reason
 from koord.core.topology_constraint import TopologyConstraint

@@ -15,7 +15,7 @@ from koord.core.constraints import (
     PodConstraints,
     PodLabels,
 )
-from koord.core.gang.model import GangClaim
+from koord.core.gang_model import GangClaim
 from koord.core.selectors import SelectorTerm
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.model import GangClaim, GangSource, GangSpec
 from koord.core.gang.quorum import Ready, demands
+from koord.core.gang_model import GangClaim, GangSource, GangSpec
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of

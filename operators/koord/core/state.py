@@ -14,9 +14,9 @@ from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.node_table import NodeTable
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import GangKey, PodGroup
 from koord.core.gang.quorum import find_quorum
 from koord.core.gang.reasons import Reached
+from koord.core.gang_model import GangKey, PodGroup
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.plugins.inter_pod import InterPod

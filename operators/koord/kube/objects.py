@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koord.core.gang.model import PodGroup
+from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile

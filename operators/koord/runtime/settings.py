@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from koord.api.compat import Compat
 from koord.api.quantity import parse_duration_seconds
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
-from koord.core.gang.model import DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.gang_model import DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.runtime.logs import LogFormat
 
 _MAX_BYTES = 64 * 1024

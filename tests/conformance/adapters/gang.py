@@ -22,12 +22,12 @@ from koord.api.gang import (
 from koord.api.keys import gang as keys
 from koord.core.gang.cache import GangCache
 from koord.core.gang.group import make_gang_key, make_group_id
-from koord.core.gang.model import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase, step_phase
 from koord.core.gang.quorum import is_satisfied
 from koord.core.gang.start import Permit, PermitState, make_bind_record, permit_member
 from koord.core.gang.status import observe
 from koord.core.gang.tally import Tally
+from koord.core.gang_model import GangSource, GangSpec, MatchPolicy, Phase, PodGroup
 from koord.core.pods import Pod, PodPhase, RecordedPlan
 from koord.kube.translate.gangs import PodGroupTranslator
 from koord.kube.translate.pods import PodTranslator

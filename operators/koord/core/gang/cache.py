@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar, cast
 
 from koord.core.gang.group import Group, GroupId, close_group
-from koord.core.gang.model import GangKey, GangSource, GangSpec, PodGroup
 from koord.core.gang.tally import Tally
+from koord.core.gang_model import GangKey, GangSource, GangSpec, PodGroup
 from koord.core.pods import Pod
 
 Answer = TypeVar("Answer")

@@ -8,9 +8,9 @@ whole. Only the last is decided here, from the members alone.
 from dataclasses import dataclass
 
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.gang.quorum import count_lost, is_satisfied
 from koord.core.gang.start import find_unbound
+from koord.core.gang_model import GangKey, OnBindFailure, OnMemberFailure
 from koord.core.pods import Pod
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from koord.core.gang.model import GangKey
+from koord.core.gang_model import GangKey
 
 GROUP_SEPARATOR: Final = ","
 """Not allowed in names of gangs."""

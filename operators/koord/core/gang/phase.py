@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.gang.model import Phase
 from koord.core.gang.tally import Tally
+from koord.core.gang_model import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from typing import TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import make_group_id
-from koord.core.gang.model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -34,6 +33,7 @@ from koord.core.gang.reasons import (
 from koord.core.gang.start import Permit, PermitState, find_unbound, permit_member
 from koord.core.gang.sub_group_members import divide_demand, divide_started, find_missing
 from koord.core.gang.tally import gangs_of, is_present
+from koord.core.gang_model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
 from koord.core.reasons import Reason, WaitingForForeignGate

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from koord.core.gang.model import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
+from koord.core.gang_model import BadValue, DeprecatedKey, GangClaim, GangKey, OnMemberFailure
 from koord.core.reasons import Reason
 from koord.core.text import MAX_LISTED, MAX_TEXT, cut, listed, named, plural
 

@@ -30,8 +30,8 @@ from functools import lru_cache
 from hashlib import blake2s
 
 from koord.core.gang.group import GroupId
-from koord.core.gang.model import MatchPolicy
 from koord.core.gang.tally import is_placed, is_present
+from koord.core.gang_model import MatchPolicy
 from koord.core.pods import Pod, RecordedPlan
 
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
 from koord.core.gang.group import Group
-from koord.core.gang.model import GangKey, GangSpec, Phase
 from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase
 from koord.core.gang.quorum import (
     completed_at,
@@ -32,6 +31,7 @@ from koord.core.gang.reasons import (
     WithinTime,
 )
 from koord.core.gang.tally import Tally
+from koord.core.gang_model import GangKey, GangSpec, Phase
 from koord.core.reasons import Planned, Reason
 
 

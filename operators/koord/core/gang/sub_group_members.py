@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from koord.core.gang.cache import GangCache
-from koord.core.gang.model import ROOT, GangKey, SubGroup, SubGroupTree
 from koord.core.gang.reasons import GangCount
 from koord.core.gang.tally import is_placed, is_present
+from koord.core.gang_model import ROOT, GangKey, SubGroup, SubGroupTree
 from koord.core.plan import Demand
 from koord.core.pods import Pod
 

@@ -23,7 +23,8 @@ from koord.api.gang import (
 from koord.api.keys import gang as keys
 from koord.api.keys import kubernetes
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.model import (
+from koord.core.gang.status import ConditionType
+from koord.core.gang_model import (
     ROOT,
     BadValue,
     DeprecatedKey,
@@ -40,7 +41,6 @@ from koord.core.gang.model import (
     SubGroup,
     SubGroupTree,
 )
-from koord.core.gang.status import ConditionType
 from koord.core.topology_constraint import (
     DEFAULT_TOPOLOGY,
     GatherStrategy,

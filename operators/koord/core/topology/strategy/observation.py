@@ -7,13 +7,13 @@ here. Whether a better placement existed is known to the planner only, which rec
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cycle import Cycle
-from koord.core.gang.cache import GangCache
-from koord.core.gang.model import ROOT, GangKey, SubGroupTree
+from koord.core.gang_model import ROOT, GangKey, SubGroupTree
 from koord.core.plan import ObservedTopology
 from koord.core.pods import PodShape
 from koord.core.topology.cache import TopologyCache
@@ -23,9 +23,12 @@ from koord.core.topology.strategy.topology_view import TopologyView
 from koord.core.topology.tree import TopologyTree, describe_domains
 from koord.core.topology_constraint import GatherStrategy, PlacedMember
 
+if TYPE_CHECKING:
+    from koord.core.gang.cache import GangCache
+
 
 def observe_gang_topology(
-    gangs: GangCache, topologies: TopologyCache, row_of: Mapping[str, int], gang: GangKey
+    gangs: "GangCache", topologies: TopologyCache, row_of: Mapping[str, int], gang: GangKey
 ) -> ObservedTopology | None:
     """Return where the members of a gang are, with those of gangs that are placed with it.
 

@@ -16,8 +16,8 @@ import numpy as np
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.tightest_domain import MAX_DOMAINS, choose_tightest
-from koord.core.gang.model import ROOT, SubGroupTree
 from koord.core.gang.reasons import GangCount, MissingMembers
+from koord.core.gang_model import ROOT, SubGroupTree
 from koord.core.plan import Assignment, Demand
 from koord.core.pods import PodShape
 from koord.core.reasons import Reason

@@ -5,11 +5,14 @@ A view of data that others keep; decides nothing.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from koord.core.gang.cache import GangCache
-from koord.core.gang.model import GangKey, SubGroupTree
+from koord.core.gang_model import GangKey, SubGroupTree
 from koord.core.topology.cache import TopologyCache
 from koord.core.topology_constraint import PlacedMember, TopologyConstraint
+
+if TYPE_CHECKING:
+    from koord.core.gang.cache import GangCache
 
 _NO_NODES: Mapping[str, int] = {}
 
@@ -50,7 +53,7 @@ class TopologyView:
     """Topologies, constraints of gangs and their members on nodes, at one moment."""
 
     def __init__(
-        self, topologies: TopologyCache, attraction: PodAttraction, gangs: GangCache
+        self, topologies: TopologyCache, attraction: PodAttraction, gangs: "GangCache"
     ) -> None:
         self.topologies = topologies
         self._attraction = attraction
