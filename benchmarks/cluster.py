@@ -32,9 +32,9 @@ from benchmarks.processes import ROOT, run_module
 from benchmarks.usage import read_busy_seconds, read_cpu_seconds
 from koord.sandbox import Component, Sandbox, Write
 from koord.sandbox.binaries import find_binaries
+from koord.sandbox.build import ConsoleReporter
 from koord.sandbox.components import make_command
 from koord.sandbox.errors import SandboxApiError
-from koord.sandbox.progress import ConsoleReporter
 
 SHAPE: Final = "a100x8"
 SERVICE_ACCOUNT: Final = ("koord-system", "koord-operators")

@@ -8,7 +8,7 @@ import pytest
 
 from koord.sandbox import Component, Sandbox, SandboxError
 from koord.sandbox.binaries import find_binaries
-from koord.sandbox.progress import ConsoleReporter
+from koord.sandbox.build import ConsoleReporter
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -14,8 +14,8 @@ from tests.topology.test_gang_topology import GANG, ask, make_members, make_netw
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.common import TreeOutput
+from koord.cli.explain_view import print_answer
 from koord.cli.json_output import make_document as make_answer_document
-from koord.cli.text import print_answer
 from koord.cli.topology_view import (
     describe_free,
     describe_where,

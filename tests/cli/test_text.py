@@ -10,8 +10,8 @@ from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_read
 
 from koord.api.keys import operators
 from koord.cli.answer import Explanation
+from koord.cli.explain_view import BEST_NODES, print_answer
 from koord.cli.output import make_console
-from koord.cli.text import BEST_NODES, print_answer
 from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import BadValue
 

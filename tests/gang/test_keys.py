@@ -9,7 +9,7 @@ import pytest
 from koord.api import gang
 from koord.api.gang import BadSetting, GangDefaults, GangSettings, NameSource
 from koord.api.keys import gang as keys
-from koord.api.keys import kubernetes, operators
+from koord.api.keys import operators
 
 Texts = dict[str, str]
 
@@ -86,13 +86,11 @@ def test_index(text: str, number: int | None) -> None:
 
 @pytest.mark.parametrize(("text", "number"), INTEGERS.items(), ids=repr)
 def test_size_of_a_group_of_kueue(text: str, number: int | None) -> None:
-    found = gang.parse_pod_gang(
-        "ns", {kubernetes.KUEUE_NAME: "q"}, {kubernetes.KUEUE_TOTAL: text}, DEFAULTS
-    )
+    found = gang.parse_pod_gang("ns", {keys.KUEUE_NAME: "q"}, {keys.KUEUE_TOTAL: text}, DEFAULTS)
     assert found is not None
     is_usable = number is not None and number >= 0
     assert (found.settings is not None) is is_usable
-    assert is_reported(found.bad, kubernetes.KUEUE_TOTAL) is not is_usable
+    assert is_reported(found.bad, keys.KUEUE_TOTAL) is not is_usable
     if found.settings is not None:
         assert (found.settings.min_member, found.settings.wait_seconds) == (number, 77)
 
@@ -224,7 +222,7 @@ SOURCES: Final = (
     ("legacy", {keys.LEGACY_NAME: "legacy"}, {}, NameSource.LEGACY_LABEL),
     ("annotation", {}, {keys.NAME: "annotation"}, NameSource.ANNOTATION),
     ("scheduling.k8s.io:native", {}, {}, NameSource.NATIVE),
-    ("kueue.x-k8s.io:kueue", {kubernetes.KUEUE_NAME: "kueue"}, {}, NameSource.KUEUE),
+    ("kueue.x-k8s.io:kueue", {keys.KUEUE_NAME: "kueue"}, {}, NameSource.KUEUE),
 )
 """Every way to name a gang, in order of precedence."""
 
@@ -232,7 +230,7 @@ SOURCES: Final = (
 @pytest.mark.parametrize("first", range(len(SOURCES)), ids=[one[0] for one in SOURCES])
 def test_precedence_of_names(first: int) -> None:
     """Each takes precedence over those below it; an empty one is ignored."""
-    labels: Texts = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
+    labels: Texts = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, keys.KUEUE_NAME), "")
     annotations: Texts = {keys.NAME: ""}
     for _, more_labels, more_annotations, _ in SOURCES[first:]:
         labels |= more_labels
@@ -245,8 +243,8 @@ def test_precedence_of_names(first: int) -> None:
 
 
 def test_pod_without_a_name_has_no_gang() -> None:
-    empty = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, kubernetes.KUEUE_NAME), "")
-    settings = {keys.MIN_AVAILABLE: "2", keys.GROUPS: '["ns/b"]', kubernetes.KUEUE_TOTAL: "2"}
+    empty = dict.fromkeys((keys.POD_GROUP, keys.LEGACY_NAME, keys.KUEUE_NAME), "")
+    settings = {keys.MIN_AVAILABLE: "2", keys.GROUPS: '["ns/b"]', keys.KUEUE_TOTAL: "2"}
     assert gang.parse_pod_gang("ns", empty, {keys.NAME: "", **settings}, DEFAULTS) is None
 
 

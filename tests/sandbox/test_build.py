@@ -9,9 +9,14 @@ import pytest
 
 from koord.sandbox import Component
 from koord.sandbox.binaries import KUBECTL, BinarySource, find_binaries
-from koord.sandbox.build import build_missing, find_cache, find_go, read_required_version
+from koord.sandbox.build import (
+    ConsoleReporter,
+    build_missing,
+    find_cache,
+    find_go,
+    read_required_version,
+)
 from koord.sandbox.errors import BinariesError, BuildError
-from koord.sandbox.progress import ConsoleReporter
 
 # Notes each build and writes an empty program to where -o points.
 _GO = """#!/bin/sh
@@ -29,7 +34,7 @@ exit 1
 """
 _BUILD = """
 from koord.sandbox.build import build_missing, find_cache
-from koord.sandbox.progress import ConsoleReporter
+from koord.sandbox.build import ConsoleReporter
 build_missing(find_cache(), ["etcd", "kwok"], ConsoleReporter())
 """
 _VERSIONS = {

@@ -10,8 +10,7 @@ import pytest
 
 from koord.sandbox import Component, Sandbox, SandboxError
 from koord.sandbox.errors import NameTakenError, StartError
-from koord.sandbox.record import list_names, read_record
-from koord.sandbox.status import State, read_status
+from koord.sandbox.record import State, list_names, read_record, read_status
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.usefixtures("state_home")]
 

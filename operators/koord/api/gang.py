@@ -19,7 +19,7 @@ from koord.api.annotations import (
     SubGroups,
 )
 from koord.api.keys import gang as keys
-from koord.api.keys import kubernetes, operators
+from koord.api.keys import operators
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import parse_duration_seconds
 
@@ -121,7 +121,7 @@ GANG_LABELS: Final = (
     keys.POD_GROUP,
     keys.LEGACY_NAME,
     keys.LEGACY_MIN_AVAILABLE,
-    kubernetes.KUEUE_NAME,
+    keys.KUEUE_NAME,
 )
 GANG_ANNOTATIONS: Final = (
     keys.NAME,
@@ -137,7 +137,7 @@ GANG_ANNOTATIONS: Final = (
     operators.ON_MEMBER_FAILURE,
     operators.ON_BIND_FAILURE,
     operators.SUB_GROUPS,
-    kubernetes.KUEUE_TOTAL,
+    keys.KUEUE_TOTAL,
 )
 
 
@@ -203,7 +203,7 @@ def parse_pod_gang(
     """
     named = parse_gang_name(labels, annotations)
     if named is None and native:
-        return PodGang(make_foreign_name(kubernetes.NATIVE_GROUP, native), NameSource.NATIVE)
+        return PodGang(make_foreign_name(keys.NATIVE_GROUP, native), NameSource.NATIVE)
     if named is None:
         return _parse_kueue(namespace, labels, annotations, defaults)
     name, source = named
@@ -250,11 +250,11 @@ def _parse_kueue(
     namespace: str, labels: Texts, annotations: Texts, defaults: GangDefaults
 ) -> PodGang | None:
     """Parse a group of plain pods of Kueue, which needs all of its pods."""
-    group = labels.get(kubernetes.KUEUE_NAME)
+    group = labels.get(keys.KUEUE_NAME)
     if not group:
         return None
-    name = make_foreign_name(kubernetes.KUEUE, group)
-    total = _parse_min(kubernetes.KUEUE_TOTAL, annotations.get(kubernetes.KUEUE_TOTAL, ""))
+    name = make_foreign_name(keys.KUEUE, group)
+    total = _parse_min(keys.KUEUE_TOTAL, annotations.get(keys.KUEUE_TOTAL, ""))
     if isinstance(total, BadSetting):
         return PodGang(name, NameSource.KUEUE, None, (total,))
     settings = _Reader(f"{namespace}/{name}", {}, defaults).settings(total, defaults.wait_seconds)

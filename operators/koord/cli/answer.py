@@ -12,9 +12,8 @@ from koord.api.keys import operators
 from koord.cli.cluster import Reading, Sighting, Target, TargetKind
 from koord.cli.hints import find_hints
 from koord.cli.missing_rights import (
-    are_nodes_unknown,
-    are_settings_unknown,
     describe_missing,
+    is_unknown,
     keep_known,
     warn_of_gaps,
 )
@@ -35,6 +34,7 @@ from koord.core.gang_model import BadValue, GangKey
 from koord.core.pods import Handling, Pod
 from koord.core.reasons import BindFailed, Reason
 from koord.core.state import ClusterState
+from koord.kube.kinds import NODES, POD_GROUPS
 
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -174,7 +174,7 @@ def _answer_for_pod(reading: Reading, target: Target, now: float) -> Explanation
         is_reported_on=pod.handling is not Handling.NOT_OURS,
         place=_place_of(pod),
         gang=None if pod.gang is None else _gang_of(reading, pod.gang.key, now),
-        offers=() if are_nodes_unknown(reading) else explanation.offers,
+        offers=() if is_unknown(reading, NODES.name) else explanation.offers,
         advice=(
             *(f"The key {slip.key} {slip.problem}." for slip in sighting.slips),
             *(_advise_foreign(sighting) if is_foreign else _advise(state, reason)),
@@ -205,8 +205,8 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
         reason=None if reason is None else Explained(reason.text(), reason),
         is_reported_on=pod_group is not None,
         gang=_gang_of(reading, target.key, now),
-        offers=() if are_nodes_unknown(reading) else explanation.offers,
-        network=None if are_nodes_unknown(reading) else explanation.network,
+        offers=() if is_unknown(reading, NODES.name) else explanation.offers,
+        network=None if is_unknown(reading, NODES.name) else explanation.network,
         advice=_advise(state, reason),
         add=_ADD if _has_foreign_members(reason) else "",
     )
@@ -260,7 +260,7 @@ def _place_of(pod: Pod) -> PodPlace | None:
 def _gang_of(reading: Reading, key: GangKey, now: float) -> GangAnswer | None:
     book = reading.state.gangs
     spec = book.spec(key)
-    if spec is None and are_settings_unknown(reading):
+    if spec is None and is_unknown(reading, POD_GROUPS.name):
         return None
     counts = tuple(count for count in count_members(book, key) if book.spec(count.gang))
     status = observe(book, key, now)

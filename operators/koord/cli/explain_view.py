@@ -1,20 +1,34 @@
 """Reads the cluster and prints why something waits: what ``koord explain`` does.
 
-Not imported for ``--help``, which needs none of it.
+The text has state, reason, advice, and the numbers behind them. Colours and line breaks suit the
+terminal; other output is plain and has one line per statement. Not imported for ``--help``, which
+needs none of it.
 """
 
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
-from koord.api.compat import Compat
-from koord.cli.answer import Explanation, TargetNotFoundError, make_answer
+from koord.api import Compat
+from koord.cli.answer import (
+    Explanation,
+    GangAnswer,
+    PodPlace,
+    Reported,
+    TargetNotFoundError,
+    make_answer,
+)
 from koord.cli.cluster import (
     Extent,
     Reading,
@@ -26,8 +40,16 @@ from koord.cli.cluster import (
 )
 from koord.cli.common import ExitCode, fail, warn
 from koord.cli.json_output import encode_answer
-from koord.cli.output import make_console
-from koord.cli.text import print_answer
+from koord.cli.output import count_of, make_console, make_table, print_parts
+from koord.cli.topology_view import MOST_DOMAINS, make_network
+from koord.core import units
+from koord.core.explain import PlacementState, ShapeOffers
+from koord.core.framework.cause import Cause
+from koord.core.framework.reasons import RefusedNodes
+from koord.core.gang.reasons import InvalidAnnotation
+from koord.core.plugins.causes import NodeRefusal
+from koord.core.plugins.node_diagnosis import NodeOffer
+from koord.core.units import format_amount, is_in_bytes
 from koord.kube.errors import KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
 from koord.kube.wire import Identified, ObjectList
@@ -124,3 +146,260 @@ def _answer(reading: Reading, target: Target, now: float) -> Explanation:
             "explained (the ClusterRole koord-user has the right)"
         )
     return make_answer(reading, target, now)
+
+
+BEST_NODES: Final = 20
+MAX_SHAPES: Final = 5
+"""Kinds of pods for which nodes are listed."""
+_LONGEST_AMOUNT: Final = 7
+_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_CAUSES: Final = {
+    NodeRefusal.UNSCHEDULABLE: "cordoned",
+    NodeRefusal.TAINT: "taint",
+    NodeRefusal.SELECTOR: "not selected",
+    NodeRefusal.HOST_PORT: "host port taken",
+    NodeRefusal.VOLUME_IN_USE: "claim in use",
+    NodeRefusal.VOLUME_AFFINITY: "out of reach of a volume",
+    NodeRefusal.VOLUME_ZONE: "volume elsewhere",
+    NodeRefusal.SPREAD_LABEL: "spread",
+    NodeRefusal.SPREAD: "spread",
+    NodeRefusal.POD_AFFINITY: "affinity",
+    NodeRefusal.POD_ANTI_AFFINITY: "anti-affinity",
+    NodeRefusal.EXISTING_ANTI_AFFINITY: "anti-affinity of another pod",
+}
+
+_STYLES: Final = {
+    PlacementState.WAITING: "bold yellow",
+    PlacementState.PLACEABLE: "bold green",
+    PlacementState.HELD_UP: "bold red",
+    PlacementState.BOUND: "bold green",
+    PlacementState.ENDED: "bold",
+    PlacementState.NOT_OURS: "bold magenta",
+    PlacementState.NOTHING_WAITS: "bold green",
+}
+_SENTENCES: Final = {
+    PlacementState.PLACEABLE: (
+        "There is room for it: the operators place it in their next cycle, unless pods with "
+        "precedence take the room."
+    ),
+    PlacementState.HELD_UP: (
+        "The API server rejects what the operators write for it; they keep trying."
+    ),
+    PlacementState.ENDED: "It has ended or is being deleted.",
+    PlacementState.NOTHING_WAITS: "All members have nodes.",
+}
+_TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
+"""States with another name in JSON, where values never change."""
+
+_TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
+
+
+def print_answer(answer: Explanation, console: Console, now: float, *, all_nodes: bool) -> None:
+    """Print an answer; ages are relative to ``now`` (seconds since the epoch)."""
+    most = len(max((offers.nodes for offers in answer.offers), key=len, default=()))
+    print_parts(_make_parts(answer, now, most if all_nodes else BEST_NODES), console)
+
+
+def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[RenderableType]:
+    yield _make_title(answer, now)
+    yield from map(_indent, _make_statements(answer, now))
+    if answer.gang is not None:
+        yield ""
+        yield from _make_gang(answer.gang)
+    if answer.network is not None:
+        yield ""
+        yield from make_network(answer.network, None if most_nodes > BEST_NODES else MOST_DOMAINS)
+    if answer.advice:
+        yield ""
+        yield Text("What would help", style="bold")
+        yield from (_indent(f"- {sentence}") for sentence in answer.advice)
+    if answer.add:
+        yield ""
+        yield _indent(answer.add.rstrip(), 4)
+    for offers in answer.offers[:MAX_SHAPES]:
+        yield ""
+        yield from make_offers(offers, most_nodes)
+    if len(answer.offers) > MAX_SHAPES:
+        yield ""
+        yield f"{len(answer.offers) - MAX_SHAPES} more kinds of pods: see --output json."
+
+
+def _make_title(answer: Explanation, now: float) -> Text:
+    title = Text()
+    title.append(f"{answer.target.kind} {answer.target.key} ", style="bold")
+    title.append(_TITLES.get(answer.standing, answer.standing), style=_STYLES[answer.standing])
+    if answer.reason is not None and answer.standing is PlacementState.WAITING:
+        title.append(f" {answer.reason.reason.code}", style="bold")
+    if answer.history.since:
+        title.append(f" since {_format_since(answer.history.since, now)}")
+    return title
+
+
+def _make_statements(answer: Explanation, now: float) -> Iterator[str]:
+    if answer.reason is not None:
+        yield answer.reason.message
+    elif answer.standing is PlacementState.WAITING:
+        yield "The reason is not known from here."
+    if answer.standing in _SENTENCES:
+        yield _SENTENCES[answer.standing]
+    if answer.place is not None:
+        yield _describe_place(answer.place)
+    if answer.standing in _TO_COME and answer.is_reported_on:
+        yield from _compare_report(answer, now)
+
+
+def _describe_place(place: PodPlace) -> str:
+    where = f"It is bound to node {place.node}" if place.is_bound else f"It has node {place.node}"
+    if not place.plan_id:
+        return f"{where}; another scheduler placed it."
+    plan = f"{where} by plan {place.plan_id}"
+    if place.member_count > 1:
+        plan += f", with {place.member_count} members of {place.group}"
+    return f"{plan}." if place.is_bound else f"{plan}, and its scheduler may bind it."
+
+
+def _compare_report(answer: Explanation, now: float) -> Iterator[str]:
+    """Yield what the operators reported, if it differs."""
+    said = answer.history.reported
+    if said is None:
+        yield (
+            "The operators have not reported on it. If that lasts longer than a few seconds, they "
+            "are not running or cannot reach the cluster."
+        )
+    elif not _is_same(answer, said):
+        since = f" since {_format_since(said.since, now)}" if said.since else ""
+        yield f"The operators report{since}: {said.reason}: {said.message}"
+
+
+def _is_same(answer: Explanation, said: Reported) -> bool:
+    own = answer.reason
+    return own is not None and (own.reason.code, own.message) == (said.reason, said.message)
+
+
+def _make_gang(gang: GangAnswer) -> Iterator[RenderableType]:
+    if gang.group:
+        table = make_table("GANG", "PRESENT", "NEEDED", right={"PRESENT", "NEEDED"})
+        for count in gang.group:
+            style = "" if count.present >= count.min_member else "yellow"
+            table.add_row(count.gang, Text(str(count.present), style), str(count.min_member))
+        yield table
+    members = gang.members
+    counts = {
+        "present": members.present,
+        "bound": members.bound,
+        "running": members.running,
+        "succeeded": members.succeeded,
+        "failed": members.failed,
+        "terminating": members.terminating,
+    }
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    place = ""
+    if gang.plan_id:
+        place = f"; plan {gang.plan_id} on {count_of(len(gang.nodes), 'node')}"
+    elif members.bound:
+        place = "; another scheduler placed them"
+    yield f"Members of {gang.key}: {shown or 'none'}{place}"
+    for value in gang.ignored:
+        yield f"Cannot be used: {InvalidAnnotation((value,)).text()}"
+
+
+def _indent(text: str, by: int = 2) -> Padding:
+    return Padding(Text(text), (0, 0, 0, by), expand=False)
+
+
+def _format_since(time: str, now: float) -> str:
+    """Write ``2026-01-01T00:00:00Z (4m ago)``."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    age = now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return f"{time} ({_format_age(max(0, int(age)))} ago)"
+
+
+def _format_age(seconds: int) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
+    """Yield the fit of one kind of pods on the nodes, ``most`` of them one by one."""
+    willing = sum(offer.pods > 0 for offer in offers.nodes)
+    head = f"{count_of(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
+    room = f"room for {offers.fit} on {willing} of {count_of(len(offers.nodes), 'node')}"
+    yield f"{head}: {room}"
+    if not offers.nodes:
+        return
+    nodes = sorted(offers.nodes, key=_distance)
+    table = make_table("NODE", "FIT", "IN THE WAY", right={"FIT"})
+    for offer in nodes[:most]:
+        fit = Text(str(offer.pods), style="green" if offer.pods else "")
+        table.add_row(offer.node, fit, _describe_shortage(offer))
+    yield table
+    if len(nodes) > most:
+        yield _summarize(nodes[most:])
+
+
+def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
+    """Sort key: most room first, then what is nearest to fitting."""
+    is_closed = offer.refusal not in {None, NodeRefusal.RESOURCE}
+    lacking = sum((asked - max(free, 0)) / asked for _, asked, free in offer.short)
+    return (-offer.pods, is_closed + len(offer.short), lacking, offer.refusal or "", offer.node)
+
+
+def _describe_shortage(offer: NodeOffer) -> str:
+    closed = _CAUSES.get(offer.refusal, "") if offer.refusal is not None else ""
+    if closed and offer.detail:
+        closed += f" {{{offer.detail}}}"
+    short = [
+        f"{resource} {_approximate(resource, asked)} asked, "
+        f"{_approximate(resource, free, down=True)} free"
+        for resource, asked, free in offer.short
+    ]
+    return "; ".join(([closed] if closed else []) + short)
+
+
+def _approximate(resource: str, amount: int, *, down: bool = False) -> str:
+    """Round bytes to a tenth of a unit; other amounts are exact.
+
+    Requests are rounded up and free amounts down, so that too little never looks like enough.
+    """
+    exact = format_amount(resource, amount)
+    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
+        return exact
+    unit, size = next((one for one in _UNITS if abs(amount) >= one[1]), _UNITS[-1])
+    tenths = amount * 10 // size if down else -(-amount * 10 // size)
+    return f"{tenths / 10:.1f}{unit}"
+
+
+def _summarize(rest: Sequence[NodeOffer]) -> str:
+    counts: Counter[tuple[Cause, str, str]] = Counter()
+    for offer in rest:
+        counts.update(_causes_of(offer))
+    texts = [
+        RefusedNodes(cause, nodes, resource, detail).text()
+        for (cause, resource, detail), nodes in counts.most_common(5)
+    ]
+    if room := sum(offer.pods for offer in rest):
+        texts.insert(0, f"room for {room}")
+    listed = f": {', '.join(texts)}" if texts else ""
+    return f"… and {count_of(len(rest), 'more node')}{listed} (--all-nodes lists them)"
+
+
+def _causes_of(offer: NodeOffer) -> Iterable[tuple[Cause, str, str]]:
+    if offer.refusal is None:
+        return []
+    if offer.refusal is NodeRefusal.RESOURCE:
+        return [(offer.refusal, resource, "") for resource, _, _ in offer.short]
+    return [(offer.refusal, "", offer.detail if offer.refusal is NodeRefusal.TAINT else "")]
+
+
+def _describe_requests(offers: ShapeOffers) -> str:
+    asked = [
+        f"{name} {format_amount(name, amount)}"
+        for name, amount in offers.requests
+        if name != units.PODS and amount
+    ]
+    return ", ".join(asked) or "nothing"

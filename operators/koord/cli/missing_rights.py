@@ -3,7 +3,7 @@
 Statements that depend on a missing right are dropped, never guessed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -27,7 +27,7 @@ _ROLE: Final = "the ClusterRole koord-user has it"
 
 def keep_known(reason: Reason | None, reading: Reading, namespace: str) -> Reason | None:
     """Return the part of a reason that is certain from what was read."""
-    if reason is None or any(_IS_UNKNOWN[kind](reading) for kind in reason.rests_on):
+    if reason is None or any(is_unknown(reading, kind) for kind in reason.rests_on):
         return None
     if Extent.NAMESPACE not in {reading.extent_of(POD_GROUPS), reading.extent_of(PODS)}:
         return reason
@@ -45,33 +45,19 @@ def _is_in(gang: GangKey, namespace: str) -> bool:
     return gang.startswith(f"{namespace}/")
 
 
-def are_nodes_unknown(reading: Reading) -> bool:
-    """Whether nothing can be said about room."""
-    return reading.extent_of(NODES) is not None
-
-
-def are_settings_unknown(reading: Reading) -> bool:
-    """Whether a gang without settings may have some."""
-    return reading.extent_of(POD_GROUPS) is Extent.NOTHING
-
-
-def are_quotas_unknown(reading: Reading) -> bool:
-    """Whether nothing can be said about what quotas allow: a part of a tree is none."""
-    return reading.extent_of(QUOTAS) in {Extent.NAMESPACE, Extent.NOTHING}
-
-
-def are_topologies_unknown(reading: Reading) -> bool:
-    """Whether a topology that was not found may be there."""
-    return reading.extent_of(TOPOLOGIES) is Extent.NOTHING
-
-
-_IS_UNKNOWN: Final[Mapping[str, Callable[[Reading], bool]]] = {
-    "nodes": are_nodes_unknown,
-    "podgroups": are_settings_unknown,
-    "elasticquotas": are_quotas_unknown,
-    "clusternetworktopologies": are_topologies_unknown,
+_UNKNOWN: Final[Mapping[str, frozenset[Extent]]] = {
+    NODES.name: frozenset(Extent),
+    POD_GROUPS.name: frozenset({Extent.NOTHING}),
+    QUOTAS.name: frozenset({Extent.NAMESPACE, Extent.NOTHING}),  # a part of a tree is useless
+    TOPOLOGIES.name: frozenset({Extent.NOTHING}),
 }
-"""What a reason depends on -> whether a reading leaves it unknown."""
+"""Kind -> the extents that leave statements about its objects unknown."""
+
+
+def is_unknown(reading: Reading, kind: str) -> bool:
+    """Whether statements about objects of a kind, given by its name, are unknown."""
+    extent = next((gap.extent for gap in reading.gaps if gap.kind.name == kind), None)
+    return extent in _UNKNOWN[kind]
 
 
 def describe_missing(reading: Reading, target: Target, keys: Iterable[str]) -> str:
@@ -120,7 +106,7 @@ def warn_of_gaps(reading: Reading, target: Target) -> Iterator[str]:
             yield "PodGroups are not installed: kubectl apply --server-side -f crds/"
         case _:
             pass
-    if are_quotas_unknown(reading):
+    if is_unknown(reading, QUOTAS.name):
         yield f"you may not list all {QUOTAS} ({_ROLE}): what quotas allow is not known"
     if reading.rejected:
         key, problem = next(iter(sorted(reading.rejected.items())))

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from koord.api.compat import Compat
+from koord.api import Compat
 from koord.cli.common import Context, Form, Kubeconfig, Output, TreeForm, TreeOutput
 
 _KINDS: Final = {

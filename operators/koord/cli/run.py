@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from koord.api.compat import Compat
+from koord.api import Compat
 from koord.kube.config import find_credentials
 from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError

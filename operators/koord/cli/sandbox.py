@@ -19,9 +19,8 @@ from rich.table import Table
 from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
-from koord.sandbox.progress import ConsoleReporter
-from koord.sandbox.record import list_names, take_down
-from koord.sandbox.status import SandboxStatus, list_statuses
+from koord.sandbox.build import ConsoleReporter
+from koord.sandbox.record import SandboxStatus, list_names, list_statuses, take_down
 
 _DEFAULT_NAME = "default"
 _MOST_NODES = 10_000

@@ -18,7 +18,7 @@ from koord.demo.scenes import BIG_PODS, NODES, SHAPE, SMALL_PODS, Claim, play
 from koord.demo.screen import GPUS_PER_NODE, Screen
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError
 from koord.sandbox.binaries import KUBECTL, find_binaries
-from koord.sandbox.progress import ConsoleReporter
+from koord.sandbox.build import ConsoleReporter
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _KEPT_NAME: Final = "demo"

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
-from koord.api.keys.kubernetes import NATIVE_VERSION
+from koord.api.keys.gang import NATIVE_VERSION
 from koord.core.gang_model import PodGroup
 from koord.core.nodes import Namespace, Node
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from koord.api.compat import Compat
+from koord.api import Compat
 from koord.api.quantity import parse_duration_seconds
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.gang_model import DEFAULT_WAIT_SECONDS, MatchPolicy

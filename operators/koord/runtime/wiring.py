@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from koord.api.compat import Compat
+from koord.api import Compat
 from koord.api.gang import GangDefaults
 from koord.controllers.status_controller import StatusController, StatusPolicy
 from koord.controllers.status_publishing import AcceptedPublisher

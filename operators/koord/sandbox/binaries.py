@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from koord.sandbox.build import build_missing, find_cache
+from koord.sandbox.build import Reporter, build_missing, find_cache
 from koord.sandbox.components import Component
-from koord.sandbox.progress import Reporter
 
 KUBECTL = "kubectl"
 _ASSETS = "KUBEBUILDER_ASSETS"

@@ -9,7 +9,8 @@ from typing import Self
 
 from koord.sandbox.audit import Write, read_writes
 from koord.sandbox.binaries import KUBECTL, find_binaries
-from koord.sandbox.client import wait_until_served
+from koord.sandbox.build import ConsoleReporter, Reporter
+from koord.sandbox.client import AdminClient, wait_until_served
 from koord.sandbox.components import ALWAYS, Component
 from koord.sandbox.credentials import write_token_kubeconfig
 from koord.sandbox.errors import KubectlError
@@ -18,11 +19,9 @@ from koord.sandbox.launch import (
     describe_cluster,
     has_service_account,
     launch,
-    make_client,
     make_name,
 )
 from koord.sandbox.nodes import add_nodes, load_shape
-from koord.sandbox.progress import ConsoleReporter, Reporter
 from koord.sandbox.record import Record, read_running_record, remove
 
 _TOKEN_LIFETIME = 24 * 3600  # seconds
@@ -76,7 +75,7 @@ class ControlPlane:
         self.ca_file: Path = Path(layout.pki("ca.crt"))
         self.kubeconfig: Path = layout.kubeconfig("admin")
         self.audit_log: Path = layout.audit_log
-        self.client = make_client(layout)
+        self.client = AdminClient(layout)
         self._end = end
         self._kubectl = Kubectl(
             Path(record.programs[KUBECTL].path), self.kubeconfig, self.directory

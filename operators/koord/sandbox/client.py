@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from koord.sandbox.components import SandboxLayout
 from koord.sandbox.errors import SandboxApiError
 
 _TIMEOUT = 30.0
@@ -30,10 +31,10 @@ _INTERVAL = 0.05
 class AdminClient:
     """Sends JSON to the API server as the cluster's administrator."""
 
-    def __init__(self, server: str, ca: str, certificate: str, key: str) -> None:
-        self._address = urlsplit(server).netloc
-        self._context = ssl.create_default_context(cafile=ca)
-        self._context.load_cert_chain(certificate, key)
+    def __init__(self, layout: SandboxLayout) -> None:
+        self._address = urlsplit(layout.server).netloc
+        self._context = ssl.create_default_context(cafile=layout.pki("ca.crt"))
+        self._context.load_cert_chain(layout.pki("admin.crt"), layout.pki("admin.key"))
         # Appending to a deque and popping from it are atomic; no lock is needed.
         self._idle: deque[tuple[float, http.client.HTTPSConnection]] = deque()
 

@@ -1,14 +1,4 @@
-"""The errors of a sandbox, in one tree.
-
-    SandboxError
-    ├── BinariesError         no suitable binaries, and none could be built
-    │   └── BuildError        the Go compiler refused; carries the end of its log
-    ├── StartError            a component ended before the API server was ready
-    ├── UnknownSandboxError   no sandbox of that name
-    ├── NameTakenError        a sandbox of that name exists
-    ├── UnknownShapeError     no node shape of that name
-    ├── KubectlError          kubectl ended with an error
-    └── SandboxApiError       the API server answered with an error status
+"""The errors of a sandbox.
 
 Every message is written for the person at the terminal and says what to do next; the command
 line prints it as it is.
@@ -24,7 +14,7 @@ class BinariesError(SandboxError):
 
 
 class BuildError(BinariesError):
-    """The Go compiler refused."""
+    """The Go compiler failed; the message has the end of its log."""
 
 
 class StartError(SandboxError):

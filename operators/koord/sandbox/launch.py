@@ -91,12 +91,6 @@ def make_name() -> str:
     return f"box-{secrets.token_hex(4)}"
 
 
-def make_client(layout: SandboxLayout) -> AdminClient:
-    return AdminClient(
-        layout.server, layout.pki("ca.crt"), layout.pki("admin.crt"), layout.pki("admin.key")
-    )
-
-
 def launch(order: Order) -> Launched:
     """Start a sandbox and wait until it can be used; leave nothing behind on failure."""
     directory = take_name(order.name)
@@ -184,7 +178,7 @@ def _make_record(order: Order, layout: SandboxLayout, supervisor: int) -> Record
 
 
 def _wait_until_usable(order: Order, launched: Launched) -> None:
-    client = make_client(launched.record.layout)
+    client = AdminClient(launched.record.layout)
     try:
         _wait_for(client.is_ready, launched)
         if order.components > ALWAYS:

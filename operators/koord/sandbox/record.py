@@ -1,4 +1,4 @@
-"""The record of a sandbox on disk, by which other processes find it and stop it.
+"""The record of a sandbox on disk, by which other processes see its state and stop it.
 
 Each sandbox has a directory below the state directory; creating it reserves the name. The file
 `sandbox.json` in it is written when the supervisor has been started.
@@ -7,19 +7,23 @@ The supervisor is not always a child of this process. The kernel reuses process 
 identified by number and start time.
 """
 
+import http.client
 import os
 import re
 import select
 import shutil
 import signal
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from koord.sandbox.client import AdminClient
 from koord.sandbox.components import SandboxLayout
-from koord.sandbox.errors import NameTakenError, SandboxError, UnknownSandboxError
+from koord.sandbox.errors import NameTakenError, SandboxApiError, SandboxError, UnknownSandboxError
+from koord.sandbox.nodes import count_nodes
 from koord.sandbox.paths import state_directory, write_privately
 
 _PATIENCE = 10.0  # seconds; the supervisor needs a fraction of one
@@ -212,3 +216,79 @@ def _read_json(path: Path, kind: type[_T]) -> _T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # not written yet, or by another version
+
+
+class State(StrEnum):
+    """State of a sandbox."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"
+    """A component ended by itself, and the others were stopped with it."""
+    DEAD = "dead"
+    """Its processes are gone, its files are not, as after a restart of the machine."""
+
+
+class SandboxStatus(msgspec.Struct, frozen=True):
+    """One sandbox."""
+
+    name: str
+    state: State
+    directory: str
+    detail: str = ""
+    server: str = ""
+    kubeconfig: str = ""
+    nodes: int | None = None
+    since: datetime | None = None
+    supervisor: int | None = None
+    pids: dict[str, int] = {}
+    programs: dict[str, ProgramRecord] = {}
+
+
+def list_statuses() -> list[SandboxStatus]:
+    return [read_status(name) for name in list_names()]
+
+
+def read_status(name: str) -> SandboxStatus:
+    record = read_record(name)
+    if record is None:
+        return SandboxStatus(
+            name,
+            State.STARTING,
+            str(directory_of(name)),
+            "no record yet",
+        )
+    state, detail = _read_state(record)
+    is_running = state is State.RUNNING
+    return SandboxStatus(
+        name=name,
+        state=state,
+        detail=detail,
+        directory=str(record.layout.directory),
+        server=record.layout.server,
+        kubeconfig=str(record.layout.admin_kubeconfig),
+        nodes=_count_nodes(AdminClient(record.layout)) if is_running else None,
+        since=record.since,
+        supervisor=record.supervisor.pid,
+        pids=record.read_pids() if is_running else {},
+        programs=record.programs,
+    )
+
+
+def _read_state(record: Record) -> tuple[State, str]:
+    if record.supervisor.is_alive():
+        return State.RUNNING, ""
+    failure = record.read_failure()
+    if failure is None:
+        return State.DEAD, ""
+    log = record.layout.directory / f"{failure.component}.log"
+    return State.FAILED, f"{failure.component} ended with status {failure.status}, see {log}"
+
+
+def _count_nodes(client: AdminClient) -> int | None:
+    try:
+        return count_nodes(client)
+    except (SandboxApiError, OSError, http.client.HTTPException):
+        return None  # it is starting, or ending
+    finally:
+        client.close()

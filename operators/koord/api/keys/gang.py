@@ -1,7 +1,8 @@
 """Gangs and network topology.
 
 Pods with `POD_GROUP` get their settings from that PodGroup; other pods may have them as
-annotations.
+annotations. Gangs of other projects are Kubernetes' own PodGroups and Kueue's groups of plain pods:
+they are treated as gangs if we place their pods, and are never written.
 """
 
 from typing import Final
@@ -52,3 +53,14 @@ SCHEDULING_HINT: Final = "internal.scheduling.koordinator.sh/scheduling-hint"
 """Pod annotation, JSON: nodes that an external component requires or prefers."""
 SCHEDULING_HINT_DEPRECATED: Final = "scheduling.koordinator.sh/scheduling-hint"
 """Read if `SCHEDULING_HINT` is absent."""
+
+
+NATIVE_GROUP: Final = "scheduling.k8s.io"
+"""API group of Kubernetes' own PodGroup, which pods name in `spec.schedulingGroup`."""
+NATIVE_VERSION: Final = f"{NATIVE_GROUP}/v1alpha2"
+
+KUEUE: Final = "kueue.x-k8s.io"
+KUEUE_NAME: Final = f"{KUEUE}/pod-group-name"
+"""Pod label: name of a group of plain pods that Kueue admits together."""
+KUEUE_TOTAL: Final = f"{KUEUE}/pod-group-total-count"
+"""Pod annotation, integer: how many pods the group has."""

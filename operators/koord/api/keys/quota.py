@@ -1,4 +1,7 @@
-"""ElasticQuota: the tree, the weights, and which pods belong to a quota; preemption."""
+"""ElasticQuota: the tree, the weights, and which pods belong to a quota.
+
+The annotations with results are named in ``koord.core.quota.status``.
+"""
 
 from typing import Final
 
@@ -47,27 +50,3 @@ ADMISSION: Final = f"{PREFIX}admission"
 """Quota annotation, JSON resource list: limit of submitted pods; max if absent."""
 MAX_STRICT_CHECK_RESOURCE_KEYS: Final = f"{PREFIX}max-strict-check-resource-keys"
 """Quota annotation, JSON list: resources whose max must not be set below their usage."""
-
-RUNTIME: Final = f"{PREFIX}runtime"
-"""Quota annotation (result), JSON resource list: the fair share now."""
-REQUEST: Final = f"{PREFIX}request"
-"""Quota annotation (result), JSON resource list: the demand, with the guarantee if not lent."""
-CHILD_REQUEST: Final = f"{PREFIX}child-request"
-"""Quota annotation (result), JSON resource list: the bare demand."""
-GUARANTEED: Final = f"{PREFIX}guaranteed"
-"""Quota annotation (result), JSON resource list: guarantee of the subtree."""
-ALLOCATED: Final = f"{PREFIX}allocated"
-"""Quota annotation (result), JSON resource list: allocation of the subtree."""
-NON_PREEMPTIBLE_REQUEST: Final = f"{PREFIX}non-preemptible-request"
-"""Quota annotation (result), JSON resource list: demand of non-preemptible pods."""
-NON_PREEMPTIBLE_USED: Final = f"{PREFIX}non-preemptible-used"
-"""Quota annotation (result), JSON resource list: usage of non-preemptible pods."""
-
-PREEMPTION_POLICY: Final = "scheduling.koordinator.sh/preemption-policy"
-"""Pod label: Never or PreemptLowerPriority."""
-DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
-"""Pod label: "true" protects the pod from preemption."""
-QUESTIONED_OBJECT: Final = "scheduling.koordinator.sh/questioned-object-key"
-"""Pod label: the job of the pod in explanations and in the cost of victims."""
-TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
-"""Pod label: the network layer by which explanations are grouped."""

@@ -21,7 +21,6 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
-from koord.api.keys import kubernetes
 from koord.core.gang.group import make_gang_key
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import (
@@ -73,7 +72,7 @@ class GangClaims:
             or labels.get(keys.POD_GROUP)
             or labels.get(keys.LEGACY_NAME)
             or annotations.get(keys.NAME)
-            or labels.get(kubernetes.KUEUE_NAME)
+            or labels.get(keys.KUEUE_NAME)
         ):
             return None
         key = (
@@ -233,7 +232,7 @@ def _read_status(raw: bytes) -> _GroupStatus:
 def translate_native(wire: WireNativePodGroup, defaults: GangDefaults) -> PodGroup:
     """Translate a native PodGroup of Kubernetes; without gang policy its minimum is 0."""
     meta, gang = wire.metadata, wire.spec.scheduling_policy.gang
-    key = make_gang_key(meta.namespace, make_foreign_name(kubernetes.NATIVE_GROUP, meta.name))
+    key = make_gang_key(meta.namespace, make_foreign_name(keys.NATIVE_GROUP, meta.name))
     settings, _ = parse_pod_group_settings(
         key, gang.min_count if gang is not None else 0, None, _NO_TEXTS, defaults
     )
