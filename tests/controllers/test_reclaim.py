@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.core.test_revocation import Scene
+from tests.core.test_reclaim import Scene
 
 from koord.controllers.reclaim import RevokeController, RevokeOptions
 from koord.core import reclaim
@@ -210,14 +210,14 @@ def test_failure_in_one_quota_does_not_stop_reclaiming_from_others(
     stage = Stage(a=4, b=4)
     for at in range(4):
         stage.scene.single(f"p{at}", priority=at)
-    plan = reclaim.plan_revocations
+    plan = reclaim.plan_reclaim
 
     def fail_once(state: Any, ledger: Any, name: str, *more: Any) -> Any:
         if name == "b":
             raise ZeroDivisionError
         return plan(state, ledger, name, *more)
 
-    monkeypatch.setattr("koord.controllers.reclaim.plan_revocations", fail_once)
+    monkeypatch.setattr("koord.controllers.reclaim.plan_reclaim", fail_once)
     monkeypatch.setattr(type(stage.controller), "_find_due", lambda self: ["b", "a"])
     stage.scene.want(8)
     stage.look()

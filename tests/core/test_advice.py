@@ -1,4 +1,4 @@
-"""What would help: obstacles have a way out, and only nodes that have room are named."""
+"""Advice: every reason has one if it can, and only nodes with room are named."""
 
 from __future__ import annotations
 
@@ -209,19 +209,19 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
         ),
     ],
 )
-def test_nodes_that_have_room_and_are_closed(closed: Closed, start: str) -> None:
+def test_node_with_room_is_named_with_its_cause(closed: Closed, start: str) -> None:
     sentences = make_shortage().advice((closed,))
     assert any(sentence.startswith(start) for sentence in sentences)
 
 
-def test_opening_nodes_comes_first_if_they_are_enough() -> None:
+def test_feasible_changes_of_nodes_come_before_new_nodes_if_enough() -> None:
     few = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1",))
     enough = Closed(NodeRefusal.UNSCHEDULABLE, "", ("n-1", "n-2"))
     assert make_shortage().advice((few,))[0].startswith("Add 2 nodes")
     assert make_shortage().advice((enough,))[0].startswith("Uncordon 2 nodes")
 
 
-def test_advice_is_short() -> None:
+def test_advice_is_limited_to_a_few_sentences() -> None:
     many = [Closed(NodeRefusal.TAINT, f"{{team: {i}}}", ("n-1",)) for i in range(9)]
     sentences = make_shortage().advice(many)
     assert len(sentences) == MAX_SENTENCES
@@ -274,18 +274,18 @@ NEEDS_GPU = make_pod("w").gpu(8)
         ),
     ],
 )
-def test_a_node_is_named_if_one_thing_keeps_it_closed(pod, node, expected) -> None:
+def test_node_is_named_if_only_one_check_fails(pod, node, expected) -> None:
     wanted = () if expected is None else (Closed(*expected, ("n",)),)
     assert find_for(pod, node) == wanted
 
 
-def test_a_host_port_that_is_taken_is_such_a_thing() -> None:
+def test_used_host_port_is_named_as_the_only_cause() -> None:
     taken = make_pod("other").host_port(80).running("n")
     found = find_for(make_pod("w").host_port(80), make_node("n"), others=[taken])
     assert found == (Closed(NodeRefusal.HOST_PORT, "", ("n",)),)
 
 
-def test_nodes_are_grouped_and_the_largest_group_is_first() -> None:
+def test_largest_group_of_nodes_comes_first() -> None:
     nodes = [make_node(f"a-{i}").gpu(8).taint("team", "a") for i in range(2)]
     nodes += [make_node(f"b-{i}").gpu(8).taint("team", "b") for i in range(3)]
     assert [(one.detail, one.nodes) for one in find_for(NEEDS_GPU, *nodes)] == [
@@ -294,7 +294,7 @@ def test_nodes_are_grouped_and_the_largest_group_is_first() -> None:
     ]
 
 
-def test_nodes_that_are_gone_are_not_named() -> None:
+def test_deleted_nodes_are_not_named() -> None:
     cluster = make_cluster()
     cluster.nodes(make_node("n").taint("team", "b"))
     cluster.state.remove_node("n")

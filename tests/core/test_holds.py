@@ -1,4 +1,4 @@
-"""Room that is kept: for lost members from all, for NonStrict gangs as long as nobody fits."""
+"""Holds for replacements of lost members and for NonStrict gangs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A, B = "default/a", "default/b"
 
 
 class Scene:
-    """A cluster, the room that is held, and a clock."""
+    """A cluster, its holds, and a clock."""
 
     def __init__(self, nodes: int, pods: Sequence[Pod] = (), groups: Sequence[PodGroup] = ()):
         self.cluster = make_cluster(nodes).pod_groups(*groups)
@@ -76,7 +76,7 @@ def make_degraded(nodes: int = 2, wait: int = 60) -> Scene:
     return scene
 
 
-def test_the_slot_of_a_lost_member_is_kept_for_its_replacement() -> None:
+def test_room_of_a_lost_member_is_reserved_for_its_replacement() -> None:
     scene = make_degraded()
     thief = waiting("thief")
     scene.put(thief)
@@ -87,7 +87,7 @@ def test_the_slot_of_a_lost_member_is_kept_for_its_replacement() -> None:
     assert placed_on(scene.plan(unit_of(thief), repair)) == {"a-2": "n1"}, "whatever the order"
 
 
-def test_what_is_kept_is_kept_from_higher_priorities_and_left_to_smaller_pods() -> None:
+def test_reserved_room_is_refused_to_higher_priorities_but_other_resources_are_free() -> None:
     scene = make_degraded()
     vip = make_pod("vip").gpu(8).priority(10**6).build()
     small = make_pod("small").requests(cpu=100).build()
@@ -95,12 +95,12 @@ def test_what_is_kept_is_kept_from_higher_priorities_and_left_to_smaller_pods() 
     assert placed_on(outcome).keys() == {"small"}
 
 
-def test_the_wait_time_bounds_what_is_kept_and_does_not_begin_again() -> None:
+def test_hold_expires_after_the_wait_time_and_is_not_renewed() -> None:
     scene = make_degraded(wait=60)
     thief = unit_of(waiting("thief"))
     assert scene.holds.next_expiry() == 60.0
     assert scene.holds.expire(59.0) == set()
-    assert scene.holds.expire(60.0) == {"n1"}, "who waits for it is to try again"
+    assert scene.holds.expire(60.0) == {"n1"}, "waiting units must be retried"
     scene.now = 61.0
     scene.state.upsert_pod_group(make_pod_group(A, 2).wait(61).build())
     scene.follow()
@@ -108,7 +108,7 @@ def test_the_wait_time_bounds_what_is_kept_and_does_not_begin_again() -> None:
     assert placed_on(scene.plan(thief)) == {"thief": "n1"}
 
 
-def test_nothing_is_kept_once_the_gang_is_at_strength_or_gone() -> None:
+def test_hold_ends_when_the_gang_is_complete_or_deleted() -> None:
     scene = make_degraded(3)
     scene.put(started("a-2", "n2"))
     assert (len(scene.holds), scene.holds.reserved_pods()) == (0, {})
@@ -118,7 +118,7 @@ def test_nothing_is_kept_once_the_gang_is_at_strength_or_gone() -> None:
     assert len(scene.holds) == 0
 
 
-def test_who_is_on_the_way_out_keeps_its_own_room() -> None:
+def test_terminating_member_needs_no_hold() -> None:
     scene = Scene(3, [started("a-0", "n0")], [make_pod_group(A, 2).build()])
     leaver = make_pod("a-1").gang(A).gpu(8).released("n1", "p", A, 2, 2).running("n1")
     scene.put(leaver.build())
@@ -128,7 +128,7 @@ def test_who_is_on_the_way_out_keeps_its_own_room() -> None:
     assert scene.holds.reserved_pods() == {A: 1}
 
 
-def test_a_slot_whose_node_is_gone_is_kept_where_there_is_room() -> None:
+def test_slot_of_a_deleted_node_moves_to_another_node() -> None:
     scene = make_degraded()
     scene.state.remove_node("n1")
     thief = unit_of(waiting("thief"))
@@ -139,13 +139,13 @@ def test_a_slot_whose_node_is_gone_is_kept_where_there_is_room() -> None:
     assert placed_on(scene.plan(thief, *scene.units(A))) == {"a-2": "new"}
 
 
-def test_after_a_restart_room_like_that_of_a_living_member_is_kept() -> None:
+def test_after_a_restart_the_slot_has_the_shape_of_a_running_member() -> None:
     scene = Scene(2, [started("a-0", "n0")], [make_pod_group(A, 2).build()])
     assert scene.plan(unit_of(waiting("thief"))).refusals
 
 
-def test_slots_are_kept_for_replacements_that_wait_for_each_other() -> None:
-    """Two are lost, and one slot is free: nobody takes it while the other is not."""
+def test_slot_stays_reserved_while_replacements_wait_for_each_other() -> None:
+    """Two members are lost and one slot is free: it stays reserved until the other is free, too."""
     pods = [started("a-0", "n0"), started("a-1", "n1"), started("a-2", "n2")]
     scene = Scene(3, pods, [make_pod_group(A, 3).build()])
     scene.put(make_pod("squatter").gpu(8).running("n2").build())
@@ -155,7 +155,7 @@ def test_slots_are_kept_for_replacements_that_wait_for_each_other() -> None:
     assert placed_on(scene.plan(thief, *scene.units(A))) == {"a-3": "n1"}
 
 
-def test_compat_keeps_nothing() -> None:
+def test_compat_mode_has_no_holds() -> None:
     scene = make_degraded()
     scene.state.gangs.compat = True
     scene.put(started("a-9", "n0"))
@@ -170,7 +170,7 @@ def gang_pods(prefix: str, count: int, key: str) -> list[Pod]:
     return [waiting(f"{prefix}-{i}", key) for i in range(count)]
 
 
-def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
+def test_surplus_does_not_use_the_hold_of_a_non_strict_gang() -> None:
     groups = [make_non_strict(A, 3), make_pod_group(B, 1).build()]
     scene = Scene(2, [*gang_pods("a", 3, A), *gang_pods("b", 2, B)], groups)
     outcome = scene.plan(*scene.units(A), *scene.units(B))
@@ -181,8 +181,8 @@ def test_what_fits_of_a_non_strict_gang_is_kept_from_surplus() -> None:
     assert {refusal.unit for refusal in outcome.refusals} == {A}
 
 
-def test_who_lost_its_node_does_not_take_the_room_that_was_planned_for_another() -> None:
-    """A start was cut off between two writes; the member that is left goes where it was to go."""
+def test_slot_without_node_does_not_use_the_recorded_node_of_another_member() -> None:
+    """A release was interrupted: the remaining member keeps its recorded node."""
     groups = [make_pod_group(key, 2).wait(60).build() for key in (A, B)]
     scene = Scene(3, [started("a-0", "n0"), started("a-1", "gone")], groups)
     scene.remove("uid-default-a-1")
@@ -192,8 +192,8 @@ def test_who_lost_its_node_does_not_take_the_room_that_was_planned_for_another()
     assert placed_on(scene.plan(*scene.units(B))) == {"b-1": "n2"}
 
 
-def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> None:
-    """Else whoever comes after it in the same cycle sleeps, and nothing that happens wakes it."""
+def test_hold_of_a_non_strict_gang_ends_when_it_is_placed() -> None:
+    """Otherwise the next unit of the cycle is blocked, and no later change requeues it."""
     scene = Scene(1, gang_pods("a", 2, A), [make_non_strict(A, 2)])
     scene.plan(*scene.units(A))
     assert scene.holds.reserved_pods() == {A: 1}
@@ -203,8 +203,8 @@ def test_nothing_is_kept_any_more_for_a_non_strict_gang_that_has_its_place() -> 
     assert placed_on(outcome).keys() == {"a-0", "a-1", "single"}
 
 
-def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps_it_too() -> None:
-    """Where members gather anew, replacements are a unit that keeps what fits of it."""
+def test_replacement_hold_has_precedence_over_the_hold_of_a_non_strict_gang() -> None:
+    """With a required topology, replacements are a NonStrict unit with a hold of its own."""
     group = make_pod_group(A, 2).mode(GangMode.NON_STRICT).wait(60)
     group = group.match_policy(MatchPolicy.ONLY_WAITING)
     group = group.on_member_failure(OnMemberFailure.REPLACE)
@@ -217,7 +217,7 @@ def test_room_of_who_was_lost_gives_way_to_nobody_though_a_non_strict_gang_keeps
         assert scene.holds.reserved_for_replacements() == {A: 1}
 
 
-def test_what_is_kept_for_a_non_strict_gang_gives_way_to_what_fits_whole() -> None:
+def test_complete_unit_takes_the_room_held_for_a_non_strict_gang() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))
     assert scene.holds.reserved_pods() == {A: 2}
@@ -235,7 +235,7 @@ def test_two_non_strict_gangs_do_not_block_each_other() -> None:
     assert scene.holds.reserved_pods() == {A: 1}
 
 
-def test_a_non_strict_gang_starts_whole_when_the_rest_fits() -> None:
+def test_non_strict_gang_starts_when_the_remaining_members_fit() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     assert not scene.plan(*scene.units(A)).placements
     scene.state.upsert_node(make_node("n2").gpu(8).build())
@@ -243,7 +243,7 @@ def test_a_non_strict_gang_starts_whole_when_the_rest_fits() -> None:
     assert scene.holds.reserved_pods() == {}
 
 
-def test_the_lease_of_a_non_strict_gang_runs_out_for_good() -> None:
+def test_expired_hold_of_a_non_strict_gang_is_not_renewed() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3, wait=60)])
     scene.plan(*scene.units(A))
     assert scene.holds.expire(60.0) == {"n0", "n1"}
@@ -252,7 +252,7 @@ def test_the_lease_of_a_non_strict_gang_runs_out_for_good() -> None:
     assert scene.holds.reserved_pods() == {}
 
 
-def test_a_gang_that_is_gone_keeps_nothing() -> None:
+def test_deleted_gang_has_no_hold() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))
     assert scene.holds.drop(lambda key: key == A) == {"n0", "n1"}

@@ -1,4 +1,4 @@
-"""Selectors in plain form and as arrays: the rules of the API, and the same answer from both."""
+"""Selectors, evaluated per object and as arrays: both follow the rules of the API."""
 
 import pytest
 from hypothesis import given

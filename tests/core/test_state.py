@@ -1,4 +1,4 @@
-"""The state: what is used where always follows from what is observed and assumed."""
+"""The state: used amounts always follow from observed and assumed pods."""
 
 from dataclasses import replace
 
@@ -173,7 +173,7 @@ def test_every_reader_sees_every_change_once() -> None:
     assert (early.drain().gangs, late.drain().freed) == ({"default/g"}, {"n"})
 
 
-def test_what_is_said_of_a_pod_when_it_waits_no_longer_is_heard() -> None:
+def test_stale_waiting_condition_of_a_pod_is_requeued() -> None:
     state = make_cluster().state
     single, member = make_pod("a"), make_pod("b").gang("default/g")
     for pod in (single, member):
@@ -199,7 +199,7 @@ def test_recreated_pod_replaces_the_old_one_of_its_name() -> None:
     assert set(state.pods) == {"2"}
 
 
-def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
+def test_state_without_readers_drops_changes() -> None:
     state = make_cluster().state
     for at in range(5):
         pod = make_pod(f"p{at}").build()
@@ -211,8 +211,8 @@ def test_a_state_that_nobody_reads_keeps_no_changes() -> None:
     assert state.has_readers
 
 
-def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
-    """Anybody may name a node in a pod's spec, and ask for all the memory in the world."""
+def test_huge_requests_of_many_pods_do_not_overflow() -> None:
+    """Users may set nodeName and request any amount of memory."""
     state = make_cluster().state
     state.upsert_node(make_node("n0").build())
     for at in range(2000):
@@ -221,7 +221,7 @@ def test_absurd_requests_of_very_many_pods_do_not_make_room() -> None:
     assert not open_cycle(state).room(make_pod("q").requests(memory=1).build().shape).any()
 
 
-def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
+def test_daemon_pods_are_charged_to_nodes_that_are_large_enough() -> None:
     state = make_cluster().state
     state.upsert_pod(make_pod("daemon").requests(cpu=2000).reserved_node("n").build())
     state.upsert_pod(make_pod("giant").requests(cpu=9000).reserved_node("n").build())
@@ -241,7 +241,7 @@ def test_room_is_kept_for_daemons_that_a_node_can_hold() -> None:
     assert feed.drain().freed == {"n"}
 
 
-def test_a_daemon_for_which_room_is_kept_is_no_company_yet() -> None:
+def test_unbound_daemon_pod_is_invisible_to_inter_pod_rules() -> None:
     web = select_pods(app="web")
     near = make_pod("p").near(web, key="kubernetes.io/hostname").build()
     daemon = make_pod("daemon").labels(app="web").reserved_node("n")

@@ -1,4 +1,4 @@
-"""Opening a cycle only reads: what has to be computed is computed by ``refresh``, once."""
+"""Opening a cycle only reads; ``refresh`` does all computations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Recorder(QuotaHook):
-    """Notes every call."""
+    """Records every call."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -27,7 +27,7 @@ class Recorder(QuotaHook):
         self.calls.append("pod")
 
 
-def test_opening_a_cycle_settles_nothing_and_fires_no_hook() -> None:
+def test_opening_a_cycle_changes_nothing_and_calls_no_hook() -> None:
     recorder = Recorder()
     state = ClusterState(hooks=Hooks({"recorder": recorder}))
     state.upsert_node(make_node("n").cpu(4000).build())

@@ -56,7 +56,7 @@ def test_cause_of_a_toy_appears_in_the_refusal() -> None:
     assert "node(s) had no free lane" in refusal.reason.text()
 
 
-def test_pods_that_ask_nothing_of_a_toy_ignore_it() -> None:
+def test_plugin_does_not_affect_pods_that_do_not_use_it() -> None:
     plan = cluster_with(Lanes(0)).plan(make_unit("u", [make_pod("p").requests(cpu=100)]))
     assert plan.placements[0].assignments[0].allocations == ()
 
@@ -81,7 +81,7 @@ def test_late_refusal_leaves_nothing_reserved() -> None:
     assert place.allocations == (Lane(pod.uid, 0),)
 
 
-def test_refused_row_is_passed_over() -> None:
+def test_refused_row_is_skipped() -> None:
     plan = cluster_with(Lanes(4), Refuse(["n0"])).plan(make_unit("u", laned(3)))
     assert {one.node for one in plan.placements[0].assignments} == {"n1"}
 
@@ -100,13 +100,13 @@ def test_exact_fit_counts_rows_of_equal_signature_once() -> None:
     assert cycle.session(LanesSession).taken == {(cluster.row("n1"), 0): "other"}
 
 
-def test_held_room_is_for_those_who_may_use_it() -> None:
+def test_held_room_is_reserved_for_its_pods() -> None:
     cluster = cluster_with(Booking(["n0"], cpu=64_000), nodes=1)
     assert not cluster.plan(make_unit("u", [make_pod("p").requests(cpu=1000)])).placements
     assert cluster.plan(make_unit("v", booked(1, 1000))).placements
 
 
-def test_use_beyond_what_is_held_takes_free_room() -> None:
+def test_use_above_held_room_takes_free_room() -> None:
     cluster = cluster_with(Booking(["n0"], cpu=3000), nodes=1)
     cycle = cluster.open_cycle()
     row, cpu = cluster.row("n0"), cycle.table.column("cpu")

@@ -113,7 +113,7 @@ class Walk:
                 assert self.digest() == before, "a failed reservation leaves something behind"
 
     def remove(self) -> None:
-        """Remove pods, of this cycle or of before; restore them, or leave it at that."""
+        """Remove pods placed in this cycle or before; restore them or not."""
         pods = [pod for pod, _ in self.placed.values()]
         pods += [pod for pod in self.before if pod not in self.gone]
         chosen = [pod for pod in pods if not self.choose(4)]

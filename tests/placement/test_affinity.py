@@ -1,4 +1,4 @@
-"""Affinity between pods: who may stand where, for those that are there and for those that come."""
+"""Inter-pod affinity and anti-affinity with running and with planned pods."""
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
@@ -53,9 +53,7 @@ def web(node: str, name: str = "w") -> PodBuilder:
         (make_pod("p").apart(select_pods(by_labels=(), app="web")), "b1 b2 out"),
     ],
 )
-def test_where_pods_may_go_beside_web_in_zone_a_and_db_in_zone_b(
-    pod: PodBuilder, expected: str
-) -> None:
+def test_affinity_and_anti_affinity_to_running_pods(pod: PodBuilder, expected: str) -> None:
     cluster = make_zones(
         web("a1").build(),
         make_pod("d").labels(app="db").running("b1").build(),
@@ -74,7 +72,7 @@ def test_one_pod_must_satisfy_all_terms_together() -> None:
     assert cluster.feasible(both) == "b1"
 
 
-def test_the_first_of_a_group_does_not_wait_for_itself() -> None:
+def test_first_pod_of_a_group_satisfies_its_own_affinity() -> None:
     cluster = make_zones()
     assert cluster.feasible(make_pod("p").labels(app="web").near(WEB)) == "a1 a2 b1 b2 c1"
     assert cluster.feasible(make_pod("p").labels(app="db").near(WEB)) == ""
@@ -83,7 +81,7 @@ def test_the_first_of_a_group_does_not_wait_for_itself() -> None:
     assert cluster.feasible(both.labels(tier="x").near(select_pods(tier="x"))) == ""
 
 
-def test_a_pod_without_the_topology_key_on_its_node_does_not_end_the_beginning() -> None:
+def test_pod_on_a_node_without_topology_key_is_not_the_first_of_a_group() -> None:
     cluster = make_zones(web("out").build())
     first = make_pod("p").labels(app="web").near(WEB)
     assert cluster.feasible(first) == "a1 a2 b1 b2 c1"
@@ -91,7 +89,7 @@ def test_a_pod_without_the_topology_key_on_its_node_does_not_end_the_beginning()
     assert cluster.feasible(first) == "b1 b2"
 
 
-def test_existing_pods_keep_others_away() -> None:
+def test_anti_affinity_of_running_pods_excludes_new_pods() -> None:
     cluster = make_zones(
         make_pod("shy").apart(WEB).running("a1").build(),
         make_pod("shyer")
@@ -106,7 +104,7 @@ def test_existing_pods_keep_others_away() -> None:
     assert cluster.feasible(make_pod("p").labels(app="web")) == "a1 a2 b1 b2 c1 out"
 
 
-def test_what_existing_pods_ask_is_found_without_a_label_to_file_it_under() -> None:
+def test_terms_of_running_pods_apply_without_an_equality_label() -> None:
     no_role = select_pods()
     odd = Requirement("role", Operator.DOES_NOT_EXIST)
     shy = make_pod("shy").apart(type(no_role)((odd,), ("default",))).running("a1").build()
@@ -115,7 +113,7 @@ def test_what_existing_pods_ask_is_found_without_a_label_to_file_it_under() -> N
     assert cluster.feasible(make_pod("p").labels(role="web")) == "a1 a2 b1 b2 c1 out"
 
 
-def test_pods_count_until_they_are_gone_and_not_once_they_have_ended() -> None:
+def test_terminating_pods_count_and_terminated_pods_do_not() -> None:
     cluster = make_zones(web("a1").terminating().build())
     pod = make_pod("p").apart(WEB)
     assert cluster.feasible(pod) == "b1 b2 c1 out"
@@ -139,7 +137,7 @@ def test_labels_of_pods_nodes_and_namespaces_may_change() -> None:
     assert cluster.feasible(pod) == "a2 b1 b2 out"
 
 
-def test_nodes_may_go_and_come_back_under_their_pods() -> None:
+def test_pods_survive_removal_and_return_of_their_node() -> None:
     shy = make_pod("shy").labels(app="web").apart(WEB).running("a1").build()
     cluster = make_zones(shy)
     cluster.state.remove_node("a1")
@@ -160,7 +158,7 @@ def zones_of(outcome: Plan) -> list[str]:
     return sorted(ZONES.get(node, node) for node in nodes)
 
 
-def test_members_that_repel_each_other_get_a_domain_each() -> None:
+def test_members_with_anti_affinity_get_one_domain_each() -> None:
     gang = [make_pod(f"g-{i}").labels(app="web").apart(WEB) for i in range(5)]
     assert zones_of(run(make_zones(), *gang[:4])) == ["a", "b", "c", "out"]
     per_host = [make_pod(f"g-{i}").labels(app="web").apart(WEB, HOST) for i in range(7)]
@@ -172,7 +170,7 @@ def test_members_that_repel_each_other_get_a_domain_each() -> None:
     assert causes == [(NodeRefusal.POD_ANTI_AFFINITY, 6)]
 
 
-def test_nodes_without_the_key_take_any_number_that_repel_each_other() -> None:
+def test_nodes_without_the_key_are_exempt_from_anti_affinity() -> None:
     gang = [make_pod(f"g-{i}").labels(app="web").apart(WEB) for i in range(9)]
     assert zones_of(run(make_zones(), *gang)) == ["a", "b", "c", *["out"] * 6]
 
@@ -182,7 +180,7 @@ def busy(*nodes: str) -> list[Pod]:
     return [make_pod(f"r-{node}").requests(cpu=100).running(node).build() for node in nodes]
 
 
-def test_members_that_attract_each_other_go_where_all_of_them_fit() -> None:
+def test_members_with_affinity_go_to_a_domain_where_all_fit() -> None:
     crowd = busy("a1", "a2", "b1", "b2", "out")
     cluster = make_zones(*crowd, make_pod("s").requests(cpu=100).running("b1").build())
     gang = [make_pod(f"g-{i}").labels(app="web").near(WEB) for i in range(20)]
@@ -194,7 +192,7 @@ def test_members_that_attract_each_other_go_where_all_of_them_fit() -> None:
     assert (refused.want, refused.fit, refused.more_nodes) == (20, 16, None)
 
 
-def test_members_of_different_kinds_gather_too() -> None:
+def test_members_of_different_shapes_share_a_domain() -> None:
     cluster = make_zones(*busy("a1", "a2", "b1", "b2", "out"))
     head = make_pod("head").labels(app="db").requests(cpu=1000)
     greedy = run(cluster, head, make_pod("tail").near(DB).requests(cpu=1000))
@@ -204,7 +202,7 @@ def test_members_of_different_kinds_gather_too() -> None:
     assert zones_of(run(cluster, head, tails[0], required=2)) == ["c", "c"]
 
 
-def test_a_unit_sees_the_units_before_it() -> None:
+def test_unit_sees_pods_of_units_planned_before() -> None:
     cluster = make_zones()
     first = make_pod("w").labels(app="web").select("zone", "b").build()
     near, away = (make_pod("n").near(WEB).build(), make_pod("f").apart(WEB).build())
@@ -215,7 +213,7 @@ def test_a_unit_sees_the_units_before_it() -> None:
     assert zones[2] != "b"
 
 
-def test_a_refused_unit_leaves_no_trace() -> None:
+def test_refused_unit_leaves_no_changes() -> None:
     cluster = make_zones()
     gang = tuple(make_pod(f"g-{i}").labels(app="web").apart(WEB, HOST).build() for i in range(9))
     other = make_pod("p").labels(app="web").apart(WEB).build()
@@ -224,7 +222,7 @@ def test_a_refused_unit_leaves_no_trace() -> None:
     assert [placed.unit for placed in outcome.placements] == ["p"]
 
 
-def test_released_pods_keep_their_promise_only_where_the_rules_allow_it() -> None:
+def test_released_pod_keeps_its_node_only_if_the_rules_allow_it() -> None:
     cluster = make_zones(web("a1").build())
     promised = make_pod("p").apart(WEB).released("a2", "plan")
     assert zones_of(run(cluster, promised)) != ["a"]
@@ -232,7 +230,7 @@ def test_released_pods_keep_their_promise_only_where_the_rules_allow_it() -> Non
     assert zones_of(run(cluster, promised)) == ["a"]
 
 
-def test_each_node_says_why_it_refuses() -> None:
+def test_refusal_names_a_cause_per_node() -> None:
     cluster = make_zones(
         web("a1").build(),
         make_pod("shy").apart(select_pods(app="p")).running("b1").build(),

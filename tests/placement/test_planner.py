@@ -1,4 +1,4 @@
-"""The planner: a unit is placed as a whole or not at all, and says what is short."""
+"""The planner: a unit is placed as a whole, or refused with the shortage."""
 
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster, make_unit, nodes_of
@@ -21,7 +21,7 @@ def test_gang_that_fits_is_placed_whole() -> None:
     assert not outcome.refusals
 
 
-def test_gang_that_does_not_fit_takes_nothing_and_says_what_is_short() -> None:
+def test_gang_that_does_not_fit_uses_nothing_and_names_the_shortage() -> None:
     outcome = make_cluster(4).plan(make_gang("a", 8, 8), make_gang("b", 4, 8))
     assert [placement.unit for placement in outcome.placements] == ["b"]
     reason = outcome.refusals[0].reason
@@ -37,14 +37,14 @@ def test_surplus_is_placed_when_there_is_room_and_refused_by_name_when_not() -> 
     assert [pod.name for pod in outcome.refusals[0].pods] == ["a-3"]
 
 
-def test_quorum_of_the_smaller_members_counts_too() -> None:
+def test_smaller_members_may_form_the_quorum() -> None:
     large = tuple(make_pod(f"large-{at}").gpu(8).build() for at in range(2))
     small = tuple(make_pod(f"small-{at}").gpu(1).build() for at in range(2))
     outcome = make_cluster(1, gpus=4).plan(make_unit("mixed", large + small, required=2))
     assert sorted(nodes_of(outcome)) == ["small-0", "small-1"]
 
 
-def test_picky_pods_are_not_left_out_by_easy_ones() -> None:
+def test_pods_with_few_feasible_nodes_are_placed_first() -> None:
     cluster = make_cluster(1)
     cluster.nodes(make_node("ssd").gpu(8).label("disk", "ssd"))
     easy = make_pod("easy").gpu(8).build()
@@ -64,7 +64,7 @@ def test_group_is_placed_with_all_its_gangs_or_not_at_all() -> None:
     assert len(refused.refusals[0].pods) == 4
 
 
-def test_what_only_kube_scheduler_can_do_is_refused_unless_it_will_bind() -> None:
+def test_pods_that_need_kube_scheduler_are_refused_unless_it_binds_them() -> None:
     ours = make_pod("p").needs_kube_scheduler("spec.resourceClaims").build()
     outcome = make_cluster(1).plan(make_unit("u", (ours,)))
     expected = NeedsKubeScheduler("default/p", ("spec.resourceClaims",))
@@ -73,7 +73,7 @@ def test_what_only_kube_scheduler_can_do_is_refused_unless_it_will_bind() -> Non
     assert make_cluster(1).plan(make_unit("u", (theirs,))).placements
 
 
-def test_released_pod_goes_where_it_was_promised_while_it_fits() -> None:
+def test_released_pod_keeps_its_recorded_node_while_it_fits() -> None:
     promised = make_pod("p").gpu(8).released("n2", "plan").build()
     cluster = make_cluster(3)
     assert nodes_of(cluster.plan(make_unit("u", (promised,)))) == {"p": "n2"}
@@ -94,7 +94,7 @@ def test_pinned_pod_keeps_its_node_and_the_room_on_it() -> None:
     assert cluster.plan(make_unit("u", (pinned,))).refusals[0].reason == unfit
 
 
-def test_equal_questions_get_equal_answers_until_something_is_placed() -> None:
+def test_refusals_are_cached_until_something_is_placed() -> None:
     cluster = make_cluster(1)
     singles = [make_unit(f"s{at}", (make_pod(f"s{at}").gpu(9).build(),)) for at in range(3)]
     outcome = cluster.plan(singles[0], make_gang("fits", 1, 8), *singles[1:])

@@ -8,7 +8,7 @@ from tests.cluster import make_cluster, placed_on
 
 from koord.core.queue import find_pending
 from koord.core.quota.model import QuotaSpec
-from koord.core.quota.profile import confine
+from koord.core.quota.profile import restrict_terms
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 
@@ -34,7 +34,7 @@ ZONE = requires("zone", "z")
     ],
 )
 def test_node_affinity_is_restricted_to_the_nodes_of_the_tree(terms, selectors, confined) -> None:
-    assert confine(terms, *selectors) == confined
+    assert restrict_terms(terms, *selectors) == confined
 
 
 class Scene:

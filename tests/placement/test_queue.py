@@ -1,4 +1,4 @@
-"""The queue: order, sleep and wake-up, back-off, and holding a group while it is committed."""
+"""The queue: order, requeueing, back-off, and groups being committed."""
 
 from tests.builders import (
     PodBuilder,
@@ -62,7 +62,7 @@ def test_order_is_repair_then_priority_then_age() -> None:
     assert scene.take() == ["g-1", "important", "old", "young"]
 
 
-def test_budget_counts_pods_but_never_starves_a_large_unit() -> None:
+def test_pod_limit_does_not_starve_a_large_unit() -> None:
     scene = Scene()
     for at in range(5):
         scene.state.upsert_pod(make_pod(f"p{at}").created(at).build())
@@ -71,7 +71,7 @@ def test_budget_counts_pods_but_never_starves_a_large_unit() -> None:
     assert scene.take() == ["p3", "p4"]
 
 
-def test_a_refusal_tells_whether_it_is_news() -> None:
+def test_refusal_is_compared_with_the_previous_one() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("p").gpu(16).build())
     (name,) = scene.take()
@@ -87,7 +87,7 @@ def test_a_refusal_tells_whether_it_is_news() -> None:
     assert told == [News.REASON, News.NOTHING, News.NUMBERS, News.REASON, News.REASON]
 
 
-def test_refused_unit_sleeps_until_a_node_can_take_one_of_its_pods() -> None:
+def test_refused_unit_is_blocked_until_a_pod_of_it_fits() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("busy").gpu(8).running("n0").build())
     scene.state.upsert_pod(make_pod("p").gpu(4).build())
@@ -100,7 +100,7 @@ def test_refused_unit_sleeps_until_a_node_can_take_one_of_its_pods() -> None:
     assert scene.decide() == ["p"]
 
 
-def test_own_status_and_unrelated_pods_do_not_wake() -> None:
+def test_own_status_and_unrelated_pods_do_not_requeue() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("p").gpu(9).build())
     scene.take()
@@ -110,7 +110,7 @@ def test_own_status_and_unrelated_pods_do_not_wake() -> None:
     assert scene.take() == []
 
 
-def test_gang_waits_for_members_then_makes_one_unit() -> None:
+def test_complete_gang_becomes_one_unit() -> None:
     scene = Scene(nodes=2)
     scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(gang_pod("g-0"))
@@ -123,7 +123,7 @@ def test_gang_waits_for_members_then_makes_one_unit() -> None:
     assert scene.decide() == ["g-0", "g-1"]
 
 
-def test_nothing_more_is_made_of_a_group_that_is_being_committed() -> None:
+def test_group_being_committed_makes_no_units() -> None:
     scene = Scene(nodes=4)
     scene.state.upsert_pod_group(make_pod_group("default/g", 2).build())
     scene.state.upsert_pod(gang_pod("g-0"))
@@ -155,7 +155,7 @@ def test_a_gang_that_joined_a_group_is_committed_until_both_units_are() -> None:
     assert not scene.queue.is_committing("default/g")
 
 
-def test_failed_writes_back_off_and_are_forgiven() -> None:
+def test_failed_writes_back_off_until_they_succeed() -> None:
     scene = Scene(nodes=1)
     pod = make_pod("p").build()
     scene.state.upsert_pod(pod)
@@ -182,7 +182,7 @@ def test_deleted_pods_leave_the_queue() -> None:
     assert not scene.queue.blocked
 
 
-def test_pinned_pod_wakes_when_its_node_can_hold_it_again() -> None:
+def test_pinned_pod_is_requeued_when_its_node_fits_again() -> None:
     scene = Scene(nodes=1)
     full, cordoned = make_node("n0").gpu(8), make_node("n0").gpu(8).unschedulable()
     scene.state.upsert_node(cordoned.build())
@@ -197,7 +197,7 @@ def test_pinned_pod_wakes_when_its_node_can_hold_it_again() -> None:
     assert scene.decide() == ["p"]
 
 
-def test_back_off_of_members_that_are_gone_is_not_kept() -> None:
+def test_back_off_of_deleted_members_is_dropped() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("g-0").gang("default/g").build())
     scene.queue.penalise(["uid-default-g-0"], now=0.0)
@@ -207,7 +207,7 @@ def test_back_off_of_members_that_are_gone_is_not_kept() -> None:
     assert scene.take(now=0.0) == ["g-0"]
 
 
-def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
+def test_pod_that_joins_a_gang_is_not_planned_alone() -> None:
     scene = Scene()
     pod = make_pod("g-0").build()
     scene.state.upsert_pod(pod)
@@ -222,7 +222,7 @@ def test_pod_that_joins_a_gang_is_no_longer_tried_alone() -> None:
     assert list(scene.queue.waiting) == ["default/g"]
 
 
-def test_what_labels_or_layers_may_mend_is_tried_again_though_nothing_is_free() -> None:
+def test_refusals_by_labels_or_layers_are_requeued_without_free_room() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("other").gpu(8).running("n0").build())
     wish = TopologyConstraint((LayerConstraint(NODE_LAYER, GatherStrategy.MUST),))
@@ -242,7 +242,7 @@ WEB = select_pods(app="web")
 
 
 def sleeper(*asked: PodBuilder) -> Scene:
-    """Three nodes in two zones, and pods that have not been looked at yet."""
+    """Three nodes in two zones, and pods that were not planned yet."""
     scene = Scene()
     for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
         scene.state.upsert_node(make_node(name).label("zone", zone).pods(3).build())
@@ -262,7 +262,7 @@ def fill_up(scene: Scene, node: str, count: int) -> None:
         scene.state.upsert_pod(make_pod(f"full-{node}-{at}").running(node).build())
 
 
-def test_a_pod_that_arrives_wakes_those_that_want_to_be_near_it() -> None:
+def test_new_pod_requeues_pods_with_affinity_to_it() -> None:
     scene = sleeper(make_pod("p").near(WEB))
     refused(scene)
     scene.state.upsert_pod(make_pod("x").labels(app="db").running("a1").build())
@@ -271,7 +271,7 @@ def test_a_pod_that_arrives_wakes_those_that_want_to_be_near_it() -> None:
     assert scene.take() == ["p"]
 
 
-def test_a_pod_that_leaves_wakes_those_that_keep_away_from_all_of_its_domain() -> None:
+def test_removed_pod_requeues_pods_with_anti_affinity_to_it() -> None:
     scene = sleeper(make_pod("p").apart(WEB))
     for name, node in {"w": "a1", "v": "b1"}.items():
         scene.state.upsert_pod(make_pod(name).labels(app="web").running(node).build())
@@ -281,7 +281,7 @@ def test_a_pod_that_leaves_wakes_those_that_keep_away_from_all_of_its_domain() -
     assert scene.take() == ["p"], "a1 is full, but a2 has room"
 
 
-def test_a_pod_that_repels_wakes_those_that_it_repelled_when_it_leaves() -> None:
+def test_removed_pod_requeues_pods_that_its_anti_affinity_excluded() -> None:
     scene = sleeper(make_pod("p").labels(app="web"))
     for at, node in enumerate(("a1", "b1")):
         scene.state.upsert_pod(make_pod(f"shy-{at}").apart(WEB).running(node).build())
@@ -291,7 +291,7 @@ def test_a_pod_that_repels_wakes_those_that_it_repelled_when_it_leaves() -> None
     assert scene.take() == ["p"]
 
 
-def test_spread_is_asked_again_when_pods_arrive_and_when_domains_go() -> None:
+def test_spread_is_requeued_when_pods_are_added_or_domains_removed() -> None:
     def make() -> Scene:
         asked = make_pod("p").labels(app="web").spread(WEB, honors_affinity=False)
         scene = sleeper(asked.select("zone", "a"))
@@ -307,7 +307,7 @@ def test_spread_is_asked_again_when_pods_arrive_and_when_domains_go() -> None:
     assert scene.take() == ["p"]
 
 
-def test_a_claim_wakes_its_pod_when_it_is_bound_and_no_other() -> None:
+def test_bound_claim_requeues_its_pod_only() -> None:
     scene = sleeper(make_pod("p").claims("data"))
     refused(scene)
     scene.state.upsert_claim(VolumeClaim("default/other", "v", is_bound=True))
@@ -317,7 +317,7 @@ def test_a_claim_wakes_its_pod_when_it_is_bound_and_no_other() -> None:
     assert scene.take() == ["p"]
 
 
-def test_an_exclusive_claim_wakes_the_next_when_it_comes_free() -> None:
+def test_released_exclusive_claim_requeues_the_next_pod() -> None:
     scene = sleeper(make_pod("p").claims("data"))
     scene.state.upsert_volume(Volume("v"))
     claim = VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True)
@@ -328,7 +328,7 @@ def test_an_exclusive_claim_wakes_the_next_when_it_comes_free() -> None:
     assert scene.take() == ["p"]
 
 
-def test_namespaces_wake_those_that_choose_them_when_their_labels_change() -> None:
+def test_namespace_labels_requeue_pods_that_select_them() -> None:
     scene = sleeper(make_pod("p").near(select_pods(by_labels=select_labels(team="x"))))
     scene.state.upsert_pod(make_pod("other/w").running("a1").build())
     refused(scene)

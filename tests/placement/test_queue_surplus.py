@@ -5,7 +5,7 @@ from tests.builders import make_node, make_pod, make_pod_group
 from tests.cluster import make_cluster
 
 
-def test_room_for_the_surplus_does_not_bring_back_what_is_being_committed() -> None:
+def test_room_for_surplus_does_not_requeue_the_committing_unit() -> None:
     cluster = make_cluster(2).gang("g", 3, minimum=2)
     (unit,) = cluster.take()
     outcome = cluster.decide([unit])
@@ -21,8 +21,8 @@ def test_room_for_the_surplus_does_not_bring_back_what_is_being_committed() -> N
 
 
 @pytest.mark.parametrize("joins", [True, False], ids=["joins", "leaves"])
-def test_who_changes_between_alone_and_surplus_is_planned_all_the_same(*, joins: bool) -> None:
-    """Alone and as the surplus of a gang that runs, a pod is a unit of the same key."""
+def test_pod_that_becomes_surplus_or_single_is_planned(*, joins: bool) -> None:
+    """A single pod and a surplus pod of a running gang are units with the same key."""
     cluster = make_cluster(1).pod_groups(make_pod_group("default/g", 1))
     cluster.pods(make_pod("g-0").gang("default/g").gpu(8).running("n0"))
     ways = [make_pod("late").gpu(8), make_pod("late").gang("default/g").gpu(8)]

@@ -103,7 +103,7 @@ inits = st.lists(st.builds(InitContainer, amounts, st.booleans()), max_size=4)
 
 
 @given(st.lists(amounts, max_size=4), inits)
-def test_never_less_than_what_runs_at_any_moment(
+def test_effective_requests_cover_every_moment(
     containers: list[dict[str, int]], init_containers: list[InitContainer]
 ) -> None:
     total = dict(effective_requests(containers, init_containers))

@@ -1,4 +1,4 @@
-"""Topology spread: how uneven the domains of a label may become."""
+"""Topology spread constraints."""
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_pods
@@ -55,7 +55,9 @@ def web(name: str = "p") -> PodBuilder:
         ("a1", web("other/p").spread(select_pods("other", app="web")), "a1 a2 b1 b2 c1"),
     ],
 )
-def test_where_a_pod_may_go(there: str, pod: PodBuilder, expected: str) -> None:
+def test_feasible_nodes_under_spread_constraints(
+    there: str, pod: PodBuilder, expected: str
+) -> None:
     assert make_zones(*there.split()).feasible(pod) == expected
 
 
@@ -68,7 +70,7 @@ def test_taints_count_only_if_they_are_honored() -> None:
     assert cluster.feasible(tolerant) == "c1"
 
 
-def test_cordoned_nodes_count_and_nodes_that_are_gone_do_not() -> None:
+def test_cordoned_nodes_count_and_deleted_nodes_do_not() -> None:
     cluster = make_zones("a1", "b1")
     cluster.nodes(make_node("c1").label("zone", "c").unschedulable())
     assert cluster.feasible(web().spread(WEB)) == ""
@@ -76,7 +78,7 @@ def test_cordoned_nodes_count_and_nodes_that_are_gone_do_not() -> None:
     assert cluster.feasible(web().spread(WEB)) == "a1 a2 b1 b2"
 
 
-def test_pods_that_are_being_deleted_do_not_count() -> None:
+def test_terminating_pods_do_not_count() -> None:
     cluster = make_zones("a1", "a2")
     assert cluster.feasible(web().spread(WEB, skew=2)) == "b1 b2 c1"
     cluster.pods(make_pod("w0").labels(app="web").running("a1").terminating())
@@ -92,7 +94,7 @@ def test_pods_that_are_being_deleted_do_not_count() -> None:
         ("a1 b1 b2", 1, {"min_domains": 4}, {"a": 0, "b": 0, "c": 1}),
     ],
 )
-def test_room_is_how_many_may_come_to_one_domain(
+def test_room_counts_pods_that_fit_in_one_domain(
     there: str, skew: int, more: dict[str, object], expected: dict[str, int]
 ) -> None:
     cluster = make_zones(*there.split())
@@ -101,7 +103,7 @@ def test_room_is_how_many_may_come_to_one_domain(
     assert found == expected
 
 
-def test_a_single_domain_takes_what_it_can() -> None:
+def test_single_domain_has_no_skew() -> None:
     cluster = make_cluster()
     cluster.nodes(make_node("n").label("zone", "a").pods(8))
     assert cluster.copies(web().spread(WEB)) == {"n": 8}
@@ -124,7 +126,7 @@ def test_members_of_a_gang_are_spread_over_the_domains() -> None:
     assert spread_of(run(make_zones(), *gang)) == {"a": 8, "b": 8, "c": 8}
 
 
-def test_a_full_domain_holds_back_the_others() -> None:
+def test_full_domain_limits_the_others() -> None:
     gang = [web(f"g-{i}").spread(WEB).build() for i in range(12)]
     cluster = make_zones()
     cluster.pods(make_pod("r").resource("pods", 6).running("c1"))

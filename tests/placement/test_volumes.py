@@ -1,4 +1,4 @@
-"""Volumes of a pod: where they can be used, and whose turn it is."""
+"""Volumes of pods: feasible nodes, exclusive claims, and problems of claims."""
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels
@@ -19,7 +19,7 @@ IN_A = (SelectorTerm(select_labels(zone="a")),)
 
 
 def make_zones() -> FakeCluster:
-    """Two zones; ``out`` is a node without a zone, ``old`` one with the label of old."""
+    """Two zones; ``out`` is a node without a zone, ``old`` one with the deprecated label."""
     cluster = make_cluster()
     for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
         cluster.nodes(make_node(name).label("zone", zone).label(ZONE, zone))
@@ -50,13 +50,13 @@ def run(cluster: FakeCluster, *pods: PodBuilder) -> Plan:
         (Volume("v", zones=((ZONE, ("a",)), ("topology.kubernetes.io/region", ("r",)))), "out"),
     ],
 )
-def test_where_a_bound_volume_can_be_used(volume: Volume, expected: str) -> None:
+def test_feasible_nodes_of_a_bound_volume(volume: Volume, expected: str) -> None:
     cluster = make_zones()
     bind(cluster, "data", volume)
     assert cluster.feasible(make_pod("p").claims("data")) == expected
 
 
-def test_all_volumes_of_a_pod_must_be_usable() -> None:
+def test_all_volumes_of_a_pod_must_be_available() -> None:
     cluster = make_zones()
     bind(cluster, "data", Volume("v1", IN_A))
     bind(cluster, "logs", Volume("v2", (SelectorTerm(select_labels(zone="b")),)))
@@ -68,7 +68,7 @@ def test_all_volumes_of_a_pod_must_be_usable() -> None:
     ]
 
 
-def test_members_with_volumes_of_one_place_are_planned_together() -> None:
+def test_members_with_volumes_in_one_zone_share_a_shape() -> None:
     cluster = make_zones()
     for at in range(3):
         bind(cluster, f"data-{at}", Volume(f"v{at}", IN_A))
@@ -88,7 +88,7 @@ def test_zone_labels_do_not_count_for_ephemeral_volumes() -> None:
     assert cluster.feasible(pod) == "a1 a2 b1 old out"
 
 
-def test_one_pod_at_a_time_may_use_an_exclusive_claim() -> None:
+def test_exclusive_claim_is_used_by_one_pod() -> None:
     cluster = make_zones()
     bind(cluster, "data", Volume("v"), exclusive=True)
     pods = [make_pod(f"p-{at}").claims("data") for at in range(2)]
@@ -122,9 +122,7 @@ UNBOUND = VolumeClaim("default/data", storage_class="late")
         (VolumeClaim("default/data", "v", storage_class="late"), VolumeProblem.UNBOUND),
     ],
 )
-def test_what_may_be_the_matter_with_a_claim(
-    claim: VolumeClaim | None, problem: VolumeProblem
-) -> None:
+def test_problems_of_claims(claim: VolumeClaim | None, problem: VolumeProblem) -> None:
     cluster = make_zones()
     cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
     cluster.state.upsert_storage_class(StorageClass("now"))
@@ -136,7 +134,7 @@ def test_what_may_be_the_matter_with_a_claim(
         assert reason == VolumeNotReady("default/p", "default/data", problem, volume)
 
 
-def test_an_ephemeral_volume_needs_the_claim_that_was_made_for_it() -> None:
+def test_ephemeral_volume_needs_its_own_claim() -> None:
     cluster = make_zones()
     bind(cluster, "p-data", Volume("v"))
     reason = run(cluster, make_pod("p").claims("p-data", own=True)).refusals[0].reason
@@ -148,7 +146,7 @@ def test_an_ephemeral_volume_needs_the_claim_that_was_made_for_it() -> None:
     ("claim", "volume"),
     [(UNBOUND, None), (BOUND, Volume("v", is_in_tree=True))],
 )
-def test_what_only_kube_scheduler_can_bind(claim: VolumeClaim, volume: Volume | None) -> None:
+def test_claims_that_need_kube_scheduler(claim: VolumeClaim, volume: Volume | None) -> None:
     cluster = make_zones()
     cluster.state.upsert_storage_class(StorageClass("late", is_delayed=True))
     cluster.state.upsert_claim(claim)
@@ -160,13 +158,13 @@ def test_what_only_kube_scheduler_can_bind(claim: VolumeClaim, volume: Volume | 
     assert run(cluster, theirs).placements
 
 
-def test_nothing_is_required_of_volumes_that_could_not_be_read() -> None:
+def test_unread_volumes_refuse_no_pod() -> None:
     cluster = make_zones()
     cluster.state.volumes.is_known = False
     assert run(cluster, make_pod("p").claims("data")).placements
 
 
-def test_claims_volumes_and_classes_may_go() -> None:
+def test_claims_volumes_and_classes_can_be_removed() -> None:
     cluster = make_zones()
     bind(cluster, "data", Volume("v", IN_A))
     feed = cluster.state.feed()

@@ -19,7 +19,7 @@ from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse
 from koord.core.quota_texts import write_overuse
-from koord.core.reclaim import Exempt, Reclaim, can_stay, plan_revocations
+from koord.core.reclaim import Exempt, Reclaim, can_keep_running, plan_reclaim
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction, Evictor
 
@@ -88,10 +88,10 @@ class RevokeController:
 
     def _allow_leftovers(self) -> None:
         """Let quotas use leftovers again once the unit they gave up resources for is placed."""
-        barred = self.state.quotas.without_leftovers
-        waiting = {one.unit.key for one in self.blocked()} if barred else set()
-        for name in [name for name, claimant in barred.items() if claimant not in waiting]:
-            del barred[name]
+        without = self.state.quotas.without_leftovers
+        waiting = {one.unit.key for one in self.blocked()} if without else set()
+        for name in [name for name, beneficiary in without.items() if beneficiary not in waiting]:
+            del without[name]
 
     def _find_due(self) -> list[QuotaName]:
         ledger = self.state.open_ledger()
@@ -110,8 +110,8 @@ class RevokeController:
         protected: set[str] = set()
         for _ in range(MAX_ATTEMPTS):
             chosen = self._choose(name, Exempt(protected, self._evicted))
-            if chosen and chosen[0].claimant:
-                self.state.quotas.without_leftovers[name] = chosen[0].claimant
+            if chosen and chosen[0].beneficiary:
+                self.state.quotas.without_leftovers[name] = chosen[0].beneficiary
             refused = [one.key for one in chosen if not await self._evict_unit(one)]
             if not refused:
                 return
@@ -122,7 +122,7 @@ class RevokeController:
             ledger = self.state.open_ledger()
             if ledger.find(name) is None:
                 return ()
-            return plan_revocations(self.state, ledger, name, self.blocked(), exempt)
+            return plan_reclaim(self.state, ledger, name, self.blocked(), exempt)
         except Exception:
             # A bug in one quota must not stop reclaiming from others.
             log.exception("Cannot reclaim over-use", extra={"quota": name})
@@ -164,7 +164,7 @@ class RevokeController:
             key = uid if pod.gang is None else self.state.gangs.group(pod.gang.key).id
             groups.setdefault(key, []).append(pod)
         for pods in groups.values():
-            if not await self._evict_all(pods) and can_stay(self.state.gangs, pods):
+            if not await self._evict_all(pods) and can_keep_running(self.state.gangs, pods):
                 await asyncio.gather(*map(self.evictor.unmark, pods))
 
     def _report(self, over: Sequence[Overuse], pods: Sequence[Pod], text: str) -> None:

@@ -46,7 +46,7 @@ from koord.core.quota.preempt import (
     find_eligibility,
     may_preempt,
 )
-from koord.core.quota.profile import QuotaProfile, confine, make_root_quota
+from koord.core.quota.profile import QuotaProfile, make_root_quota, restrict_terms
 from koord.core.quota.reclaim import RunningUnit, choose_victims
 from koord.core.quota.registry import ActiveQuotas, Facts, find_quota, takes_pods
 from koord.core.quota.solve import ShareInput, Solution, solve
@@ -717,7 +717,7 @@ def adapt_tree_affinity(case: Mapping[str, Any]) -> Fields:
         for profile in case["profiles"]
         if spec and spec.tree_id and profile["treeId"] == spec.tree_id
     ]
-    confined = confine(terms or None, *selectors[:1]) if selectors else terms
+    confined = restrict_terms(terms or None, *selectors[:1]) if selectors else terms
     return {
         "requiredNodeSelectorTerms": [
             [

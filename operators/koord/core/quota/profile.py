@@ -262,7 +262,7 @@ class ProfileCache:
             self._versions[key] = self._versions.get(key, 0) + 1
 
 
-def confine(
+def restrict_terms(
     terms: Sequence[SelectorTerm] | None, *selectors: LabelSelector
 ) -> tuple[SelectorTerm, ...] | None:
     """Restrict required node affinity terms to the nodes of a tree.

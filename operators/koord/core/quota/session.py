@@ -19,7 +19,7 @@ from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
-from koord.core.quota.profile import confine
+from koord.core.quota.profile import restrict_terms
 from koord.core.quota.reasons import (
     QuotaExceeded,
     QuotaNotInForce,
@@ -42,7 +42,7 @@ class QuotaSession(Session):
 
     def __init__(
         self,
-        keeper: QuotaCache,
+        cache: QuotaCache,
         ledger: Ledger,
         pending: Callable[[], Iterable[Unit]],
     ) -> None:
@@ -50,13 +50,13 @@ class QuotaSession(Session):
         """Unit -> the quota that exceeds its share for it."""
         self._repaired: set[str] = set()
         """Groups of which a unit was let through beyond its share."""
-        self._keeper = keeper
+        self._cache = cache
         self._ledger = ledger
         self._pending = pending
         self._leftovers: Leftovers | None = None
         self._newest = 0.0
         self._charges: dict[tuple[QuotaName, PodShape, bool], QuotaCharge] = {}
-        self._pools = keeper.pools()
+        self._pools = cache.pools()
         self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
 
     @override
@@ -64,13 +64,13 @@ class QuotaSession(Session):
         """Keep a pod on the nodes of the tree that its quota is in."""
         if not self._pools:
             return shape
-        spec = self._keeper.catalog.registry.get(self._keeper.quota_of(pod))
+        spec = self._cache.catalog.registry.get(self._cache.quota_of(pod))
         if spec is None or spec.tree_id not in self._pools:
             return shape
         key = (spec.tree_id, shape)
         confined = self._confined.get(key)
         if confined is None:
-            terms = confine(shape.terms, *self._pools[spec.tree_id])
+            terms = restrict_terms(shape.terms, *self._pools[spec.tree_id])
             confined = self._confined[key] = replace(shape, terms=terms)
         return confined
 
@@ -106,7 +106,7 @@ class QuotaSession(Session):
         self._count(pod, 1)
 
     def _count(self, pod: Pod, count: int) -> None:
-        kind = (self._keeper.quota_of(pod), pod.shape, pod.is_non_preemptible)
+        kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
         self._ledger.charge(_times(self._charge_of(kind), count))
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
@@ -164,12 +164,12 @@ class QuotaSession(Session):
 
     def _find_obstacle(self, pods: Sequence[Pod]) -> Reason | None:
         """Return why pods cannot start in their quota at all, however much it has."""
-        catalog, refused = self._keeper.catalog, self._keeper.submission_refusals
+        catalog, refused = self._cache.catalog, self._cache.submission_refusals
         for pod in pods if refused else ():
             if pod.uid in refused:
                 return refused[pod.uid]
-        for name in sorted({self._keeper.quota_of(pod) for pod in pods}):
-            failure = self._keeper.failure_of(name)
+        for name in sorted({self._cache.quota_of(pod) for pod in pods}):
+            failure = self._cache.failure_of(name)
             if failure is not None:
                 return InternalError(type(failure).__name__, name)
             if name not in catalog.registry.specs and catalog.is_written(name):
@@ -181,21 +181,21 @@ class QuotaSession(Session):
     def _find_leftovers(self) -> Leftovers:
         if self._leftovers is None:
             units = list(self._pending())
-            if len(self._keeper.charges) > 2 * len(units) + MOST_REMEMBERED:
-                self._keeper.charges.clear()
+            if len(self._cache.charges) > 2 * len(units) + MOST_REMEMBERED:
+                self._cache.charges.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
             self._leftovers = grant_leftovers(
-                self._ledger, pending, self._keeper.leftovers_given, self._keeper.without_leftovers
+                self._ledger, pending, self._cache.leftovers_given, self._cache.without_leftovers
             )
         return self._leftovers
 
     def _as_pending(self, unit: Unit) -> PendingUnit:
-        known = self._keeper.charges.get(unit.key)
+        known = self._cache.charges.get(unit.key)
         if known is None or known[0] is not unit:
             pods = _required(unit) or unit.pods[:1]
             pending = PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
-            known = self._keeper.charges[unit.key] = (unit, pending)
+            known = self._cache.charges[unit.key] = (unit, pending)
         return known[1]
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
@@ -203,7 +203,7 @@ class QuotaSession(Session):
         counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
-                kind = (self._keeper.quota_of(pod), pod.shape, pod.is_non_preemptible)
+                kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
                 counts[kind] = counts.get(kind, 0) + 1
         if len(counts) == 1:
             ((kind, count),) = counts.items()
@@ -224,7 +224,7 @@ class QuotaSession(Session):
         known = self._charges.get(kind)
         if known is None:
             quota, shape, is_non_preemptible = kind
-            request = count_devices(dict(shape.requests), self._keeper.rules)
+            request = count_devices(dict(shape.requests), self._cache.rules)
             known = self._charges[kind] = QuotaCharge(
                 quota, request, request if is_non_preemptible else {}
             )

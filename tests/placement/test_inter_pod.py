@@ -1,4 +1,4 @@
-"""Rules about other pods, on clusters made at random: against their plain wording, and in a plan.
+"""Inter-pod rules on random clusters, compared with a naive implementation.
 
 The reference below goes node by node and pod by pod, as the rules are written down; nothing of it
 is shared with the planner.
@@ -147,7 +147,7 @@ def means(pods: PodSelector, namespace: str, found: dict[str, str]) -> bool:
 
 
 class Reference:
-    """The rules as they are written."""
+    """A naive implementation of the rules."""
 
     def __init__(self, nodes: list[dict[str, str]], pods: list[Resident], subject: Pod) -> None:
         self.nodes = nodes
@@ -235,7 +235,7 @@ subjects = st.tuples(labels, constraints, node_choices)
 
 @settings(deadline=None)
 @given(node_labels, residents, subjects)
-def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
+def test_room_equals_a_naive_implementation_of_the_rules(
     nodes: list[dict[str, str]],
     pods: list[Resident],
     drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
@@ -251,7 +251,7 @@ def test_room_is_where_the_wording_of_the_rules_admits_the_pod(
 
 @settings(deadline=None)
 @given(node_labels, residents, subjects, subjects, st.integers(1, 6))
-def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
+def test_incremental_results_equal_those_of_a_fresh_cycle(
     nodes: list[dict[str, str]],
     pods: list[Resident],
     first: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
@@ -285,7 +285,7 @@ def test_every_step_of_a_plan_is_what_a_fresh_look_would_give(
 
 @settings(deadline=None)
 @given(node_labels, residents, subjects, st.integers(1, 6))
-def test_filling_at_once_is_filling_one_by_one(
+def test_bulk_placement_equals_placing_pods_one_by_one(
     nodes: list[dict[str, str]],
     pods: list[Resident],
     drawn: tuple[dict[str, str], PodConstraints, tuple[SelectorTerm, ...] | None],
@@ -307,7 +307,7 @@ events = st.lists(st.tuples(st.integers(0, 3), st.none() | resident), max_size=8
 
 @settings(deadline=None)
 @given(node_labels, events, st.lists(st.integers(0, NODES - 1), max_size=4), subjects)
-def test_a_state_that_has_seen_changes_equals_one_that_has_not(
+def test_changed_state_equals_a_state_built_from_scratch(
     nodes: list[dict[str, str]],
     changes: list[tuple[int, Resident | None]],
     gone: list[int],

@@ -1,4 +1,4 @@
-"""The greedy fill equals going pod by pod, and never overfills a node."""
+"""The greedy allocation equals placing pods one by one and never overfills a node."""
 
 import numpy as np
 from hypothesis import given
@@ -38,7 +38,7 @@ def fill(cluster: FakeCluster, shape: PodShape, count: int) -> list[int]:
 
 
 def place_one_by_one(cycle: Cycle, shape: PodShape, count: int) -> dict[int, int]:
-    """Place each pod on the node that scores best at that moment: the definition."""
+    """Place each pod on the node that scores best at that moment: the reference."""
     placed: dict[int, int] = {}
     terms = score_terms(cycle, shape, SCORING)
     pods_column = cycle.table.column("pods")
@@ -78,7 +78,7 @@ def test_fill_equals_placing_pod_by_pod(
     assert {share.row: share.count for share in shares} == expected
 
 
-def test_gpus_are_packed_and_cpus_spread() -> None:
+def test_gpu_pods_are_packed_and_cpu_pods_are_spread() -> None:
     cluster = make_nodes([(16, 8, 0), (16, 8, 0)])
     gpu_shape = make_pod("g").gpu(2).build().shape
     assert fill(cluster, gpu_shape, 3) == [3]
@@ -111,10 +111,10 @@ STEPS = st.lists(
 
 
 @given(nodes_drawn, STEPS)
-def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
+def test_cached_ranking_equals_a_fresh_one(
     drawn: list[tuple[int, int, int]], steps: list[tuple[int, int, bool, int | None]]
 ) -> None:
-    """Shapes in any order, some of them confined to every second node, some taken back again."""
+    """Shapes in any order, some restricted to every second node, some rolled back."""
     cluster = make_nodes(drawn)
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
@@ -135,12 +135,12 @@ def test_what_is_kept_of_a_shape_is_what_would_be_found_anew(
             anew.rollback(mark_anew)
 
 
-def test_without_nodes_there_is_no_place() -> None:
+def test_without_nodes_nothing_is_placed() -> None:
     shape = make_pod("p").requests(cpu=500).build().shape
     assert Allocator(make_cluster().open_cycle(), SCORING).fill(shape, 1) == []
 
 
-def test_resources_may_count_for_nothing() -> None:
+def test_resources_may_have_zero_weight() -> None:
     cluster = make_nodes([(4, 0, 0), (4, 0, 0)])
     shape = make_pod("p").requests(cpu=500).build().shape
     shares = Allocator(cluster.open_cycle(), Scoring({})).fill(shape, 3)

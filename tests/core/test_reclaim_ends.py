@@ -1,4 +1,4 @@
-"""Evicting comes to an end, takes nothing from whom it must not, and leaves no part of a gang."""
+"""Reclaim in random clusters: it ends, spares guarantees, and leaves no partial gang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cluster import make_cluster
 from koord.core import reclaim
 from koord.core.pods import RecordedPlan
 from koord.core.quota.model import QuotaSpec
-from koord.core.reclaim import plan_revocations
+from koord.core.reclaim import plan_reclaim
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
@@ -25,7 +25,7 @@ MOST_ROUNDS = 12
 
 
 class World:
-    """A small cluster in which whoever is evicted comes again, as under a Job."""
+    """A small cluster in which evicted pods are recreated, as by a Job."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"revoke {seed}")  # noqa: S311 - to be repeated
@@ -70,19 +70,19 @@ class World:
     def take_back(self) -> int:
         """Evict once for every quota; return how many pods went."""
         gone = 0
-        barred = self.state.quotas.without_leftovers
-        for name in [name for name, unit in barred.items() if unit not in self.queue.blocked]:
-            del barred[name]
+        without = self.state.quotas.without_leftovers
+        for name in [name for name, unit in without.items() if unit not in self.queue.blocked]:
+            del without[name]
         for name in NAMES:
             ledger = self.state.open_ledger()
             account = ledger.account(name)
             used = account.used.get(GPU, 0)
             least = ledger.solution(name).minimum(name).get(GPU, 0)
-            found = plan_revocations(self.state, ledger, name, self.queue.blocked.values())
+            found = plan_reclaim(self.state, ledger, name, self.queue.blocked.values())
             pods = [pod for one in found for pod in one.pods]
             assert not pods or used > least, f"{name} uses {used} of its own {least}"
-            if found and found[0].claimant:
-                self.state.quotas.without_leftovers[name] = found[0].claimant
+            if found and found[0].beneficiary:
+                self.state.quotas.without_leftovers[name] = found[0].beneficiary
             for pod in pods:
                 self.recreate(pod)
             gone += len(pods)
@@ -106,7 +106,7 @@ class World:
 
 
 def play(seed: int) -> int:
-    """Fill a cluster for some, then let others come; return how many pods were evicted."""
+    """Fill a cluster, add units of other quotas; return the number of evicted pods."""
     world = World(seed)
     first, *others = world.rng.sample(NAMES, 3)
     for _ in range(world.rng.randint(1, 6)):
@@ -128,27 +128,27 @@ def play(seed: int) -> int:
 
 
 def play_all(clusters: int) -> int:
-    """Return in how many clusters somebody was evicted."""
+    """Return the number of clusters with evictions."""
     return sum(play(seed) > 0 for seed in range(clusters))
 
 
-def test_evicting_ends() -> None:
+def test_evictions_come_to_an_end() -> None:
     assert play_all(150) > 20
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_evicting_ends_in_thousands_of_clusters() -> None:
+def test_evictions_come_to_an_end_in_thousands_of_clusters() -> None:
     assert play_all(3000) > 400
 
 
-def test_without_a_purpose_it_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evictions_without_a_beneficiary_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reclaim, "_find_claimant", lambda *_: "somebody")
     with pytest.raises(AssertionError):
         play_all(150)
 
 
-def test_a_gang_of_which_less_is_left_than_its_minimum_is_found(
+def test_gang_below_its_minimum_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def all_are_spare(self: reclaim._View, gang: str) -> list[Pod]:

@@ -1,4 +1,4 @@
-"""Who goes when a quota uses too much: never for nothing, and never a part of a gang."""
+"""Victims of over-used quotas: only for a beneficiary, and never a part of a gang."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.cluster import make_cluster
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.queue import Blocked, unit_of
 from koord.core.quota.model import QuotaSpec
-from koord.core.reclaim import Exempt, can_stay, plan_revocations
+from koord.core.reclaim import Exempt, can_keep_running, plan_reclaim
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod
 
 WHY = InsufficientNodes(want=1, fit=0, nodes=2, refused=(), first="")
-NOBODY = Exempt()
+NO_EXEMPTION = Exempt()
 
 
 class Scene:
@@ -49,13 +49,13 @@ class Scene:
         self.put(pod)
         self.blocked.append(Blocked(unit_of(pod), (pod,), WHY))
 
-    def chosen(self, quota: str = "a", exempt: Exempt = NOBODY) -> list[list[str]]:
+    def chosen(self, quota: str = "a", exempt: Exempt = NO_EXEMPTION) -> list[list[str]]:
         ledger = self.state.open_ledger()
-        found = plan_revocations(self.state, ledger, quota, self.blocked, exempt)
+        found = plan_reclaim(self.state, ledger, quota, self.blocked, exempt)
         return [sorted(pod.name for pod in one.pods) for one in found]
 
 
-def test_the_least_important_goes_for_whom_is_entitled() -> None:
+def test_lowest_priority_is_evicted_for_an_entitled_unit() -> None:
     scene = Scene()
     for at in range(4):
         scene.single(f"p{at}", priority=at)
@@ -64,7 +64,7 @@ def test_the_least_important_goes_for_whom_is_entitled() -> None:
     assert scene.chosen("b") == []
 
 
-def test_nobody_goes_for_nobody() -> None:
+def test_nothing_is_evicted_without_a_beneficiary() -> None:
     scene = Scene(a=0, b=16)
     for at in range(4):
         scene.single(f"p{at}")
@@ -72,7 +72,7 @@ def test_nobody_goes_for_nobody() -> None:
     assert scene.chosen() == [], "nothing could be made of it"
 
 
-def test_several_quotas_give_what_one_has_not() -> None:
+def test_over_use_of_several_quotas_is_reclaimed_for_one_unit() -> None:
     scene = Scene(a=0, b=16)
     scene.state.remove_node("n2")
     scene.state.upsert_node(make_node("n1").gpu(16).build())
@@ -86,7 +86,7 @@ def test_several_quotas_give_what_one_has_not() -> None:
     assert scene.chosen("c") == [["c1"], ["c0"]]
 
 
-def test_nobody_goes_for_whom_no_node_would_take() -> None:
+def test_nothing_is_evicted_for_a_unit_that_fits_on_no_node() -> None:
     scene = Scene()
     for at in range(4):
         scene.single(f"p{at}", priority=at)
@@ -100,7 +100,7 @@ def test_nobody_goes_for_whom_no_node_would_take() -> None:
     assert scene.chosen() == [["p1"], ["p0"]]
 
 
-def test_what_a_parent_is_entitled_to_is_taken_by_its_own_children_only() -> None:
+def test_entitlement_of_a_parent_is_reclaimed_by_its_children_only() -> None:
     scene = Scene(a=0, b=0)
     scene.state.upsert_quota(QuotaSpec("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
     for name in ("a", "c"):
@@ -116,7 +116,7 @@ def test_what_a_parent_is_entitled_to_is_taken_by_its_own_children_only() -> Non
     assert scene.chosen() == [["p0"]]
 
 
-def test_nobody_goes_for_its_own_quota() -> None:
+def test_nothing_is_evicted_for_a_unit_of_the_same_quota() -> None:
     scene = Scene()
     for at in range(4):
         scene.single(f"p{at}")
@@ -126,7 +126,7 @@ def test_nobody_goes_for_its_own_quota() -> None:
     assert scene.chosen() == []
 
 
-def test_who_uses_no_more_than_it_is_guaranteed_loses_nothing() -> None:
+def test_guaranteed_use_is_not_reclaimed() -> None:
     scene = Scene(a=16, b=0)
     for at in range(4):
         scene.single(f"p{at}")
@@ -134,7 +134,7 @@ def test_who_uses_no_more_than_it_is_guaranteed_loses_nothing() -> None:
     assert scene.chosen() == []
 
 
-def test_above_max_nobody_has_to_want_it() -> None:
+def test_use_above_max_is_reclaimed_without_a_beneficiary() -> None:
     scene = Scene()
     scene.single("old", priority=1)
     scene.single("new")
@@ -142,7 +142,7 @@ def test_above_max_nobody_has_to_want_it() -> None:
     assert scene.chosen() == [["new"]]
 
 
-def test_a_gang_gives_its_surplus_then_all_of_it() -> None:
+def test_surplus_of_a_gang_is_evicted_before_the_whole_gang() -> None:
     scene = Scene()
     scene.gang("g", 4, minimum=3)
     scene.want(4)
@@ -151,7 +151,7 @@ def test_a_gang_gives_its_surplus_then_all_of_it() -> None:
     assert scene.chosen() == [["g-0", "g-1", "g-2", "g-3"]]
 
 
-def test_surplus_goes_from_the_highest_index_on() -> None:
+def test_surplus_with_the_highest_index_is_evicted_first() -> None:
     scene = Scene()
     scene.gang("g", 12, minimum=1, gpus=1)
     scene.single("p", 4, priority=1)
@@ -160,7 +160,7 @@ def test_surplus_goes_from_the_highest_index_on() -> None:
     assert names == ["g-9", "g-10", "g-11"]
 
 
-def test_a_gang_goes_with_its_group() -> None:
+def test_gang_is_evicted_with_its_group() -> None:
     scene = Scene()
     group = ("default/g", "default/h")
     scene.gang("g", 2, minimum=2)
@@ -171,7 +171,7 @@ def test_a_gang_goes_with_its_group() -> None:
     assert scene.chosen() == [["g-0", "g-1", "h-0", "h-1"]]
 
 
-def test_what_must_not_go_stays_and_so_does_what_others_placed() -> None:
+def test_non_preemptible_and_foreign_pods_are_not_evicted() -> None:
     scene = Scene()
     scene.single("fixed", is_non_preemptible=True)
     scene.single("a")
@@ -183,7 +183,7 @@ def test_what_must_not_go_stays_and_so_does_what_others_placed() -> None:
     assert scene.chosen(exempt=Exempt({"uid-default-a"})) == []
 
 
-def test_a_gang_with_a_member_that_must_not_go_gives_surplus_only() -> None:
+def test_gang_with_a_non_preemptible_member_loses_surplus_only() -> None:
     scene = Scene()
     scene.gang("g", 4, minimum=3)
     pod = scene.state.pods["uid-default-g-0"]
@@ -193,17 +193,17 @@ def test_a_gang_with_a_member_that_must_not_go_gives_surplus_only() -> None:
     assert scene.chosen() == [["g-3"]]
 
 
-def test_who_is_on_its_way_out_counts_as_gone() -> None:
+def test_terminating_pods_count_as_evicted() -> None:
     scene = Scene()
     for at in range(4):
         scene.single(f"p{at}", priority=at)
     scene.want(8)
-    assert scene.chosen(exempt=Exempt(leaving={"uid-default-p3"})) == [["p0"]]
+    assert scene.chosen(exempt=Exempt(terminating={"uid-default-p3"})) == [["p0"]]
     scene.put(replace(scene.state.pods["uid-default-p2"], is_terminating=True))
-    assert scene.chosen(exempt=Exempt(leaving={"uid-default-p3"})) == []
+    assert scene.chosen(exempt=Exempt(terminating={"uid-default-p3"})) == []
 
 
-def test_leftovers_that_were_put_together_are_not_taken_apart() -> None:
+def test_gang_started_with_leftovers_is_not_evicted() -> None:
     """Two gangs of sixteen, and sixteen GPUs: each is entitled to eight, and one runs."""
     scene = Scene(a=0, b=0)
     scene.gang("g", 4, minimum=4)
@@ -211,7 +211,7 @@ def test_leftovers_that_were_put_together_are_not_taken_apart() -> None:
     assert scene.chosen() == []
 
 
-def test_a_loss_by_rounding_is_no_reason() -> None:
+def test_over_use_by_rounding_is_not_reclaimed() -> None:
     """Weights 6, 6 and 2 share 10 as 4, 4, 2, and 11 as 5, 5, 1."""
     state = make_cluster().state
     for name, weight in (("a", 6), ("b", 6), ("c", 2)):
@@ -228,20 +228,20 @@ def test_a_loss_by_rounding_is_no_reason() -> None:
         blocked.append(Blocked(unit_of(waits), (waits,), WHY))
     ledger = state.open_ledger()
     assert ledger.account("c").share == {GPU: 1}
-    assert plan_revocations(state, ledger, "c", blocked) == ()
+    assert plan_reclaim(state, ledger, "c", blocked) == ()
 
 
-def test_marked_pods_may_stay_if_they_are_a_gang() -> None:
+def test_marked_pods_keep_running_if_the_gang_has_its_minimum() -> None:
     scene = Scene()
     scene.gang("g", 3, minimum=3)
     for uid in ("g-0", "g-1", "g-2"):
         pod = scene.state.pods[f"uid-default-{uid}"]
         scene.put(replace(pod, is_terminating=True, is_eviction_pending=True))
     marked = [scene.state.pods[uid] for uid in sorted(scene.state.eviction_pending)]
-    assert can_stay(scene.state.gangs, marked)
+    assert can_keep_running(scene.state.gangs, marked)
     scene.state.remove_pod("uid-default-g-1")
     assert len(scene.state.eviction_pending) == 2
-    assert not can_stay(
+    assert not can_keep_running(
         scene.state.gangs, [scene.state.pods[uid] for uid in scene.state.eviction_pending]
     )
 
@@ -252,7 +252,7 @@ def start(scene: Scene, name: str, started: float) -> None:
     scene.put(replace(pod, started=started))
 
 
-def test_of_equals_goes_who_started_last_however_long_it_had_waited() -> None:
+def test_of_equal_units_the_last_started_is_evicted() -> None:
     scene = Scene()
     told = (("first", 3.0, 4.0), ("second", 2.0, 5.0), ("third", 1.0, 9.0), ("not-yet", 0.0, 0.0))
     for name, created, started in told:
@@ -263,7 +263,7 @@ def test_of_equals_goes_who_started_last_however_long_it_had_waited() -> None:
     assert scene.chosen() == [["third"], ["not-yet"]]
 
 
-def test_a_gang_has_started_with_the_first_of_its_members() -> None:
+def test_gang_starts_with_its_first_member() -> None:
     scene = Scene()
     scene.gang("g", 2, minimum=2)
     scene.single("p")

@@ -1,4 +1,4 @@
-"""Who stands in the way: the pod, the numbers or the claim behind a node's refusal."""
+"""The details of a refusal by a node: the other pod, the skew or the claim."""
 
 import pytest
 from tests.builders import PodBuilder, make_node, make_pod, select_labels, select_pods
@@ -23,7 +23,7 @@ TIERS = PodSelector(
 
 
 def make_zones() -> FakeCluster:
-    """Zone a has two ``web`` pods, zone b one that keeps away from ``db``; ``out`` has no zone."""
+    """Zone a has two ``web`` pods, zone b one with anti-affinity to ``db``; ``out`` has no zone."""
     cluster = make_cluster()
     for name, zone in {"a1": "a", "a2": "a", "b1": "b"}.items():
         cluster.nodes(make_node(name).label("zone", zone).label(ZONE, zone))
@@ -80,7 +80,7 @@ def web() -> PodBuilder:
         (web().claims("taken"), "a1", "VolumeRestrictions: default/taken by default/shy"),
     ],
 )
-def test_the_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> None:
+def test_detail_of_a_refusal(pod: PodBuilder, node: str, expected: str) -> None:
     cluster = make_zones()
     subject = pod.build()
     cluster.pods(subject)
