@@ -143,7 +143,7 @@ def test_evictions_come_to_an_end_in_thousands_of_clusters() -> None:
 
 
 def test_evictions_without_a_beneficiary_would_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reclaim, "_find_claimant", lambda *_: "somebody")
+    monkeypatch.setattr(reclaim, "_find_beneficiary", lambda *_: "somebody")
     with pytest.raises(AssertionError):
         play_all(150)
 
@@ -151,10 +151,10 @@ def test_evictions_without_a_beneficiary_would_not_end(monkeypatch: pytest.Monke
 def test_gang_below_its_minimum_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def all_are_spare(self: reclaim._View, gang: str) -> list[Pod]:
+    def all_are_surplus(self: reclaim._View, gang: str) -> list[Pod]:
         members = self._state.gangs.members(gang).values()
         return [pod for pod in members if pod.node]
 
-    monkeypatch.setattr(reclaim._View, "_spares_of", all_are_spare)
+    monkeypatch.setattr(reclaim._QuotaPods, "_surplus_of", all_are_surplus)
     with pytest.raises(AssertionError):
         play_all(150)
