@@ -1,8 +1,8 @@
 """Parses pages of documentation into blocks of files and commands.
 
-A step is a fenced block. ``console`` blocks hold commands after ``$ ``, ``yaml`` blocks objects, or
-a file when a name follows the language, ``python`` blocks a program. A comment right above a block
-says when it does not run:
+A step is a fenced block. ``console`` blocks hold commands after ``$ ``, ``yaml`` blocks objects,
+``python`` blocks a program. When a name follows ``yaml`` or ``python``, the block is a file. A
+comment right above a block says when it does not run:
 
     <!-- run: on demand -->
     <!-- run: no, REASON -->

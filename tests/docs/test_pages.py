@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
 BLOCKS = [block for page in PAGES for block in parse_page(ROOT / page, page)]
 RUN_BY_THE_TESTS = {"console", "python", "yaml"}
-READ_ONLY = {"text", "json", "mermaid"}
+READ_ONLY = {"text", "json", "mermaid", "diff"}
 
 each_page = pytest.mark.parametrize("page", PAGES)
 
@@ -86,9 +86,9 @@ def check_step(block: Block, reader) -> None:
     match block.language:
         case "console":
             reader.run(block.commands)
+        case "python" | "yaml" if block.title:
+            reader.write_file(block.title, block.text)
         case "python":
             reader.run(["python -"], block.text)
-        case "yaml" if block.title:
-            reader.write_file(block.title, block.text)
         case "yaml" if "kind: OperatorConfiguration" not in block.text:
             reader.run(["kubectl apply --server-side --dry-run=server -f -"], block.text)

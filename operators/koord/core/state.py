@@ -289,6 +289,10 @@ class ClusterState:
         if self.topologies.remove(name):
             self._note_domains()
 
+    def note_freed(self, nodes: Iterable[str]) -> None:
+        """Have units that wait for room tried again on these nodes."""
+        self._changes.freed.update(nodes)
+
     def _note_domains(self) -> None:
         """Requeue everything that waits for topology domains: all nodes changed domains."""
         self._changes.freed.update(self.table.row_of)
