@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md, run as printed: the code, the edits, and what comes of them."""
+"""Runs the examples of docs/extending.md as printed: a plugin, and a custom resource."""
 
 import os
 import shutil
@@ -69,27 +69,27 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_plugin_is_short() -> None:
+def test_plugin_has_at_most_60_lines() -> None:
     assert len(BLOCKS["licenses.py"].text.splitlines()) <= MAX_LINES
 
 
-def test_the_plugin_filters_scores_and_reserves(tmp_path: Path) -> None:
+def test_plugin_filters_scores_and_reserves(tmp_path: Path) -> None:
     write_files([BLOCKS["licenses.py"], BLOCKS["try_licenses.py"]], tmp_path)
     run_python(tmp_path, "try_licenses.py")
 
 
-def test_a_custom_resource_edits_at_most_three_files() -> None:
+def test_custom_resource_edits_at_most_three_files() -> None:
     edited = [block.title for block in BLOCKS.values() if block.language == "diff"]
     assert len(edited) <= MAX_EDITED
     assert all((ROOT / title).exists() for title in edited)
 
 
-def test_the_custom_resource_is_read_planned_with_and_reported(extended: Path) -> None:
+def test_custom_resource_is_read_planned_with_and_reported(extended: Path) -> None:
     package = extended / "operators"
     assert run_python(extended, "try_freeze.py", package=package) == "rack-7 {'frozen': 1}\n"
 
 
-def test_the_custom_resource_gets_a_crd_and_is_checked(extended: Path) -> None:
+def test_custom_resource_gets_a_crd_and_is_checked(extended: Path) -> None:
     package = extended / "operators"
     run_python(extended, "-m", "koord", "crds", "--directory", "crds", package=package)
     written = (extended / "crds" / CRD).read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def test_the_custom_resource_gets_a_crd_and_is_checked(extended: Path) -> None:
     run_python(extended, "-m", "koord", "crds", "lint", "freeze.yaml", package=package)
 
 
-def test_the_custom_resource_has_an_operator(extended: Path) -> None:
+def test_custom_resource_has_an_operator(extended: Path) -> None:
     code = "from koord.runtime.registry import *; print(required_resources(['nodefreeze']))"
     answer = run_python(extended, "-c", code, package=extended / "operators")
     assert answer == "[('example.com/v1alpha1', 'nodefreezes')]\n"
@@ -119,6 +119,6 @@ asyncio.run(main())
 """
 
 
-def test_the_operator_reads_its_kind_and_writes_its_status(extended: Path) -> None:
+def test_operator_reads_its_kind_and_writes_its_status(extended: Path) -> None:
     answer = run_python(extended, "-c", PARTS, package=extended / "operators")
     assert answer == "nodefreezes nodes nodefreezes nodefreezes\n"

@@ -1,5 +1,6 @@
 """The commands and links of the documentation."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from koord.runtime.settings import Settings, parse_settings
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
 BLOCKS = [block for page in PAGES for block in parse_page(ROOT / page, page)]
+GLOSSARY = "docs/glossary.md"
 RUN_BY_THE_TESTS = {"console", "python", "yaml"}
 READ_ONLY = {"text", "json", "mermaid", "diff"}
 
@@ -39,20 +41,43 @@ def test_link_targets_exist(page):
         assert not anchor or anchor in anchors_of(linked.read_text(encoding="utf-8")), target
 
 
+def pages_linked_by(page: str) -> list[str]:
+    path = ROOT / page
+    files = (target.partition("#")[0] for target in links_of(path.read_text(encoding="utf-8")))
+    return [
+        str((path.parent / file).resolve().relative_to(ROOT))
+        for file in files
+        if file.endswith(".md") and "://" not in file
+    ]
+
+
 def test_every_page_is_linked_from_the_readme():
     reached, pending = set(), ["README.md"]
     while pending:
         page = pending.pop()
         if page not in reached:
             reached.add(page)
-            path = ROOT / page
-            files = (target.partition("#")[0] for target in links_of(path.read_text("utf-8")))
-            pending += [
-                str((path.parent / file).resolve().relative_to(ROOT))
-                for file in files
-                if file.endswith(".md") and "://" not in file
-            ]
+            pending += pages_linked_by(page)
     assert set(PAGES) <= reached
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != GLOSSARY])
+def test_page_links_the_glossary(page):
+    assert GLOSSARY in pages_linked_by(page)
+
+
+def test_terms_of_the_glossary_are_sorted():
+    text = (ROOT / GLOSSARY).read_text("utf-8")
+    terms = [term.lower() for term in re.findall(r"^\* \*\*(.+?)\*\*", text, re.MULTILINE)]
+    assert terms
+    assert terms == sorted(terms)
+
+
+def test_modules_named_in_the_architecture_exist():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = re.findall(r"`((?:api|core|kube|controllers|runtime|cli)/[\w/.]+)`", text)
+    assert named
+    assert [one for one in named if not (ROOT / "operators/koord" / one).exists()] == []
 
 
 def test_documented_configuration_is_the_complete_default():
