@@ -176,7 +176,7 @@ class PodBuilder:
         return self._set(owners=names)
 
     def handling(self, handling: Handling) -> Self:
-        """Set who places it; only gated kinds keep our gate."""
+        """Set the handling; only gated kinds keep our gate."""
         gated = handling in {Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED}
         return self._set(handling=handling, is_gated=gated)
 

@@ -33,7 +33,7 @@ async def test_a_gang_learns_that_room_is_kept_from_it() -> None:
         scene.remove("a-1")
         await scene.settle()
         assert scene.reason("b-0") == "KeptForReplacements"
-        assert B in scene.noted, "it is told, although nothing of its own has changed"
+        assert B in scene.noted, "the gang is reported although none of its own objects changed"
         scene.add(make_pod("a-2").gang(A).gpu(8).build())
         await scene.settle()
         assert scene.writer.bound == {"a-2": "n1"}

@@ -314,7 +314,7 @@ class Revoked(Faulty):
             self._reads -= 1
         elif method == "GET" or self.failures:
             return await super().request(method, path, **options)
-        raise Forbidden(403, "Forbidden", "no more")
+        raise Forbidden(403, "Forbidden", "denied")
 
 
 @pytest.mark.parametrize("reads", [0, 2])

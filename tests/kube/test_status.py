@@ -224,7 +224,7 @@ async def test_transient_errors_of_a_status_are_retried(client: Client, group: O
 
 
 async def test_forbidden_status_is_retried(client: Client, group: ObjectRef) -> None:
-    forbidden = Failing(client, 3, Forbidden(403, "Forbidden", "no more"))
+    forbidden = Failing(client, 3, Forbidden(403, "Forbidden", "denied"))
     async with running(StatusWriter(forbidden, applied_by("me"), lambda _: NOBODY)) as writer:
         writer.submit(group, StatusPatch((placed(),)))
         await until(lambda: writer.stats.written == 1)

@@ -120,12 +120,12 @@ def test_budget_blocks_a_gang_restart_until_it_allows_all_evictions(
     def reasons() -> set[str]:
         return {one["reason"] for one in cluster.box.client.get(events)["items"]}
 
-    cluster.expect(lambda: "RestartProtected" in reasons(), "it is told")
+    cluster.expect(lambda: "RestartProtected" in reasons(), "the reason is reported")
     assert set(cluster.pods()) == {"a-0", "a-1"}
     assert not any(one[2] == "eviction" for one in cluster.writes())
     cluster.box.client.patch(f"{path}/budget", {"spec": {"minAvailable": 0}})
     cluster.expect(lambda: not cluster.pods(), "both go")
-    cluster.expect(lambda: "RestartingGang" in reasons(), "that is told, too")
+    cluster.expect(lambda: "RestartingGang" in reasons(), "the restart is reported")
 
 
 def test_ignored_losses_keep_no_room(cluster: Cluster) -> None:

@@ -96,7 +96,9 @@ def test_gang_above_max_waits_whole_until_max_is_raised(cluster: Cluster) -> Non
     assert not cluster.bound()
     quotas.set_max("team", 24)
     cluster.expect_bound("a-0", "a-1", "a-2")
-    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "24"}, "it is told")
+    cluster.expect(
+        lambda: quotas.status("team").get("used") == {GPU: "24"}, "the status is updated"
+    )
     assert quotas.status("team")["runtime"] == {GPU: "24"}
     cluster.expect(lambda: quotas.recorded("team", "runtime") == {GPU: "24"}, "and annotated")
     assert quotas.recorded("team", "child-request") == {GPU: "24"}
@@ -168,7 +170,7 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
         "TreeIDChanged",
         ('label tree-id is "x"', 'put back "", or make another quota'),
     ),
-    "a parent no more": (
+    "no longer a parent": (
         "org",
         {"labels": {"is-parent": "false"}},
         "IsParentHasChildren",
@@ -314,7 +316,7 @@ def test_max_beyond_int64_is_no_limit(cluster: Cluster) -> None:
     cluster.add_nodes(1)
     cluster.pod("a", labels=quotas.label("team"))
     cluster.expect_bound("a")
-    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "it is told")
+    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "8"}, "the status is updated")
 
 
 def test_children_report_a_deleted_parent_until_it_is_recreated(cluster: Cluster) -> None:

@@ -32,7 +32,7 @@ def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[st
     return {one.kind.value: write_finding(one, revoke) for one in findings if one.holds}
 
 
-READY = {"Ready": "the quota is in force"}
+READY = {"Ready": "the quota is active"}
 
 
 def test_conditions_of_a_borrower_and_a_lender() -> None:
@@ -40,12 +40,12 @@ def test_conditions_of_a_borrower_and_a_lender() -> None:
     ledger = make_ledger(specs, 10, {"a": wants(6, 6), "b": wants(3, 3)})
     assert found(ledger, "a") == {
         **READY,
-        "Borrowing": "uses 4m cpu beyond what it is guaranteed",
+        "Borrowing": "uses 4m cpu more than its guaranteed amount",
     }
     assert found(ledger, "b") == {
         **READY,
         "Lending": (
-            "does not ask for 5m cpu of what it is guaranteed; others may use that meanwhile"
+            "does not request 5m cpu of its guaranteed amount; other quotas may use it meanwhile"
         ),
     }
 
@@ -58,15 +58,15 @@ def test_conditions_of_over_use_and_of_a_scaled_min() -> None:
         "nothing is evicted for it"
     )
     assert said["MinScaled"] == (
-        "is guaranteed 3m cpu less than its min: there is less than is guaranteed in all"
+        "is guaranteed 3m cpu less than its min, since all min together exceed the capacity"
     )
 
 
 @pytest.mark.parametrize(
     ("delay", "part"),
     [
-        (None, "none of its pods is evicted for it: that takes elasticQuota.monitorAllQuotas"),
-        (90.5, "whenever that has lasted for 90.5s, pods of it are evicted"),
+        (None, "over-use is not reclaimed: that needs elasticQuota.monitorAllQuotas"),
+        (90.5, "after 90.5s its pods are evicted"),
     ],
 )
 def test_the_over_use_condition_says_what_will_happen(delay: float | None, part: str) -> None:

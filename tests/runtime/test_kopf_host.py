@@ -35,7 +35,7 @@ async def test_kopf_is_restarted_after_any_error(
     host.start()
     host.operate()
     assert await asyncio.to_thread(is_back.wait, 5.0)
-    assert starts == [False, False], "who asks is told that it does not run"
+    assert starts == [False, False], "its state says that it does not run"
     await host.stop()
     assert not host._thread.is_alive()
     assert len(starts) == 2

@@ -122,7 +122,7 @@ def test_refusal_lists_at_most_five_offers() -> None:
     assert isinstance(reason, NoDomainFits)
     assert (len(reason.offers), reason.domains) == (5, 7)
     assert "Block/s0/b: 1" in reason.text()
-    assert "(2 more domains offer no more)" in reason.text()
+    assert "(2 more domains, none larger)" in reason.text()
 
 
 def test_blocks_of_equal_name_under_two_spines_are_distinct() -> None:

@@ -46,38 +46,38 @@ def write_revoke(delay: float | None) -> str:
     """Write what becomes of over-use that lasts for ``delay`` seconds; None if nothing does."""
     if delay is None:
         return (
-            "it gets no more until it uses less; none of its pods is evicted for it: that takes "
+            "no further pods start until it uses less; over-use is not reclaimed: that needs "
             "elasticQuota.monitorAllQuotas and enableRuntimeQuota"
         )
     return (
-        f"it gets no more until it uses less; whenever that has lasted for {delay:g}s, pods of it "
-        "are evicted if something that waits is entitled to what they use and could then start, "
-        "or if its max is exceeded; those labelled preemptible=false stay"
+        f"no further pods start until it uses less; after {delay:g}s its pods are evicted if a "
+        "pending unit is entitled to what they use and could then start, or if its max is "
+        "exceeded; pods labelled preemptible=false stay"
     )
 
 
 _FINDINGS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
-    QuotaCondition.READY: ("the quota is in force", "the quota is not in force"),
-    QuotaCondition.CONFIG_INVALID: ("", "what is written is in force"),
+    QuotaCondition.READY: ("the quota is active", "the quota is not active"),
+    QuotaCondition.CONFIG_INVALID: ("", "the current spec is active"),
     QuotaCondition.BORROWING: (
-        "uses {amounts} beyond what it is guaranteed",
-        "uses no more than it is guaranteed",
+        "uses {amounts} more than its guaranteed amount",
+        "uses at most its guaranteed amount",
     ),
     QuotaCondition.LENDING: (
-        "does not ask for {amounts} of what it is guaranteed; others may use that meanwhile",
-        "asks for all that it is guaranteed, or lends nothing",
+        "does not request {amounts} of its guaranteed amount; other quotas may use it meanwhile",
+        "lends nothing",
     ),
     QuotaCondition.OVER_ENTITLEMENT: (
         "",
-        "uses no more than it is entitled to",
+        "uses at most its fair share",
     ),
     QuotaCondition.MIN_SCALED: (
-        "is guaranteed {amounts} less than its min: there is less than is guaranteed in all",
+        "is guaranteed {amounts} less than its min, since all min together exceed the capacity",
         "is guaranteed its min",
     ),
     QuotaCondition.UNMANAGED_USAGE: (
-        "{amounts} are used by pods that others placed without asking; gate such pods",
-        "its pods were placed here",
+        "{amounts} are used by pods that other schedulers placed; gate such pods",
+        "all its pods were placed by us",
     ),
 }
 """What is said of a condition that holds, and of one that does not."""

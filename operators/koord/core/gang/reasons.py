@@ -251,7 +251,7 @@ class PartiallyBound(Reason):
 
 _NEXT: Final = {
     OnMemberFailure.REPLACE: "replacements go before all other pods",
-    OnMemberFailure.RESTART_GANG: "what is left is evicted, so that all start anew",
+    OnMemberFailure.RESTART_GANG: "the remaining members are evicted, and the gang restarts",
     OnMemberFailure.IGNORE: "replacements come like any other pod",
 }
 
@@ -310,7 +310,7 @@ class RestartingGang(_Restart):
     code: ClassVar = "RestartingGang"
 
     def _text(self) -> str:
-        return f"members {self._cause}: the {self.pods} left are evicted, so that all start anew"
+        return f"members {self._cause}: the {self.pods} left are evicted, and the gang restarts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +321,9 @@ class RestartProtected(_Restart):
 
     def _text(self) -> str:
         return (
-            f"members {self._cause}: the {self.pods} left are to be evicted, so that all start "
-            "anew, but a disruption budget, or the API server, does not let all of them go; give "
-            "the budget room, or delete them"
+            f"members {self._cause}: the {self.pods} left should be evicted to restart the gang, "
+            "but a disruption budget or the API server does not allow all evictions; relax the "
+            "budget, or delete the pods"
         )
 
 

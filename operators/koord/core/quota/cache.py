@@ -146,7 +146,7 @@ class QuotaCache:
         self._names = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
         moved = frozenset(claim for claim in before if before[claim] != self._names[claim])
-        if moved:  # or their pods would not be counted anew
+        if moved:  # otherwise their pods would not be recounted
             self._seen = {
                 uid: seen for uid, seen in self._seen.items() if claim_of(seen[0]) not in moved
             }
@@ -217,7 +217,6 @@ class QuotaCache:
                 self.count_pod(seen[0], is_whole=seen[1])
 
     def forget_pod(self, uid: str) -> None:
-        """Count a pod no more: it is gone."""
         self.usage.remove(uid)
         self._seen.pop(uid, None)
 
@@ -291,7 +290,7 @@ class QuotaCache:
         try:
             tree = self.catalog.tree(tree_id)
             if len(tree.specs) == 1:
-                return  # all of it hangs on what is gone
+                return  # its root quota was deleted
             inputs = ShareInput(tree, total, self.usage.usage(), self.rules)
             is_known = before is not None and before.inputs == inputs
             self.solutions[tree_id] = before if before and is_known else solve(inputs, before)

@@ -76,7 +76,7 @@ class QuotaSession(Session):
 
     @override
     def pre_filter(self, unit: Unit) -> Admission | Refusal:
-        """Charge a unit, with as much of its surplus as its quotas allow, or say what is short."""
+        """Charge a unit, with as much of its surplus as its quotas allow, or refuse it."""
         required = _required(unit)
         over_share, refusal = self._charge_required(unit, required)
         if refusal is not None:

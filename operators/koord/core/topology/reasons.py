@@ -86,7 +86,7 @@ class NoDomainFits(_NoCandidate):
         best = max((offer.offer for offer in self.offers), default=0)
         where = "the topology" if self.layer == ROOT_LAYER else f"one domain of {self.layer}"
         more = self.domains - len(self.offers)
-        hidden = f" ({more} more domains offer no more)" if more > 0 else ""
+        hidden = f" ({more} more domains, none larger)" if more > 0 else ""
         text = f"at most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
         if self.shortage.amount:
             text += f"; the next, {self.shortage.first}, asks for {self.shortage.amount}"
@@ -141,7 +141,7 @@ class MembersApart(Reason):
 
     def _advice(self) -> Iterable[str]:
         yield f"Correct the labels of {named(self.nodes)}, so that they share one {self.layer}."
-        yield "Or delete all members: the gang then starts anew in one domain."
+        yield "Or delete all members: the gang then restarts in one domain."
 
 
 @dataclass(frozen=True, slots=True)
