@@ -151,7 +151,7 @@ def test_evictions_without_a_beneficiary_would_not_end(monkeypatch: pytest.Monke
 def test_gang_below_its_minimum_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def all_are_surplus(self: reclaim._View, gang: str) -> list[Pod]:
+    def all_are_surplus(self: reclaim._QuotaPods, gang: str) -> list[Pod]:
         members = self._state.gangs.members(gang).values()
         return [pod for pod in members if pod.node]
 

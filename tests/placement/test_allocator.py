@@ -118,21 +118,21 @@ def test_cached_ranking_equals_a_fresh_one(
     cluster = make_nodes(drawn)
     pods = [make_pod(f"p{at}").requests(cpu=at * 500).gpu(at % 2).build() for at in range(3)]
     shapes = [pod.shape for pod in pods]
-    cycle, anew = cluster.open_cycle(), cluster.open_cycle()
+    cycle, fresh = cluster.open_cycle(), cluster.open_cycle()
     filler = Allocator(cycle, SCORING)
     for which, count, is_taken_back, odd in steps:
         every_second = np.arange(len(cycle.table.nodes)) % 2 == odd
         confined = {} if odd is None else {shapes[which]: every_second}
-        mark, mark_anew = cycle.checkpoint(), anew.checkpoint()
-        with cycle.only(confined), anew.only(confined):
+        mark, mark_anew = cycle.checkpoint(), fresh.checkpoint()
+        with cycle.only(confined), fresh.only(confined):
             found = filler.fill(shapes[which], count)
-            expected = Allocator(anew, SCORING).fill(shapes[which], count)
+            expected = Allocator(fresh, SCORING).fill(shapes[which], count)
         assert sorted((one.row, one.count) for one in found) == sorted(
             (one.row, one.count) for one in expected
         )
         if is_taken_back:
             cycle.rollback(mark)
-            anew.rollback(mark_anew)
+            fresh.rollback(mark_anew)
 
 
 def test_without_nodes_nothing_is_placed() -> None:
