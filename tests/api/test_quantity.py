@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from koord.api.quantity import (
     MAX_NANO,
     InvalidQuantityError,
     Quantity,
-    format_quantity,
     parse_quantity,
 )
 from koord.sandbox import Sandbox
@@ -88,35 +86,6 @@ def test_equal_amounts_with_different_texts_are_equal() -> None:
     assert parse_quantity("1Gi") == parse_quantity("1024Mi") == parse_quantity(2**30)
     assert hash(parse_quantity("0.5")) == hash(parse_quantity("500m"))
     assert parse_quantity("999m") < parse_quantity("1")
-
-
-@pytest.mark.parametrize(
-    ("nano", "binary", "text"),
-    [
-        (0, False, "0"),
-        (0, True, "0"),
-        (UNIT, False, "1"),
-        (1500 * UNIT, False, "1500"),
-        (2000 * UNIT, False, "2k"),
-        (UNIT // 10, False, "100m"),
-        (1, False, "1n"),
-        (-UNIT // 2, False, "-500m"),
-        (3 * 2**29 * UNIT, True, "1536Mi"),
-        (1000 * UNIT, True, "1000"),
-        (-(2**31) * UNIT, True, "-2Gi"),
-        (UNIT // 2, True, "500m"),
-    ],
-)
-def test_canonical_texts(nano: int, binary: Any, text: str) -> None:
-    assert format_quantity(nano, binary=binary) == text
-
-
-amounts = st.integers(-MAX_NANO, MAX_NANO)
-
-
-@given(amounts, st.booleans())
-def test_formatting_and_parsing_is_the_identity(nano: int, binary: Any) -> None:
-    assert parse_quantity(format_quantity(nano, binary=binary)).nano == nano
 
 
 @given(

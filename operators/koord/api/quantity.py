@@ -81,28 +81,6 @@ def parse_quantity(value: str | int) -> Quantity:
     raise InvalidQuantityError(value)
 
 
-def format_quantity(nano: int, *, binary: bool = False) -> str:
-    """Format an amount canonically: the largest suffix that leaves an integer.
-
-    With `binary` whole amounts use Ki, Mi … (memory, storage); fractions do not.
-    """
-    if binary and nano % NANO_PER_UNIT == 0:
-        return _format_binary(nano // NANO_PER_UNIT)
-    for suffix, exponent in sorted(_DECIMAL_EXPONENT.items(), key=lambda item: -item[1]):
-        amount, rest = divmod(abs(nano), 10 ** (9 + exponent))
-        if rest == 0 and amount:
-            return f"{'-' if nano < 0 else ''}{amount}{suffix}"
-    return "0"
-
-
-def _format_binary(units: int) -> str:
-    for suffix, shift in sorted(_BINARY_SHIFT.items(), key=lambda item: -item[1]):
-        amount, rest = divmod(abs(units), 1 << shift)
-        if rest == 0 and amount:
-            return f"{'-' if units < 0 else ''}{amount}{suffix}"
-    return str(units)
-
-
 # A cluster has many objects and few distinct quantities.
 @lru_cache(maxsize=4096)
 def _parse_text(text: str) -> Quantity:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
+from koord.cli.common import ExitCode, fail
 from koord.controllers.quota_status import HOOK_FAILED
 from koord.core.quota.status import QuotaCondition
 from koord.core.state import ClusterState
@@ -180,6 +181,20 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     quotas = cast("QuotaTranslator", translators[QUOTAS])
     hooked = _are_hooked(quotas.status_of(one.uid) or {} for one in values[QUOTAS].result())
     return Reading(state, reader.sighting, tuple(reader.gaps), reader.rejected, hooked)
+
+
+def read_without_target(kubeconfig: str, context: str) -> tuple[Reading, Target]:
+    """Read the cluster for a command about no pod or gang, which ends if it cannot be read."""
+
+    async def read() -> tuple[Reading, Target]:
+        async with open_client(kubeconfig, context) as (client, access):
+            target = Target(TargetKind.POD, access.namespace, "")
+            return await read_cluster(client, target), target
+
+    try:
+        return asyncio.run(read())
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
 
 
 def _are_hooked(statuses: Iterable[Mapping[str, Any]]) -> bool | None:

@@ -3,13 +3,12 @@
 Computed on this machine, with the user's own rights, by the same core as the operators.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from koord.api.quantity import InvalidQuantityError
-from koord.cli.cluster import Reading, Target, TargetKind, open_client, read_cluster
+from koord.cli.cluster import Reading, read_without_target
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import (
     make_edit,
@@ -41,7 +40,6 @@ from koord.core.quota_view import (
     view_quotas,
 )
 from koord.core.units import format_amount
-from koord.kube.errors import KubeError
 from koord.kube.translate.amounts import parse_amount
 
 if TYPE_CHECKING:
@@ -164,19 +162,10 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
 
 
 def _read(kubeconfig: str, context: str) -> Reading:
-    try:
-        reading, target = asyncio.run(_read_all(kubeconfig, context))
-    except KubeError as error:
-        fail(str(error), ExitCode.UNREADABLE)
+    reading, target = read_without_target(kubeconfig, context)
     for warning in warn_of_gaps(reading, target):
         warn(warning)
     return reading
-
-
-async def _read_all(kubeconfig: str, context: str) -> tuple[Reading, Target]:
-    async with open_client(kubeconfig, context) as (client, access):
-        target = Target(TargetKind.POD, access.namespace, "")
-        return await read_cluster(client, target), target
 
 
 def _parse_amounts(option: str, texts: Sequence[str]) -> dict[str, int]:

@@ -3,7 +3,6 @@
 Also draws what a gang is offered, for ``koord explain``. Not imported for ``--help``.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -12,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from koord.cli.cluster import Extent, Reading, Target, TargetKind, open_client
-from koord.cli.cluster import read_cluster as read
+from koord.cli.cluster import Extent, Reading, read_without_target
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import make_domain
 from koord.cli.output import GraphNode, count_of, make_console, make_table, print_json, write_graph
@@ -25,7 +23,6 @@ from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 from koord.core.topology.tree import TopologyTree
 from koord.core.units import MEMORY, format_amount, is_in_bytes
-from koord.kube.errors import KubeError
 from koord.kube.kinds import NODES, PODS, TOPOLOGIES
 
 MOST_DOMAINS: Final = 60
@@ -34,10 +31,7 @@ _HIDDEN: Final = {units.PODS, "ephemeral-storage"}
 
 
 def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
-    try:
-        reading = asyncio.run(_read(kubeconfig, context))
-    except KubeError as error:
-        fail(str(error), ExitCode.UNREADABLE)
+    reading, _ = read_without_target(kubeconfig, context)
     _refuse_gaps(reading)
     state = reading.state
     if name not in state.topologies:
@@ -56,11 +50,6 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
             print_json(make_document(state, name, tree))
         case TreeOutput.DOT | TreeOutput.GRAPHML:
             make_console().file.write(f"{write_topology_graph(state, name, tree, output)}\n")
-
-
-async def _read(kubeconfig: str, context: str) -> Reading:
-    async with open_client(kubeconfig, context) as (client, access):
-        return await read(client, Target(TargetKind.POD, access.namespace, ""))
 
 
 def _refuse_gaps(reading: Reading) -> None:

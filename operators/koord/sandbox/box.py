@@ -29,40 +29,6 @@ _INTERVAL = 0.02
 _CRD_PREFIX = "customresourcedefinition.apiextensions.k8s.io/"
 
 
-class Kubectl:
-    """The kubectl of one sandbox, as its administrator, without the user's own configuration."""
-
-    def __init__(self, binary: Path, kubeconfig: Path, home: Path) -> None:
-        self._command = [str(binary), f"--kubeconfig={kubeconfig}", f"--cache-dir={home / 'cache'}"]
-        self._home = home
-
-    def run(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl and return its output; raise `KubectlError` with its message."""
-        done = subprocess.run(
-            [*self._command, *arguments],
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            env={**os.environ, "HOME": str(self._home)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def apply(self, path: Path, *, server_side: bool) -> list[str]:
-        """Apply a file, or all files below a directory; return the names of the CRDs among it."""
-        # The files are the source of truth: they win over other field managers.
-        mode = ["--server-side", "--force-conflicts"] if server_side else []
-        output = self.run("apply", "--recursive", f"--filename={path}", "--output=name", *mode)
-        return [
-            line.removeprefix(_CRD_PREFIX)
-            for line in output.split()
-            if line.startswith(_CRD_PREFIX)
-        ]
-
-
 class ControlPlane:
     """A running control plane, whoever started it."""
 
@@ -77,9 +43,11 @@ class ControlPlane:
         self.audit_log: Path = layout.audit_log
         self.client = AdminClient(layout)
         self._end = end
-        self._kubectl = Kubectl(
-            Path(record.programs[KUBECTL].path), self.kubeconfig, self.directory
-        )
+        self._kubectl = [
+            record.programs[KUBECTL].path,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.directory / 'cache'}",
+        ]
 
     @classmethod
     def open(cls, name: str) -> "ControlPlane":
@@ -93,12 +61,29 @@ class ControlPlane:
         remove(self.directory)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self._kubectl.run(*arguments, stdin=stdin)
+        """Run kubectl as the administrator; return its output, raise `KubectlError`."""
+        done = subprocess.run(
+            [*self._kubectl, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            # Not the home of the user, whose own configuration must not count.
+            env={**os.environ, "HOME": str(self.directory)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
 
     def apply(self, path: Path | str, *, server_side: bool = True) -> None:
         """Apply a manifest, or a directory of them, and wait until new kinds are served."""
-        for kind in self._kubectl.apply(Path(path), server_side=server_side):
-            wait_until_served(self.client, kind)
+        # The files are the source of truth: they win over other field managers.
+        mode = ["--server-side", "--force-conflicts"] if server_side else []
+        output = self.kubectl("apply", "--recursive", f"--filename={path}", "--output=name", *mode)
+        for name in output.split():
+            if name.startswith(_CRD_PREFIX):
+                wait_until_served(self.client, name.removeprefix(_CRD_PREFIX))
 
     def add_nodes(self, count: int, shape: str) -> list[str]:
         return add_nodes(self.client, count, load_shape(shape))
