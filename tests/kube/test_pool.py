@@ -481,10 +481,14 @@ async def test_server_that_closes_probed_connections_is_retried_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with stand(monkeypatch, *[HANG_UP] * 100) as (script, client):
+        clock = asyncio.get_running_loop().time
+        began = clock()
         async with asyncio.timeout(5):
             with pytest.raises(ConnectionLost):
                 await client.list("/a")
-        assert script.connections <= 20 + pool.MAX_OPENING + 1
+        # One more per sweep: on a busy machine there is time for several.
+        sweeps = 1 + (clock() - began) / 0.02
+        assert script.connections <= 20 + pool.MAX_OPENING + sweeps
 
 
 async def test_read_is_retried_if_a_warm_connection_was_closed(
