@@ -108,7 +108,9 @@ def test_a_short_resource_gets_no_spelling_hint() -> None:
 def test_foreign_members_get_the_missing_yaml() -> None:
     strangers = [make_pod(f"team/s-{i}").gang(TRAIN).not_ours().build() for i in range(3)]
     answer = ask_gang(make_reading(GROUP, *strangers), TRAIN)
-    assert answer.advice[0].startswith("3 pods of team/train are left to another scheduler")
+    assert answer.advice[0].startswith(
+        "Add our gate and scheduler name to the pod template of 3 pods"
+    )
     assert operators.PLACEMENT_GATE in answer.add
 
 

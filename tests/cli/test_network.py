@@ -64,7 +64,7 @@ def test_a_waiting_gang_gets_the_offer_of_every_domain() -> None:
     assert "Network topology default: MustGather Block" in text
     assert "ClusterTopologyLayer  offers 5 (4 nodes)" in text
     assert "Block a  offers 2 (2 nodes)" in text
-    assert "Make room for 1 more member in Block s0/a" in text
+    assert "Free room for 1 more member in Block s0/a" in text
     network = document["network"]
     assert isinstance(network, dict)
     assert network["where"] is None

@@ -74,8 +74,8 @@ def test_tree(run: Callable[..., Result]) -> None:
         "Bars, from 0 to max: █ used, ▒ entitled to, ┃ guaranteed",
         "Nodes to share: 128 cpu, 512Gi memory, 16 nvidia.com/gpu, 220 pods",
         (
-            "lost is not active: its parent gone does not exist, or is not in force itself; "
-            "create or correct that one, or name another in the label parent"
+            "lost is not active: its parent gone does not exist, or is itself not active; "
+            "create or correct it, or name another in the label parent"
         ),
     ]
 
@@ -220,7 +220,7 @@ def test_what_if_for_a_gang_that_does_not_fit(
 def test_what_if_for_a_gang_that_fits(run: Callable[..., Result]) -> None:
     assert lines(run("what-if", "b", "--pods", "2", "-r", f"{GPU}=1", "-r", "cpu=500m")) == [
         "2 pods of 500m cpu, 1 nvidia.com/gpu in quota b would start now",
-        "2 pods have a place on 1 node",
+        "2 pods placed on 1 node",
     ]
 
 

@@ -102,7 +102,7 @@ async def test_invalid_layers_are_named_and_the_last_valid_ones_kept() -> None:
     [(fields, ready)] = await scene.settle()
     assert (ready.status, ready.reason) == (False, "InvalidLayers")
     assert '"Spine" is listed twice' in ready.message
-    assert "stay in force" in ready.message
+    assert "stay active" in ready.message
     assert fields["nodeCount"] == 1
     assert len(fields["lastValidSpec"]["networkTopologySpec"]) == 3
 

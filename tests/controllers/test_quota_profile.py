@@ -131,7 +131,7 @@ async def test_both_profiles_of_a_node_report_the_overlap() -> None:
     for name, other in (("a", "b"), ("b", "a")):
         overlap = scene.said_last(name)[1]["NodeOverlap"]
         assert overlap.status
-        assert f"(1) are selected by ns/{other}, too" in overlap.message
+        assert f"(1) are also selected by ns/{other}" in overlap.message
     scene.state.profiles.remove("ns/b")
     await scene.settle()
     assert not scene.said_last("a")[1]["NodeOverlap"].status
@@ -160,7 +160,7 @@ async def test_last_valid_settings_stay_active_after_an_invalid_edit() -> None:
     assert (said["Ready"].status, said["Ready"].reason) == (False, "InvalidSettings")
     assert said["Ready"].observed_generation == 3
     assert said["Ready"].message == (
-        f"{problem}; until that is corrected, what was valid last is in force"
+        f"{problem}; until that is corrected, the last valid settings stay active"
     )
     assert (fields["nodes"], fields["lastValidSpec"]["spec"]["quotaName"]) == (1, "root")
     scene.add_node("2", pool="a")

@@ -115,7 +115,7 @@ def test_over_use_is_reclaimed_once_after_the_grace_period() -> None:
     assert stage.evicted == []
     stage.look(1)
     assert stage.evicted == ["p0"]
-    text = "quota a uses 16 nvidia.com/gpu and is entitled to 12"
+    text = "quota a uses 16 nvidia.com/gpu but is entitled to 12"
     assert stage.reporter.told[0].startswith(f"a: {text}")
     assert stage.reporter.told[1:] == ["p0"]
     stage.look(500)

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import GPU, make_node, make_pod
 from tests.cluster import make_cluster
 
-from koord.core.advice import find_closed
+from koord.core.explain import find_closed
 from koord.core.framework.reasons import Closed, InsufficientNodes, RefusedNodes
 from koord.core.gang.reasons import (
     AllBound,
@@ -61,15 +61,15 @@ EXPECTED = [
         MissingMembers((GangCount(A, 1, 4, waiting_only=True),)),
         (
             "Create 3 more members of default/a, or lower its minimum to 1.",
-            "To have members count that run already, use the match policy waiting-and-running.",
+            "To count members that already run, use the match policy waiting-and-running.",
         ),
     ),
     (
         MissingMembers((GangCount(A, 1, 4, strangers=1),)),
         (
             (
-                "1 pod of default/a is left to another scheduler: to have us place it, add our "
-                "gate and scheduler name to the template that the owner makes it from."
+                "Add our gate and scheduler name to the pod template of 1 pod of default/a; "
+                "without them another scheduler places it."
             ),
             "Create 2 more members of default/a, or lower its minimum to 1.",
         ),
@@ -78,8 +78,8 @@ EXPECTED = [
         MissingMembers((GangCount(A, 1, 4, strangers=3),)),
         (
             (
-                "3 pods of default/a are left to another scheduler: to have us place them, add our "
-                "gate and scheduler name to the template that the owner makes them from."
+                "Add our gate and scheduler name to the pod template of 3 pods of default/a; "
+                "without them another scheduler places them."
             ),
         ),
     ),
@@ -89,7 +89,7 @@ EXPECTED = [
     ),
     (
         MissingGang(A, (B,)),
-        ("Create default/b, or take it out of the groups of default/a.",),
+        ("Create default/b, or remove it from the groups of default/a.",),
     ),
     (
         InvalidAnnotation((BadValue("key", "x", "nothing", "is not a number"),)),
@@ -97,41 +97,41 @@ EXPECTED = [
     ),
     (
         InvalidAnnotation((BadValue("key", "", "nothing", "is missing"),)),
-        ("Give the pods key.",),
+        ("Set key on the pods.",),
     ),
     (
         InconsistentGroup(A, (B, "default/c")),
         (
             "Add default/a to the groups of default/b, default/c.",
             (
-                "Or take default/b, default/c out of the groups of default/a, "
-                "which then starts without."
+                "Or remove default/b, default/c from the groups of default/a, which then "
+                "starts without them."
             ),
         ),
     ),
     (
         make_shortage(),
-        ("Add 2 nodes as large as the largest here, or free as much on those in use.",),
+        ("Add 2 nodes as large as the largest one, or free as much on existing nodes.",),
     ),
-    (make_shortage(nodes=0, refused=(), more_nodes=0), ("Add nodes: there are none.",)),
+    (make_shortage(nodes=0, refused=(), more_nodes=0), ("Add nodes: the cluster has none.",)),
     (
         make_shortage(more_nodes=0, request=16),
         (
             (
-                "No node that default/w-2 may use has 16 nvidia.com/gpu even when empty: "
-                "ask for less, or add a larger node."
+                "No node that default/w-2 may use has 16 nvidia.com/gpu even if empty: request "
+                "less, or add a larger node."
             ),
         ),
     ),
-    (make_shortage(more_nodes=0, resource="pods"), ("Add nodes that may run more pods.",)),
+    (make_shortage(more_nodes=0, resource="pods"), ("Add nodes that allow more pods.",)),
     (make_shortage(more_nodes=0, resource=""), ()),
     (
         NeedsKubeScheduler("default/w-0", ("spec.resourceClaims",)),
         (
-            "Drop spec.resourceClaims from the pod.",
+            "Remove spec.resourceClaims from the pod.",
             (
-                "Or set spec.schedulerName to default-scheduler and keep the gate: "
-                "it is then planned by us and bound by kube-scheduler."
+                "Or set spec.schedulerName to default-scheduler and keep the gate: the "
+                "operators then plan the pod, and kube-scheduler binds it."
             ),
         ),
     ),
@@ -139,33 +139,27 @@ EXPECTED = [
         WaitingForForeignGate("default/w-0", ("a.example/x", "b.example/y")),
         (
             (
-                "Whoever put a.example/x, b.example/y on the pod has to take it off; "
-                "ours comes off last."
+                "The controller that set a.example/x, b.example/y has to remove it; ours is "
+                "removed last."
             ),
-            (
-                "A gate that nobody looks after any more can be removed "
-                "from spec.schedulingGates by hand."
-            ),
+            "Remove a gate that no controller handles from spec.schedulingGates by hand.",
         ),
     ),
     (
         PinnedNodeUnfit("default/w-0", "n-1"),
         (
-            (
-                "Delete default/w-0; the one that its owner makes in its place "
-                "may go to another node."
-            ),
-            "Or give node n-1 back what it had when the pod was released to it.",
+            "Delete default/w-0; its replacement may run on another node.",
+            "Or restore on node n-1 the room it had when the pod was released to it.",
         ),
     ),
     (
         BindFailed("default/w-0", 403, "no"),
-        ("Give the operators the rights of their ClusterRoles; see the message for which.",),
+        ("Grant the operators the rights of their ClusterRoles; the message names them.",),
     ),
     (BindFailed("default/w-0", 500, "later"), ()),
     (
         BelowMin(2, 4),
-        ("Have the owner of the gang create 2 members in place of those that were lost.",),
+        ("Have the owner of the gang create 2 members to replace those that were lost.",),
     ),
     (Planned(4, 2), ()),
     (AllBound(4, 4), ()),
@@ -184,14 +178,14 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
         (
             Closed(NodeRefusal.TAINT, "{team: b}", ("n-1",)),
             (
-                "Tolerate the taint {team: b} in the pods, or take it off the nodes: "
-                "it closes 1 node with room (n-1)."
+                "Tolerate the taint {team: b} in the pods, or remove it from the nodes: "
+                "it excludes 1 node with room (n-1)."
             ),
         ),
         (
             Closed(NodeRefusal.TAINT, "{node.kubernetes.io/not-ready: }", ("n-1",)),
             (
-                "See what is wrong with 1 node with room (n-1), "
+                "Check the conditions of 1 node with room (n-1), "
                 "tainted {node.kubernetes.io/not-ready: }."
             ),
         ),
@@ -205,7 +199,7 @@ def test_advice(reason: Reason, sentences: tuple[str, ...]) -> None:
         ),
         (
             Closed(NodeRefusal.HOST_PORT, "", ("n-1",)),
-            "Drop the host port, or end the pods that have it on 1 node with room (n-1).",
+            "Remove the host port, or delete the pods that use it on 1 node with room (n-1).",
         ),
     ],
 )
@@ -255,11 +249,11 @@ NEEDS_GPU = make_pod("w").gpu(8)
             make_node("n").taint("a", "1").taint("b", "2"),
             (NodeRefusal.TAINT, "{b: 2}"),
         ),
-        # Two things are in the way: taking one away would not help.
+        # Two causes: removing one would not help.
         (NEEDS_GPU, make_node("n").gpu(4).taint("team", "b"), None),
         (NEEDS_GPU, make_node("n").gpu(8).taint("team", "b").unschedulable(), None),
         (NEEDS_GPU, make_node("n").gpu(8).unschedulable(), (NodeRefusal.UNSCHEDULABLE, "")),
-        # Cordoning sets a taint as well; uncordoning takes both away.
+        # Cordoning also sets a taint; uncordoning removes both.
         (
             NEEDS_GPU,
             make_node("n").gpu(8).unschedulable().taint("node.kubernetes.io/unschedulable"),

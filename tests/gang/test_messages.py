@@ -1,4 +1,4 @@
-"""Messages of reasons and conditions."""
+"""Texts of reasons, and the registry of their codes."""
 
 from __future__ import annotations
 
@@ -59,21 +59,24 @@ EXPECTED = [
     ),
     (
         MissingMembers((GangCount(A, 0, 1),)),
-        ("0 of 1 member of default/a present; no live pod names it (child pod not collect enough)"),
+        (
+            "0 of 1 member of default/a present; no live pod belongs to it (child pod not "
+            "collect enough)"
+        ),
     ),
     (
         MissingMembers((GangCount(A, 0, 4), GangCount(B, 0, 4))),
         (
-            "0 of 4 members of default/a present; default/b: 0 of 4; no live pod names them "
-            "(child pod not collect enough)"
+            "0 of 4 members of default/a present; default/b: 0 of 4; no live pod belongs to "
+            "them (child pod not collect enough)"
         ),
     ),
     (
         MissingMembers((GangCount(A, 1, 4, strangers=3),)),
         (
             "1 of 4 members of default/a present; 3 more pods have neither our gate nor our "
-            "scheduler name, so they count only once others have placed them "
-            "(child pod not collect enough)"
+            "scheduler name, so they count only after another scheduler has placed them (child "
+            "pod not collect enough)"
         ),
     ),
     (
@@ -100,16 +103,15 @@ EXPECTED = [
     (
         MissingGang(A, (B, "default/c")),
         (
-            "default/a starts together with default/b, default/c, of which nothing exists; "
-            "create them, or take them out of its groups "
-            "(memberGangs [default/b default/c] doesn't exists)"
+            "default/a lists gangs that do not exist: default/b, default/c; create them, or "
+            "remove them from its groups (memberGangs [default/b default/c] doesn't exists)"
         ),
     ),
     (
         MissingGang(A, (B,)),
         (
-            "default/a starts together with default/b, of which nothing exists; "
-            "create it, or take it out of its groups (memberGangs [default/b] doesn't exists)"
+            "default/a lists a gang that does not exist: default/b; create it, or remove it "
+            "from its groups (memberGangs [default/b] doesn't exists)"
         ),
     ),
     (
@@ -132,69 +134,68 @@ EXPECTED = [
     (
         make_shortage(),
         (
-            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, "
-            "4 Insufficient nvidia.com/gpu. 4 of 8 pods fit; "
-            "the next, default/w-4, asks for 8 nvidia.com/gpu; "
-            "4 more nodes like the largest here, empty, would do."
+            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 "
+            "Insufficient nvidia.com/gpu. 4 of 8 pods fit; the next one, default/w-4, requests "
+            "8 nvidia.com/gpu; 4 more empty nodes as large as the largest one would be enough."
         ),
     ),
     (
         make_shortage(want=1, fit=0, resource="memory", request=3 << 30, more_nodes=0),
         (
-            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, "
-            "4 Insufficient nvidia.com/gpu. default/w-4 asks for 3Gi memory; "
-            "no node here could take it even when empty."
+            "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 4 "
+            "Insufficient nvidia.com/gpu. default/w-4 requests 3Gi memory; no node could take "
+            "it even if empty."
         ),
     ),
     (
         make_shortage(nodes=0, refused=(), resource="", more_nodes=0),
         (
-            "no nodes available to schedule pods. "
-            "4 of 8 pods fit; default/w-4 is the first without a place."
+            "no nodes available to schedule pods. 4 of 8 pods fit; default/w-4 is the first "
+            "that does not fit."
         ),
     ),
     (
         WaitingForForeignGate("default/p", ("a.io/x", "a.io/y"), 1),
-        "default/p waits behind scheduling gates of others: a.io/x, a.io/y",
+        "default/p has scheduling gates of other controllers: a.io/x, a.io/y",
     ),
     (
         WaitingForForeignGate("default/p", ("a.io/x",), 2),
-        "2 pods wait behind scheduling gates of others: a.io/x; the first is default/p",
+        "2 pods have scheduling gates of other controllers: a.io/x; the first is default/p",
     ),
-    (Planned(8, 2, "p-1"), "8 pods have a place on 2 nodes (plan p-1)"),
-    (Planned(1, 1), "1 pod has a place on 1 node"),
-    (Planned(3, 2, "", 3), "3 pods have a place on 2 nodes; others placed 3 of them"),
-    (AtStrength(has_minimum=True), "the gang has its minimum or more"),
-    (AtStrength(has_minimum=False), "the gang does not run"),
-    (AllBound(4, 4), "4 of 4 members bound; none waits for a node"),
+    (Planned(8, 2, "p-1"), "8 pods placed on 2 nodes (plan p-1)"),
+    (Planned(1, 1), "1 pod placed on 1 node"),
+    (Planned(3, 2, "", 3), "3 pods placed on 2 nodes; 3 of them by other schedulers"),
+    (AtStrength(has_minimum=True), "the gang has its minimum"),
+    (AtStrength(has_minimum=False), "the gang is not running"),
+    (AllBound(4, 4), "4 of 4 members bound; none is waiting for a node"),
     (PartiallyBound(1, 4), "1 of 4 members bound"),
     (
         BindFailed("default/p", 409, "already assigned"),
-        "the API server refused a write for default/p (409), trying again: already assigned",
+        "the API server refused a write for default/p (409), retrying: already assigned",
     ),
     (
         BindFailed("default/p", 500, "failed calling webhook"),
         (
-            "the API server failed to carry out a write for default/p (500), trying again: "
-            "failed calling webhook"
+            "the API server failed to complete a write for default/p (500), retrying: failed "
+            "calling webhook"
         ),
     ),
     (
         BindFailed("default/p", 0, "no connection"),
-        "a write for default/p got no usable answer, trying again: no connection",
+        "a write for default/p got no usable answer, retrying: no connection",
     ),
     (
         BelowMin(2, 4),
         (
-            "the gang has started and has 2 members left of the 4 it needs; "
-            "replacements go before all other pods"
+            "the started gang has 2 of 4 required members left; replacements are placed before "
+            "all other pods"
         ),
     ),
     (
         ScheduleTimeout(700, 600),
         (
-            "all members present and no place found for 700 s, longer than the 600 s allowed; "
-            "still trying"
+            "all members are present but no place was found for 700 s, longer than the 600 s "
+            "allowed; still trying"
         ),
     ),
 ]
@@ -244,11 +245,11 @@ def test_registry_contains_every_code() -> None:
         (RefusedNodes(NodeRefusal.RESOURCE, 2, "pods"), "2 Too many pods"),
     ],
 )
-def test_causes_read_as_kube_scheduler_writes_them(refused: RefusedNodes, text: str) -> None:
+def test_causes_use_the_words_of_kube_scheduler(refused: RefusedNodes, text: str) -> None:
     assert refused.text() == text
 
 
-def test_messages_name_the_member_that_blocks_others() -> None:
+def test_text_for_another_member_names_the_culprit() -> None:
     shortage = make_shortage()
     assert shortage.text_for("default/w-4") == shortage.text()
     assert shortage.text_for("default/w-5").endswith(" This pod waits for default/w-4.")
@@ -277,7 +278,7 @@ def test_texts_are_limited_in_length(reason: Reason) -> None:
     assert len(reason.text_for("default/other")) <= MAX_TEXT
 
 
-def test_many_causes_are_counted() -> None:
+def test_causes_beyond_the_limit_are_counted() -> None:
     refused = tuple(RefusedNodes(NodeRefusal.TAINT, 30 - i, detail=f"t{i}: ") for i in range(20))
     text = make_shortage(refused=refused).text()
     assert "30 node(s) had untolerated taint {t0: }" in text
@@ -285,7 +286,7 @@ def test_many_causes_are_counted() -> None:
     assert "{t19: }" not in text
 
 
-def test_notes_name_irregularities_only() -> None:
+def test_notes_name_invalid_and_deprecated_settings() -> None:
     bad = BadValue("a/mode", "strict", "Strict", "must be Strict or NonStrict")
     claim = GangClaim(A, GangSource.ANNOTATION, None, (bad,), (DeprecatedKey("old", "new"),))
     assert describe_settings(claim) == (

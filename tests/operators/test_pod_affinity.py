@@ -51,7 +51,7 @@ def test_gang_with_pod_anti_affinity_is_placed_whole_or_not_at_all(cluster: Clus
     text = cluster.group_message("a")
     assert "2 node(s) didn't match pod anti-affinity rules" in text
     assert "2 of 3 pods fit" in text
-    assert "1 more node like the largest here, empty, would do" in text
+    assert "1 more empty node as large as the largest one would be enough" in text
     assert cluster.bound() == {}
     cluster.add_nodes(1)
     cluster.expect_bound("a-0", "a-1", "a-2")

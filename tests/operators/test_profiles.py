@@ -134,7 +134,7 @@ def test_last_valid_spec_stays_active_after_an_invalid_edit_without_operators(
     profiles.wait("a", "Ready", "False", "InvalidSettings")
     text = profiles.condition("a", "Ready")[2]
     assert f"[{PREFIX}resource-keys]: gpu: is not JSON" in text
-    assert "what was valid last is in force" in text
+    assert "the last valid settings stay active" in text
     profiles.put(second, "a")
     cluster.expect(lambda: f'"{GPU}":"16"' in total_of(quotas.get("root")), "it goes on")
     assert quotas.get("root")["spec"]["min"] == {"cpu": "128", GPU: "16"}

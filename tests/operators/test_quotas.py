@@ -90,7 +90,7 @@ def test_gang_above_max_waits_whole_until_max_is_raised(cluster: Cluster) -> Non
     cluster.gang("a", 3)
     cluster.expect_group("a", "InsufficientMax")
     # The first message may have smaller numbers, from before all nodes were ready.
-    told = "may use 16 nvidia.com/gpu, uses 0 and is asked for 24"
+    told = "may use at most 16 nvidia.com/gpu, uses 0 and needs 24"
     cluster.expect(lambda: told in cluster.group_message("a"), "the numbers are right")
     cluster.expect_pod("a-0", "InsufficientMax")
     assert not cluster.bound()

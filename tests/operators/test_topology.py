@@ -239,8 +239,8 @@ def test_cycle_of_layers_is_reported_and_the_previous_layers_stay_active(
 
     cluster.expect(lambda: ready()[1] == "Built", "there is a tree")
     write_layers(cluster, topology, NODES, RACKS, ("A", "B"), ("B", "A"))
-    cluster.expect(lambda: ready()[:2] == ("False", "InvalidLayers"), "the circle is named")
-    assert "circle" in ready()[2]
+    cluster.expect(lambda: ready()[:2] == ("False", "InvalidLayers"), "the cycle is named")
+    assert "cycle" in ready()[2]
     ask(cluster, "a", 2, rack(), topology)
     cluster.gang("plain", 2)
     cluster.expect_bound("a-0", "a-1", "plain-0", "plain-1")

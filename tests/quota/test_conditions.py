@@ -16,7 +16,6 @@ from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
-from koord.core.quota_texts import write_finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,7 @@ def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[st
     """Return the conditions that hold, with what is said."""
     findings = find_conditions(summarise(ledger, name), over, problem, lends=True)
     assert [one.kind for one in findings] == list(QuotaCondition)
-    return {one.kind.value: write_finding(one, revoke) for one in findings if one.holds}
+    return {one.kind.value: one.text(revoke) for one in findings if one.holds}
 
 
 READY = {"Ready": "the quota is active"}
@@ -54,7 +53,7 @@ def test_conditions_of_over_use_and_of_a_scaled_min() -> None:
     ledger = make_ledger([quota("a", min=6), quota("b", min=6)], 6, {"a": wants(6, 6), "b": 6})
     said = found(ledger, "a", find_overuse(ledger), revoke="nothing is evicted for it")
     assert said["OverEntitlement"] == (
-        "quota a uses 6m cpu and is entitled to 3m (runtime: cpu:3m, used: cpu:6m); "
+        "quota a uses 6m cpu but is entitled to 3m (runtime: cpu:3m, used: cpu:6m); "
         "nothing is evicted for it"
     )
     assert said["MinScaled"] == (
@@ -78,7 +77,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
     policy.update_all()
     assert sink.said["t"][1]["OverEntitlement"]
     text = sink.texts["t", "OverEntitlement"]
-    assert text.startswith("quota t uses 6 nvidia.com/gpu and is entitled to 4")
+    assert text.startswith("quota t uses 6 nvidia.com/gpu but is entitled to 4")
     assert part in text
 
 

@@ -16,7 +16,6 @@ from koord.core.quota.leftovers import PendingUnit, grant_leftovers
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.quota.status import Summary
-from koord.core.quota_texts import write_failed_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +76,7 @@ def test_a_failing_hook_refuses_nothing_and_is_counted() -> None:
         ("broken", "on_quota_change"): 1,
         ("broken", "augment_status"): 1,
     }
-    text = write_failed_hooks(hooks)
+    text = hooks.describe_failures()
     assert "hook broken failed in check_unit (ZeroDivisionError: by design)" in text
 
 

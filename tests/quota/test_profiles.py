@@ -8,7 +8,6 @@ from fractions import Fraction
 import pytest
 
 from koord.core.nodes import Node, Taint
-from koord.core.profiletexts import write_overlap, write_verdict
 from koord.core.quota.capacity import tree_totals
 from koord.core.quota.model import KOORDINATOR, QuotaSpec
 from koord.core.quota.profile import (
@@ -19,6 +18,7 @@ from koord.core.quota.profile import (
     QuotaProfile,
     find_verdict,
     make_tree_id,
+    write_verdict,
 )
 from koord.core.selectors import Operator, Requirement
 
@@ -178,11 +178,11 @@ def test_unreadable_settings_are_reported_with_field_and_value() -> None:
 def test_texts_name_the_conflicting_object_and_the_fix() -> None:
     profile = make_profile("a", quota="root")
     text = write_verdict(profile, ProfileVerdict.NOT_OURS, "b", 3)
-    assert "spec.quotaName: root: ElasticQuota ns/root is there and was made by profile b" in text
+    assert "spec.quotaName: root: ElasticQuota ns/root exists and was made by profile b" in text
     assert "quota.scheduling.koordinator.sh/profile=a" in text
     assert "selects no node" in write_verdict(profile, ProfileVerdict.MADE, "", 0)
-    told = write_overlap(Overlap(tuple("12345"), ("ns/b",)))
-    assert told.startswith("5 of its nodes (1, 2, 3 and 2 more) are selected by ns/b, too")
+    told = Overlap(tuple("12345"), ("ns/b",)).describe()
+    assert told.startswith("5 of its nodes (1, 2, 3 and 2 more) are also selected by ns/b")
 
 
 def test_nodes_of_a_tree_that_take_no_pods_are_not_taken_from_the_default_tree() -> None:

@@ -29,42 +29,44 @@ NUMBERS = (
     ((GPU, 6),),
     ((GPU, 4),),
 )
-DETAILS = (
-    "runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, "
-    "pod's request: nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu]"
-)
-SHORT = "8 nvidia.com/gpu, uses 6 and is asked for 4 more"
 
 EXPECTED = [
     (
         InsufficientEntitlement(("team",), *NUMBERS),
         (
-            f"quota team is entitled to {SHORT}; it gets more when other quotas want less or nodes "
-            f"are added (Insufficient quotas, quotaName: team, {DETAILS})"
+            "quota team is entitled to 8 nvidia.com/gpu, uses 6 and needs 4 more; its share "
+            "grows when other quotas request less or nodes are added (Insufficient quotas, "
+            "quotaName: team, runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, "
+            "pod's request: nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
         ),
     ),
     (
         InsufficientMax(("team",), *NUMBERS),
         (
-            f"quota team may use {SHORT}; wait for its own pods to end, or raise its max "
-            f"(Insufficient quotas, quotaName: team, {DETAILS})"
+            "quota team may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; wait for "
+            "its own pods to finish, or raise its max (Insufficient quotas, quotaName: team, "
+            "runtime: cpu:1500m,nvidia.com/gpu:8, used: nvidia.com/gpu:6, pod's request: "
+            "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
         ),
     ),
     (
         AncestorInsufficient(("org", "team"), *NUMBERS),
         (
-            f"quota org, above team, may use {SHORT}; wait for pods below it to end, or raise its "
-            f"min or max (Insufficient quotas, quotaNameTopo: [org team], {DETAILS})"
+            "quota org, above team, may use at most 8 nvidia.com/gpu, uses 6 and needs 4 more; "
+            "wait for pods below it to finish, or raise its min or max (Insufficient quotas, "
+            "quotaNameTopo: [org team], runtime: cpu:1500m,nvidia.com/gpu:8, used: "
+            "nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, exceedDimensions: "
+            "[nvidia.com/gpu])"
         ),
     ),
     (
         NonPreemptibleOverMin(("team",), *NUMBERS),
         (
-            f"pods of quota team that must not be evicted may use {SHORT}, its min; raise its min, "
-            "or let these be evicted: label them preemptible: true (Insufficient "
-            "non-preemptible quotas, quotaName: team, min: cpu:1500m,nvidia.com/gpu:8, "
-            "nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: nvidia.com/gpu:4, "
-            "exceedDimensions: [nvidia.com/gpu])"
+            "for non-preemptible pods quota team may use at most its min: 8 nvidia.com/gpu, "
+            "uses 6 and needs 4 more; raise its min, or label the pods preemptible: true "
+            "(Insufficient non-preemptible quotas, quotaName: team, min: "
+            "cpu:1500m,nvidia.com/gpu:8, nonPreemptibleUsed: nvidia.com/gpu:6, pod's request: "
+            "nvidia.com/gpu:4, exceedDimensions: [nvidia.com/gpu])"
         ),
     ),
     (
@@ -77,8 +79,8 @@ EXPECTED = [
     (
         QuotaNotInForce(InvalidQuota(QuotaFault.PARENT_NOT_FOUND, "team", other="org")),
         (
-            "quota team is not in force: its parent org does not exist, or is not in force itself; "
-            "create or correct that one, or name another in the label parent"
+            "quota team is not active: its parent org does not exist, or is itself not active; "
+            "create or correct it, or name another in the label parent"
         ),
     ),
     (
@@ -88,9 +90,9 @@ EXPECTED = [
     (
         SubmissionExceeded("q/team", (QuotaShortage("memory", 4 << 30, 0, 8 << 30),)),
         (
-            "to quota q/team may be submitted 4Gi memory, uses 0 and is asked for 8Gi more; wait "
-            "for its own pods to end, or raise its admission "
-            "(exceeded quota: q/team, requested: memory=8Gi, used: , limited: memory=4Gi)"
+            "quota q/team admits at most 4Gi memory, uses 0 and needs 8Gi more; wait for its "
+            "own pods to finish, or raise its admission limit (exceeded quota: q/team, "
+            "requested: memory=8Gi, used: , limited: memory=4Gi)"
         ),
     ),
 ]
@@ -104,23 +106,23 @@ def test_texts(reason: Reason, text: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "part"),
     [
-        (InsufficientEntitlement, "asked for 4 more; the nodes that quotas share offer"),
-        (InsufficientMax, "raise its max, which does not help alone: the nodes that quotas"),
-        (AncestorInsufficient, "asked for 4 more; the nodes that quotas share offer"),
+        (InsufficientEntitlement, "needs 4 more; the nodes that quotas share have"),
+        (InsufficientMax, "raise its max, which is not enough by itself: the nodes that"),
+        (AncestorInsufficient, "needs 4 more; the nodes that quotas share have"),
     ],
 )
 def test_a_shortage_of_capacity_is_named(reason, part: str) -> None:
     text = reason(("team",), (QuotaShortage(GPU, 0, 0, 4, 0),), (), (), ()).text()
     assert part in text
-    assert "offer 0 nvidia.com/gpu in all: add nodes" in text
+    assert "have only 0 nvidia.com/gpu: add nodes" in text
 
 
-def test_own_pods_that_end_are_a_way_out_where_the_nodes_offer_enough_for_one_more() -> None:
+def test_waiting_for_own_pods_helps_if_the_unit_alone_fits() -> None:
     shortage = QuotaShortage(GPU, limit=14, used=12, asked=8, offered=14)
     text = InsufficientMax(("team",), (shortage,), (), (), ()).text()
     assert (
-        "wait for its own pods to end, or raise its max, which does not help alone: the nodes "
-        "that quotas share offer 14 nvidia.com/gpu in all: add nodes"
+        "wait for its own pods to finish, or raise its max, which is not enough by itself: the "
+        "nodes that quotas share have only 14 nvidia.com/gpu: add nodes"
     ) in text
 
 

@@ -250,7 +250,7 @@ def test_surplus_joins_used_domains_first() -> None:
     assert isinstance(outcome.refusals[0].reason, NoDomainFits)
 
 
-@pytest.mark.parametrize(("exists", "text"), [(False, "does not exist"), (True, "no tree")])
+@pytest.mark.parametrize(("exists", "text"), [(False, "does not exist"), (True, "no valid layers")])
 def test_gang_without_a_topology_tree_is_refused(*, exists: bool, text: str) -> None:
     cluster = make_network({"s0": {"a": [64]}})
     if exists:

@@ -40,19 +40,19 @@ FAULTS = [
         (Layer("Spine", "Block", ("s",)), BLOCK, NODES),
         LayerFault.CYCLE,
         ("Block", "Spine"),
-        "in a circle",
+        "form a cycle",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Row", "Hall", ("r",)), Layer("Hall", "Row", ("h",))),
         LayerFault.CYCLE,
         ("Hall", "Row"),
-        "in a circle",
+        "form a cycle",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Hall", "", ("h",))),
         LayerFault.TWO_ROOTS,
         ("Hall", "Spine"),
-        "only one can be the top",
+        "only one layer can be the top",
     ),
     (
         (SPINE, BLOCK, NODES, Layer("Row", "Spine", ("r",))),

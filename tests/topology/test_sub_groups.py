@@ -335,7 +335,7 @@ def test_untried_domains_are_counted() -> None:
     (refusal,) = scene.decide().refusals
     assert isinstance(refusal.reason, NoDomainFits)
     assert refusal.reason.untried == 6
-    assert "Its sub-groups were not tried in 6 more domains." in refusal.reason.text()
+    assert "Domains not tried for its sub-groups: 6." in refusal.reason.text()
 
 
 def test_without_a_topology_surplus_sub_groups_are_placed_whole() -> None:

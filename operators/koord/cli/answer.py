@@ -17,13 +17,13 @@ from koord.cli.missing_rights import (
     keep_known,
     warn_of_gaps,
 )
-from koord.core.advice import find_closed
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
     TopologyExplanation,
     explain_gang,
     explain_pod,
+    find_closed,
 )
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusSink
-from koord.core.profiletexts import write_overlap, write_verdict
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import (
     GeneratedQuota,
@@ -18,6 +17,7 @@ from koord.core.quota.profile import (
     ProfileVerdict,
     QuotaProfile,
     find_verdict,
+    write_verdict,
 )
 from koord.core.state import ClusterState
 from koord.core.units import format_amount
@@ -106,9 +106,7 @@ class ProfileStatusPolicy:
                 return None  # deleted meanwhile, which is a change of its own
         overlap = profiles.overlap(key)
         reason = "NodesShared" if overlap.nodes else "NodesOwn"
-        shared = _condition(
-            profile, NODE_OVERLAP, bool(overlap.nodes), reason, write_overlap(overlap)
-        )
+        shared = _condition(profile, NODE_OVERLAP, bool(overlap.nodes), reason, overlap.describe())
         self.sink.write_status(profile, fields, (ready, shared))
         return self._count_failure(key, error)
 

@@ -15,9 +15,8 @@ from koord.controllers.error_isolation import OneByOne
 from koord.controllers.status_controller import StatusSink
 from koord.core.quota.catalog import QuotaKey
 from koord.core.quota.model import QuotaName, QuotaSpec
-from koord.core.quota.reclaim import Overuse, find_overuse
+from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
 from koord.core.quota.status import Summary, are_same, find_conditions, recorded, summarise
-from koord.core.quota_texts import write_failed_hooks, write_finding, write_revoke
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.status import ConditionPatch
@@ -148,9 +147,7 @@ class QuotaStatusPolicy:
         findings = find_conditions(summary, over, book.problems.get(key), lends=lends)
         conditions = (
             *(
-                ConditionPatch(
-                    one.kind, one.holds, one.reason, write_finding(one, revoke), quota.generation
-                )
+                ConditionPatch(one.kind, one.holds, one.reason, one.text(revoke), quota.generation)
                 for one in findings
             ),
             *self._ask_hooks(quota, summary),
@@ -174,7 +171,7 @@ class QuotaStatusPolicy:
         if hooks:
             failed = bool(hooks.failures)
             reason = HOOK_FAILED if failed else "HooksWork"
-            text = write_failed_hooks(hooks)
+            text = hooks.describe_failures()
             yield ConditionPatch(HOOK_FAILED, failed, reason, text, quota.generation)
 
 

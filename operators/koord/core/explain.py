@@ -4,16 +4,27 @@ The unit is made by the same rules as in the queue and planned by the same plann
 current state; the explanation is its refusal, together with a diagnosis of every node.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+import numpy as np
+
+from koord.core.framework.arrays import Mask
+from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.labels import is_tolerated
 from koord.core.framework.planner import plan
+from koord.core.framework.reasons import Closed
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.quorum import NotReady, Ready, demands, find_quorum
 from koord.core.gang.reasons import Reached
 from koord.core.gang_model import GangKey, GangSpec
+from koord.core.nodes import Node, Taint
 from koord.core.plan import ObservedTopology, Plan, Unit
+from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeDiagnosis, NodeOffer, offers
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
@@ -26,6 +37,8 @@ from koord.core.topology.strategy.observation import (
     observe_gang_topology,
 )
 from koord.core.topology_constraint import TopologyConstraint
+
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
 class PlacementState(StrEnum):
@@ -194,3 +207,44 @@ def _offers(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[ShapeOffers, ..
         for shape, equal in sorted(alike.items(), key=lambda item: item[0].requests)
         for asked in (NodeDiagnosis(cycle, equal[0], others),)
     )
+
+
+def find_closed(snapshot: Cycle, shape: PodShape) -> tuple[Closed, ...]:
+    """Find nodes that would take a pod of a shape but for one thing, the largest group first."""
+    failing = [(refusal, ~passed) for refusal, _, passed in snapshot.checks(shape)]
+    _count_cordon_once(failing, snapshot, shape)
+    is_near = snapshot.table.is_live & (np.sum([rows for _, rows in failing], axis=0) == 1)
+    found: dict[tuple[Cause, str], list[str]] = defaultdict(list)
+    for refusal, rows in failing:
+        if refusal is NodeRefusal.RESOURCE:
+            continue
+        for row in np.flatnonzero(rows & is_near):
+            node = snapshot.table.node_at(int(row))
+            taints = _untolerated(node, shape) if refusal is NodeRefusal.TAINT else ()
+            detail = " ".join(f"{{{taint.key}: {taint.value}}}" for taint in taints)
+            found[refusal, detail].append(node.name)
+    closed = (Closed(*cause, tuple(sorted(nodes))) for cause, nodes in found.items())
+    return tuple(sorted(closed, key=lambda one: (-len(one.nodes), one.refusal, one.detail)))
+
+
+def _count_cordon_once(
+    failing: Sequence[tuple[Cause, Mask]], snapshot: Cycle, shape: PodShape
+) -> None:
+    """Cordoning also taints: take a taint that goes with uncordoning for no cause of its own."""
+    masks = dict(failing)
+    cordoned = masks.get(NodeRefusal.UNSCHEDULABLE)
+    tainted = masks.get(NodeRefusal.TAINT)
+    if cordoned is None or tainted is None:
+        return
+    for row in np.flatnonzero(cordoned & tainted):
+        node = snapshot.table.node_at(int(row)) if snapshot.table.is_live[row] else None
+        if node and all(taint.key == _CORDON_TAINT for taint in _untolerated(node, shape)):
+            tainted[row] = False
+
+
+def _untolerated(node: Node, shape: PodShape) -> list[Taint]:
+    return [
+        taint
+        for taint in node.taints
+        if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, shape.tolerations)
+    ]

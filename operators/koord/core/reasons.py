@@ -132,20 +132,22 @@ class NeedsKubeScheduler(PodReason):
 
     def _text(self) -> str:
         return (
-            f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler can serve; leave "
-            "spec.schedulerName at default-scheduler and keep our gate: the pod is then released "
+            f"{self.pod} uses {listed(self.fields)}, which only kube-scheduler supports; set "
+            "spec.schedulerName to default-scheduler and keep our gate: the pod is then released "
             "to kube-scheduler, pinned to the node planned for it"
         )
 
     def _advice(self) -> Iterable[str]:
-        way_out = "set spec.schedulerName to default-scheduler and keep the gate"
-        yield f"Drop {named(self.fields)} from the pod."
-        yield f"Or {way_out}: it is then planned by us and bound by kube-scheduler."
+        yield f"Remove {named(self.fields)} from the pod."
+        yield (
+            "Or set spec.schedulerName to default-scheduler and keep the gate: the operators then "
+            "plan the pod, and kube-scheduler binds it."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingForForeignGate(PodReason):
-    """Scheduling gates of others stand on members of the unit; ``pod`` is the first of them."""
+    """``pods`` members of the unit have scheduling gates of others; ``pod`` is the first."""
 
     code: ClassVar = "WaitingForForeignGate"
     gates: tuple[str, ...]
@@ -154,20 +156,17 @@ class WaitingForForeignGate(PodReason):
     def _text(self) -> str:
         gates = listed(self.gates)
         if self.pods == 1:
-            return f"{self.pod} waits behind scheduling gates of others: {gates}"
+            return f"{self.pod} has scheduling gates of other controllers: {gates}"
         return (
-            f"{self.pods} pods wait behind scheduling gates of others: {gates}; "
+            f"{self.pods} pods have scheduling gates of other controllers: {gates}; "
             f"the first is {self.pod}"
         )
 
     def _advice(self) -> Iterable[str]:
         yield (
-            f"Whoever put {named(self.gates)} on the pod has to take it off; ours comes off last."
+            f"The controller that set {named(self.gates)} has to remove it; ours is removed last."
         )
-        yield (
-            "A gate that nobody looks after any more can be removed from spec.schedulingGates by "
-            "hand."
-        )
+        yield "Remove a gate that no controller handles from spec.schedulingGates by hand."
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +180,13 @@ class PinnedNodeUnfit(PodReason):
 
     def _text(self) -> str:
         return (
-            f"{self.pod} was released to node {self.node}, which can no longer take it, and may "
-            "not go elsewhere; delete the pod, so that its owner makes a new one"
+            f"{self.pod} is pinned to node {self.node}, which can no longer take it; delete the "
+            "pod so that its owner creates a new one"
         )
 
     def _advice(self) -> Iterable[str]:
-        yield (
-            f"Delete {self.pod}; the one that its owner makes in its place may go to another node."
-        )
-        yield f"Or give node {self.node} back what it had when the pod was released to it."
+        yield f"Delete {self.pod}; its replacement may run on another node."
+        yield f"Or restore on node {self.node} the room it had when the pod was released to it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +204,13 @@ class BindFailed(PodReason):
     def _text(self) -> str:
         message = cut(self.message)
         if not self.status:
-            return f"a write for {self.pod} got no usable answer, trying again: {message}"
-        did = "failed to carry out" if self.status >= _SERVER_ERROR else "refused"
-        return (
-            f"the API server {did} a write for {self.pod} ({self.status}), trying again: {message}"
-        )
+            return f"a write for {self.pod} got no usable answer, retrying: {message}"
+        did = "failed to complete" if self.status >= _SERVER_ERROR else "refused"
+        return f"the API server {did} a write for {self.pod} ({self.status}), retrying: {message}"
 
     def _advice(self) -> Iterable[str]:
         if self.status == _FORBIDDEN:
-            yield "Give the operators the rights of their ClusterRoles; see the message for which."
+            yield "Grant the operators the rights of their ClusterRoles; the message names them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +227,14 @@ class Planned(Reason):
 
     def _text(self) -> str:
         plan = f" (plan {self.plan_id})" if self.plan_id else ""
-        verb = "has" if self.pods == 1 else "have"
         nodes = plural(self.nodes, "node")
-        others = f"; others placed {self.by_others} of them" if self.by_others else ""
-        return f"{plural(self.pods, 'pod')} {verb} a place on {nodes}{plan}{others}"
+        others = f"; {self.by_others} of them by other schedulers" if self.by_others else ""
+        return f"{plural(self.pods, 'pod')} placed on {nodes}{plan}{others}"
 
 
 @dataclass(frozen=True, slots=True)
 class InternalError(Reason):
-    """Planning failed by a defect of ours; ``error`` names its kind, the log has the rest.
+    """Planning failed by a defect of the operators; ``error`` is its type, the log has the rest.
 
     ``quota`` is the one whose shares cannot be computed, if that is what failed.
     """
@@ -260,11 +254,11 @@ class InternalError(Reason):
     def _text(self) -> str:
         if self.quota:
             return (
-                f"a defect of the operators ({self.error}) keeps the shares of quota {self.quota} "
-                "from being computed; pods of other trees of quotas go on. Please report it with "
-                "the operators' log"
+                f"an internal error ({self.error}) prevents the shares of quota {self.quota} from "
+                "being computed; other quota trees are not affected. Please report it with the "
+                "operators' log"
             )
         return (
-            f"a defect of the operators ({self.error}) keeps this from being planned; all others "
-            "go on. Please report it with the operators' log"
+            f"an internal error ({self.error}) prevents this from being planned; everything else "
+            "is not affected. Please report it with the operators' log"
         )

@@ -10,7 +10,7 @@ from koord.core.text import MAX_LISTED, named, plural
 from koord.core.units import PODS, format_amount
 
 _NODE_CONDITIONS: Final = "{node.kubernetes.io/"
-"""How taints begin that Kubernetes puts on nodes whose conditions are bad."""
+"""Prefix of taints that Kubernetes sets for node conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Closed:
     def advice(self) -> str:
         nodes = f"{plural(len(self.nodes), 'node')} with room ({named(self.nodes)})"
         if self.detail.startswith(_NODE_CONDITIONS):
-            return f"See what is wrong with {nodes}, tainted {self.detail}."
+            return f"Check the conditions of {nodes}, tainted {self.detail}."
         return self.refusal.advice.format(detail=self.detail, nodes=nodes)
 
 
@@ -48,9 +48,9 @@ class InsufficientNodes(Reason):
 
     ``want`` pods must be placed, ``fit`` of them could be now, of a cluster of ``nodes`` nodes.
     ``refused`` says what the nodes lack for the first member that does not fit, ``first``.
-    ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod asks of it,
-    ``more_nodes`` how many more nodes, empty and as large as the largest here, would close the gap
-    (0: no node here takes such a pod even when empty; None: it depends on other pods).
+    ``resource`` is the scarcest one (empty: none is short), ``request`` what one pod requests of
+    it, ``more_nodes`` how many more empty nodes, as large as the largest one, would be enough (0:
+    no node takes such a pod even if empty; None: it depends on other pods).
     """
 
     code: ClassVar = "InsufficientNodes"
@@ -72,7 +72,7 @@ class InsufficientNodes(Reason):
 
     @property
     def amount(self) -> str:
-        """What one pod asks of the scarcest resource, ``8 example.com/fpga``; empty if none is."""
+        """The request for the scarcest resource, ``8 example.com/fpga``; empty if none is short."""
         if self.resource in {"", PODS}:
             return ""
         return f"{format_amount(self.resource, self.request)} {self.resource}"
@@ -91,15 +91,15 @@ class InsufficientNodes(Reason):
     def _text(self) -> str:
         parts = [] if self.want == 1 else [f"{self.fit} of {self.want} pods fit"]
         if self.amount:
-            first = f"the next, {self.first}," if self.fit else self.first
-            parts.append(f"{first} asks for {self.amount}")
+            first = f"the next one, {self.first}," if self.fit else self.first
+            parts.append(f"{first} requests {self.amount}")
         else:
-            parts.append(f"{self.first} is the first without a place")
+            parts.append(f"{self.first} is the first that does not fit")
         if self.more_nodes:
-            nodes = plural(self.more_nodes, "more node")
-            parts.append(f"{nodes} like the largest here, empty, would do")
+            nodes = plural(self.more_nodes, "more empty node")
+            parts.append(f"{nodes} as large as the largest one would be enough")
         elif self.nodes and self.more_nodes is not None:
-            parts.append("no node here could take it even when empty")
+            parts.append("no node could take it even if empty")
         return f"{self.fit_error()} {'; '.join(parts)}."
 
     def advice(self, closed: Sequence[Closed] = ()) -> tuple[str, ...]:
@@ -112,13 +112,13 @@ class InsufficientNodes(Reason):
 
     def _advice(self) -> Iterable[str]:
         if not self.nodes:
-            return ["Add nodes: there are none."]
+            return ["Add nodes: the cluster has none."]
         if self.more_nodes:
             nodes = plural(self.more_nodes, "node")
-            return [f"Add {nodes} as large as the largest here, or free as much on those in use."]
+            return [f"Add {nodes} as large as the largest one, or free as much on existing nodes."]
         if self.resource == PODS:
-            return ["Add nodes that may run more pods."]
+            return ["Add nodes that allow more pods."]
         if self.amount:
-            node = f"No node that {self.first} may use has {self.amount} even when empty"
-            return [f"{node}: ask for less, or add a larger node."]
+            node = f"No node that {self.first} may use has {self.amount} even if empty"
+            return [f"{node}: request less, or add a larger node."]
         return []

@@ -1,4 +1,4 @@
-"""Why a gang waits, cannot start, or runs below its minimum; and that it has all it needs."""
+"""Why a gang waits or runs below its minimum, and the reasons of its other conditions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ _POD_GROUPS: Final = frozenset({"podgroups"})
 
 @dataclass(frozen=True, slots=True)
 class GangCount:
-    """Members present of one gang, and how many must be.
+    """Members present and required of one gang.
 
     ``waiting_only`` says that members with a node do not count (match policy ``only-waiting``).
-    ``strangers`` are alive and neither ours to place nor on a node: they do not count yet.
+    ``strangers`` are live pods of other schedulers without a node: they do not count yet.
     """
 
     gang: GangKey
@@ -47,15 +47,14 @@ class GangCount:
             yield f"Create {members} of {self.gang}{lower}."
         if self.waiting_only:
             policy = "waiting-and-running"
-            yield f"To have members count that run already, use the match policy {policy}."
+            yield f"To count members that already run, use the match policy {policy}."
 
     def _adopt(self) -> str:
         pods = plural(self.strangers, "pod")
-        are, them = ("is", "it") if self.strangers == 1 else ("are", "them")
-        add = f"add our gate and scheduler name to the template that the owner makes {them} from"
+        them = "it" if self.strangers == 1 else "them"
         return (
-            f"{pods} of {self.gang} {are} left to another scheduler: to have us place {them}, "
-            f"{add}."
+            f"Add our gate and scheduler name to the pod template of {pods} of {self.gang}; "
+            f"without them another scheduler places {them}."
         )
 
 
@@ -78,10 +77,10 @@ class MissingMembers(Reason):
             verb = "has" if strangers == 1 else "have"
             counts += (
                 f"; {plural(strangers, 'more pod')} {verb} neither our gate nor our scheduler "
-                "name, so they count only once others have placed them"
+                "name, so they count only after another scheduler has placed them"
             )
         elif not any(count.present or count.waiting_only for count in self.gangs):
-            counts += f"; no live pod names {'it' if len(self.gangs) == 1 else 'them'}"
+            counts += f"; no live pod belongs to {'it' if len(self.gangs) == 1 else 'them'}"
         return f"{counts} (child pod not collect enough)"
 
     def _advice(self) -> Iterable[str]:
@@ -109,7 +108,7 @@ class MissingPodGroup(Reason):
 
 @dataclass(frozen=True, slots=True)
 class MissingGang(Reason):
-    """The group lists gangs of which nothing is known."""
+    """The group lists gangs that have neither a PodGroup nor pods."""
 
     code: ClassVar = "MissingGang"
     is_incomplete: ClassVar = True
@@ -118,15 +117,17 @@ class MissingGang(Reason):
     missing: tuple[GangKey, ...]
 
     def _text(self) -> str:
-        them = "them" if len(self.missing) > 1 else "it"
+        gangs, them = "a gang that does not exist", "it"
+        if len(self.missing) > 1:
+            gangs, them = "gangs that do not exist", "them"
         return (
-            f"{self.gang} starts together with {listed(self.missing)}, of which nothing exists; "
-            f"create {them}, or take {them} out of its groups "
-            f"(memberGangs [{listed(self.missing, ' ')}] doesn't exists)"
+            f"{self.gang} lists {gangs}: {listed(self.missing)}; create {them}, or remove {them} "
+            f"from its groups (memberGangs [{listed(self.missing, ' ')}] doesn't exists)"
         )
 
     def _advice(self) -> Iterable[str]:
-        yield f"Create {named(self.missing)}, or take it out of the groups of {self.gang}."
+        them = "them" if len(self.missing) > 1 else "it"
+        yield f"Create {named(self.missing)}, or remove {them} from the groups of {self.gang}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +151,15 @@ class InconsistentGroup(Reason):
     def _advice(self) -> Iterable[str]:
         silent = named(self.silent)
         yield f"Add {self.gang} to the groups of {silent}."
-        yield f"Or take {silent} out of the groups of {self.gang}, which then starts without."
+        them = "them" if len(self.silent) > 1 else "it"
+        yield (
+            f"Or remove {silent} from the groups of {self.gang}, which then starts without {them}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidAnnotation(Reason):
-    """Settings that could not be used; defaults are in force where there is one."""
+    """Invalid settings; defaults apply where there are any."""
 
     code: ClassVar = "InvalidAnnotation"
     is_incomplete: ClassVar = True
@@ -169,22 +173,22 @@ class InvalidAnnotation(Reason):
             if value.value:
                 yield f"Correct {value.key}, which {value.problem}."
             else:
-                yield f"Give the pods {value.key}."
+                yield f"Set {value.key} on the pods."
 
 
 @dataclass(frozen=True, slots=True)
 class SpecValid(Reason):
-    """Nothing is wrong with the settings; some may be written under keys that are deprecated."""
+    """All settings are valid; some may use deprecated keys."""
 
     code: ClassVar = "Valid"
     deprecated: tuple[DeprecatedKey, ...] = ()
 
     def _text(self) -> str:
-        return listed(("every setting can be used", *map(_deprecated, self.deprecated)), "; ")
+        return listed(("all settings are valid", *map(_deprecated, self.deprecated)), "; ")
 
 
 def describe_settings(claim: GangClaim) -> str:
-    """Return what is wrong with a pod's own gang settings but holds nothing up, or nothing."""
+    """Return the problems of a pod's own gang settings that do not block it; empty if none."""
     notes = (*map(_bad_value, claim.bad_values), *map(_deprecated, claim.deprecated))
     return f"Note: {cut(listed(notes, '; '), MAX_TEXT)}" if notes else ""
 
@@ -211,7 +215,7 @@ class Reached(Reason):
 
 @dataclass(frozen=True, slots=True)
 class KeptForReplacements(Reason):
-    """There is room, and it is kept for lost members of gangs that run; for so long at most."""
+    """Room is reserved for replacements of lost members of running gangs, for a limited time."""
 
     code: ClassVar = "KeptForReplacements"
     gangs: tuple[GangKey, ...]
@@ -220,21 +224,21 @@ class KeptForReplacements(Reason):
 
     def _text(self) -> str:
         return (
-            f"room for {plural(self.pods, 'pod')} is kept for lost members of "
-            f"{listed(self.gangs)}, for {self.seconds} s more at most"
+            f"room for {plural(self.pods, 'pod')} is reserved for replacements of lost members of "
+            f"{listed(self.gangs)}, for at most {self.seconds} s more"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AllBound(Reason):
-    """At least the minimum is bound, and nothing that is ours to place waits."""
+    """At least the minimum is bound, and no pod that is ours to place waits."""
 
     code: ClassVar = "AllBound"
     bound: int
     present: int
 
     def _text(self) -> str:
-        return f"{self.bound} of {plural(self.present, 'member')} bound; none waits for a node"
+        return f"{self.bound} of {plural(self.present, 'member')} bound; none is waiting for a node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +254,9 @@ class PartiallyBound(Reason):
 
 
 _NEXT: Final = {
-    OnMemberFailure.REPLACE: "replacements go before all other pods",
-    OnMemberFailure.RESTART_GANG: "the remaining members are evicted, and the gang restarts",
-    OnMemberFailure.IGNORE: "replacements come like any other pod",
+    OnMemberFailure.REPLACE: "replacements are placed before all other pods",
+    OnMemberFailure.RESTART_GANG: "the others are evicted so that the whole gang restarts",
+    OnMemberFailure.IGNORE: "replacements are placed like any other pod",
 }
 
 
@@ -267,18 +271,18 @@ class BelowMin(Reason):
 
     def _text(self) -> str:
         return (
-            f"the gang has started and has {plural(self.bound, 'member')} left of the "
-            f"{self.min_member} it needs; {_NEXT[self.policy]}"
+            f"the started gang has {self.bound} of {plural(self.min_member, 'required member')} "
+            f"left; {_NEXT[self.policy]}"
         )
 
     def _advice(self) -> Iterable[str]:
         lacking = plural(self.min_member - self.bound, "member")
-        yield f"Have the owner of the gang create {lacking} in place of those that were lost."
+        yield f"Have the owner of the gang create {lacking} to replace those that were lost."
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOnFailedNode(Reason):
-    """Members run on nodes of which nothing is heard; they may be lost."""
+    """Members run on nodes that are not ready; they may be lost."""
 
     code: ClassVar = "MemberOnFailedNode"
     members: int
@@ -288,7 +292,7 @@ class MemberOnFailedNode(Reason):
         are = "is" if self.members == 1 else "are"
         return (
             f"{plural(self.members, 'member')} {are} on nodes that are not ready "
-            f"({named(self.nodes, MAX_LISTED)}), and lost if those do not come back"
+            f"({named(self.nodes, MAX_LISTED)}) and will be lost if the nodes do not recover"
         )
 
 
@@ -300,47 +304,51 @@ class _Restart(Reason):
 
     @property
     def _cause(self) -> str:
-        return f"{self.lost} lost" if self.lost else f"{self.unbound} released and not bound"
+        if self.lost:
+            return f"{plural(self.lost, 'member')} lost"
+        return f"{plural(self.unbound, 'member')} released but not bound"
 
 
 @dataclass(frozen=True, slots=True)
 class RestartingGang(_Restart):
-    """What is left of a gang is evicted: members were lost, or released ones got no node."""
+    """The remaining members are evicted: some were lost, or released ones got no node."""
 
     code: ClassVar = "RestartingGang"
 
     def _text(self) -> str:
-        return f"members {self._cause}: the {self.pods} left are evicted, and the gang restarts"
+        return (
+            f"{self._cause}: the remaining {self.pods} are evicted so that the whole gang restarts"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RestartProtected(_Restart):
-    """What is left of a gang is to be evicted, and may not be: a disruption budget keeps it."""
+    """The remaining members should be evicted, but a disruption budget does not allow it."""
 
     code: ClassVar = "RestartProtected"
 
     def _text(self) -> str:
         return (
-            f"members {self._cause}: the {self.pods} left should be evicted to restart the gang, "
-            "but a disruption budget or the API server does not allow all evictions; relax the "
-            "budget, or delete the pods"
+            f"{self._cause}: the remaining {self.pods} should be evicted so that the whole gang "
+            "restarts, but a disruption budget or the API server does not allow it for all of "
+            "them; relax the budget, or delete them"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AtStrength(Reason):
-    """The gang does not run, or has its minimum or more."""
+    """The gang is not running, or has at least its minimum."""
 
     code: ClassVar = "AtStrength"
     has_minimum: bool
 
     def _text(self) -> str:
-        return "the gang has its minimum or more" if self.has_minimum else "the gang does not run"
+        return "the gang has its minimum" if self.has_minimum else "the gang is not running"
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTimeout(Reason):
-    """All members were present longer than the gang's wait time and no place was found."""
+    """All members were present for longer than the gang's wait time, and no place was found."""
 
     code: ClassVar = "ScheduleTimeout"
     waited_seconds: int
@@ -348,17 +356,17 @@ class ScheduleTimeout(Reason):
 
     def _text(self) -> str:
         return (
-            f"all members present and no place found for {self.waited_seconds} s, "
-            f"longer than the {self.limit_seconds} s allowed; still trying"
+            f"all members are present but no place was found for {self.waited_seconds} s, longer "
+            f"than the {self.limit_seconds} s allowed; still trying"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class WithinTime(Reason):
-    """The wait time has not run out."""
+    """The wait time is not over."""
 
     code: ClassVar = "WithinTime"
     limit_seconds: int
 
     def _text(self) -> str:
-        return f"the gang has not waited for a place longer than the {self.limit_seconds} s allowed"
+        return f"the wait time of {self.limit_seconds} s is not over"

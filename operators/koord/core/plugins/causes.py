@@ -15,7 +15,8 @@ class NodeRefusal:
         "UntoleratedTaint",
         11,
         "node(s) had untolerated taint {{{detail}}}",
-        "Tolerate the taint {detail} in the pods, or take it off the nodes: it closes {nodes}.",
+        "Tolerate the taint {detail} in the pods, or remove it from the nodes: "
+        "it excludes {nodes}.",
         by_detail=True,
     )
     SELECTOR: Final = Cause(
@@ -23,13 +24,13 @@ class NodeRefusal:
         12,
         "node(s) didn't match Pod's node affinity/selector",
         "Relax node selector and affinity of the pods, or label nodes to match: "
-        "that leaves out {nodes}.",
+        "this excludes {nodes}.",
     )
     HOST_PORT: Final = Cause(
         "NodePorts",
         20,
         "node(s) didn't have free ports for the requested pod ports",
-        "Drop the host port, or end the pods that have it on {nodes}.",
+        "Remove the host port, or delete the pods that use it on {nodes}.",
     )
     RESOURCE: Final = RESOURCE
     VOLUME_IN_USE: Final = Cause(
@@ -37,50 +38,51 @@ class NodeRefusal:
         50,
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
         "already in-use by another pod",
-        "End the pod that uses the claim, or give each pod its own: that leaves out {nodes}.",
+        "Delete the pod that uses the claim, or give each pod its own: this excludes {nodes}.",
     )
     VOLUME_AFFINITY: Final = Cause(
         "VolumeBinding",
         51,
         "node(s) didn't match PersistentVolume's node affinity",
-        "Use volumes that are not bound to other nodes: that leaves out {nodes}.",
+        "Use volumes that are not bound to other nodes: this excludes {nodes}.",
     )
     VOLUME_ZONE: Final = Cause(
         "VolumeZone",
         52,
         "node(s) had no available volume zone",
-        "Use volumes of the same zone, or have nodes in theirs: that leaves out {nodes}.",
+        "Use volumes of the same zone, or add nodes in theirs: this excludes {nodes}.",
     )
     SPREAD_LABEL: Final = Cause(
         "PodTopologySpreadLabel",
         60,
         "node(s) didn't match pod topology spread constraints (missing required label)",
-        "Give the nodes the label over which the pods are to be spread: that leaves out {nodes}.",
+        "Give the nodes the topology key label of the spread constraint: this excludes {nodes}.",
     )
     SPREAD: Final = Cause(
         "PodTopologySpread",
         61,
         "node(s) didn't match pod topology spread constraints",
-        "Make room in the domains with the fewest such pods, or raise maxSkew: "
-        "that leaves out {nodes}.",
+        "Free room in the domains with the fewest such pods, or raise maxSkew: "
+        "this excludes {nodes}.",
         is_transient=True,
     )
     POD_AFFINITY: Final = Cause(
         "PodAffinity",
         70,
         "node(s) didn't match pod affinity rules",
-        "Relax the pod affinity, or start the pods that it looks for: that leaves out {nodes}.",
+        "Relax the pod affinity, or start the pods that it requires: this excludes {nodes}.",
         is_transient=True,
     )
     POD_ANTI_AFFINITY: Final = Cause(
         "PodAntiAffinity",
         71,
         "node(s) didn't match pod anti-affinity rules",
-        "Relax the anti-affinity of the pods, or end those it means: that leaves out {nodes}.",
+        "Relax the anti-affinity of the pods, or delete those that it matches: "
+        "this excludes {nodes}.",
     )
     EXISTING_ANTI_AFFINITY: Final = Cause(
         "ExistingPodAntiAffinity",
         72,
         "node(s) didn't satisfy existing pods anti-affinity rules",
-        "End the pods whose anti-affinity means these: that leaves out {nodes}.",
+        "Delete the pods whose anti-affinity matches these: this excludes {nodes}.",
     )

@@ -12,18 +12,18 @@ class VolumeProblem(StrEnum):
 
     NOT_FOUND = "NotFound"
     LOST = "Lost"
-    """Its volume is gone, as the volume controller has found out."""
+    """Its volume is gone, according to the volume controller."""
     TERMINATING = "Terminating"
     NOT_FOR_POD = "NotForPod"
     """It has the name of an ephemeral volume's claim, but was not made for the pod."""
     NO_VOLUME = "NoVolume"
     """It is bound to a volume that does not exist."""
     UNBOUND = "Unbound"
-    """It is to be bound before its first pod is placed, and is not."""
+    """Its storage class binds before the first pod is placed, and it is not bound."""
 
 
 _TEXTS: Final = {
-    VolumeProblem.NOT_FOUND: "{claim} not found: {pod} waits until it is there",
+    VolumeProblem.NOT_FOUND: "{claim} not found: {pod} waits until it exists",
     VolumeProblem.LOST: '{claim} bound to non-existent persistentvolume "{volume}"',
     VolumeProblem.TERMINATING: "{claim} is being deleted, and {pod} uses it",
     VolumeProblem.NOT_FOR_POD: "{claim} was not created for {pod}, but has the name of its volume",

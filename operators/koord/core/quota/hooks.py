@@ -7,20 +7,19 @@ kept, and a check that fails refuses nothing. This module does not know how hook
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 from koord.core.quota.ledger import Check, Ledger
 from koord.core.quota.model import QuotaCharge, QuotaName, QuotaSpec
 from koord.core.quota.status import Summary
 from koord.core.quota.usage import PodUse
+from koord.core.text import MAX_TEXT
 from koord.core.units import Amounts
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 HookName: TypeAlias = str
-MAX_TEXT: Final = 1024
-"""Texts of hooks are cut to this length: they end up in conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +81,14 @@ class Hooks:
         failure = self.failures.setdefault((name, operation), HookFailure())
         failure.count += 1
         failure.last = f"{type(error).__name__}: {error}"[:MAX_TEXT]
+
+    def describe_failures(self) -> str:
+        """Return which hooks have failed since the start, each with its last error."""
+        failed = "; ".join(
+            f"hook {name} failed in {operation} ({failure.last})"
+            for (name, operation), failure in sorted(self.failures.items())
+        )
+        return f"{failed}: a check that fails lets pods through" if failed else "no hook has failed"
 
     def bind(self, ledger: Ledger) -> Ledger:
         if self.hooks:

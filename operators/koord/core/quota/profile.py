@@ -15,6 +15,7 @@ from koord.core.nodes import Node
 from koord.core.quota.capacity import add_up, is_closed
 from koord.core.quota.model import QuotaName, QuotaSpec, TreeId
 from koord.core.selectors import LabelSelector, SelectorTerm, is_selected
+from koord.core.text import named
 from koord.core.units import Amounts
 
 GENERATED_MAX: Final = 2**53
@@ -27,6 +28,7 @@ ProfileKey: TypeAlias = str
 
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,19 @@ class ProfileVerdict(StrEnum):
     """A quota in another namespace has the name; names are unique in the cluster."""
     CONTESTED = "QuotaContested"
     """An older profile generates a quota of that name."""
+
+
+_VERDICTS: Final[Mapping[ProfileVerdict, str]] = {
+    ProfileVerdict.MADE: "ElasticQuota {quota} has the capacity of the selected nodes",
+    ProfileVerdict.INVALID: "{problems}; until that is corrected, {kept}",
+    ProfileVerdict.NOT_OURS: "spec.quotaName: {name}: ElasticQuota {quota} exists and {maker}; "
+    "choose another name, delete that quota, or hand it over with the label "
+    "quota.scheduling.koordinator.sh/profile={profile}",
+    ProfileVerdict.NAME_TAKEN: "spec.quotaName: {name}: an ElasticQuota in namespace {other} has "
+    "this name, and names are unique in the cluster; choose another",
+    ProfileVerdict.CONTESTED: "spec.quotaName: {name}: the older ElasticQuotaProfile {other} "
+    "creates a quota of this name; choose another",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +153,15 @@ class Overlap:
 
     nodes: tuple[str, ...] = ()
     profiles: tuple[ProfileKey, ...] = ()
+
+    def describe(self) -> str:
+        if not self.nodes:
+            return "no other profile selects its nodes"
+        return (
+            f"{len(self.nodes)} of its nodes ({named(self.nodes, _SHOWN)}) are also selected by "
+            f"{', '.join(self.profiles[:_SHOWN])} and counted twice; narrow spec.nodeSelector of "
+            "one"
+        )
 
 
 class ProfileCache:
@@ -299,3 +323,29 @@ def _choose(profile: QuotaProfile, before: QuotaProfile | None) -> QuotaProfile 
     if not profile.problems:
         return profile
     return before if before is not None and before.uid == profile.uid else profile.last_valid
+
+
+def write_verdict(
+    profile: QuotaProfile,
+    verdict: ProfileVerdict,
+    other: str,
+    nodes: int,
+    *,
+    is_kept: bool = False,
+) -> str:
+    """Write whether the quota of a profile is made, or what prevents it.
+
+    ``is_kept`` says that the last valid settings stay active in place of invalid ones.
+    """
+    text = _VERDICTS[verdict].format(
+        name=profile.quota_name,
+        quota=f"{profile.namespace}/{profile.quota_name}",
+        profile=profile.name,
+        other=other,
+        maker=f"was made by profile {other}" if other else "was not made by a profile",
+        problems="; ".join(profile.problems),
+        kept="the last valid settings stay active" if is_kept else "no quota is made or changed",
+    )
+    if verdict is ProfileVerdict.MADE and not nodes:
+        return f"{text}; spec.nodeSelector selects no node, so that is nothing"
+    return text

@@ -1,6 +1,6 @@
-"""Why quotas keep something from starting, with the numbers behind it.
+"""Why quotas keep a unit waiting, with the numbers behind it.
 
-Koordinator's words stand in brackets, with its way of writing amounts.
+The texts quote Koordinator's wording in brackets, with its way of writing amounts.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from koord.core.units import format_amount
 class QuotaShortage:
     """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
 
-    ``offered`` is what there is to share out in all, if even that is too little.
+    ``offered`` is the capacity that quotas share, if even that is too little.
     """
 
     resource: str
@@ -27,30 +27,30 @@ class QuotaShortage:
     offered: int | None = None
 
     def text(self) -> str:
-        """Return ``8 nvidia.com/gpu, uses 6 and is asked for 4 more``."""
+        """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
         limit, used, asked = (
             format_amount(self.resource, amount) for amount in (self.limit, self.used, self.asked)
         )
-        return f"{limit} {self.resource}, uses {used} and is asked for {asked} more"
+        return f"{limit} {self.resource}, uses {used} and needs {asked} more"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaReason(Reason):
-    """Base of the reasons of quotas: only a change of quotas or of their use can help it."""
+    """Base of the reasons of quotas: only a change of quotas or of their use helps."""
 
     rests_on: ClassVar = frozenset({"nodes", "elasticquotas"})
     wakes_on: ClassVar = WakesOn.DOMAIN
     domain: ClassVar = "quota"
     can_use_leftovers: ClassVar[bool] = False
-    """Leftover shares may let the unit start all the same."""
+    """The unit may start on leftover shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaExceeded(QuotaReason):
-    """A quota has not enough left for a unit; what it is short of says which of its limits.
+    """A quota has not enough left for a unit; the subclass says which of its limits.
 
-    ``topo`` leads from the quota that refuses down to that of the pods. Besides the ``shortages``
-    the whole of the limit, of what is used and of what is asked are kept.
+    ``topo`` leads from the quota that refuses down to that of the pods. ``shortages`` are the
+    exceeded resources; ``limit``, ``used`` and ``request`` hold all resources.
     """
 
     is_capacity: ClassVar = True
@@ -72,13 +72,13 @@ class QuotaExceeded(QuotaReason):
 
     @property
     def _offered(self) -> str:
-        """Say that the nodes offer too little, whatever quotas say; empty if they offer enough."""
+        """That the capacity is too small for the unit; empty if it is not."""
         scarce = ", ".join(
             f"{format_amount(one.resource, max(one.offered, 0))} {one.resource}"
             for one in self.shortages
             if one.offered is not None
         )
-        return scarce and f"the nodes that quotas share offer {scarce} in all: add nodes"
+        return scarce and f"the nodes that quotas share have only {scarce}: add nodes"
 
     @property
     def _keys(self) -> str:
@@ -98,29 +98,31 @@ class QuotaExceeded(QuotaReason):
 
 @dataclass(frozen=True, slots=True)
 class InsufficientEntitlement(QuotaExceeded):
-    """The quota's fair share is used up: more comes when others want less, or there is more."""
+    """The quota's fair share is used up; it grows when others request less or capacity is added."""
 
     code: ClassVar = "InsufficientEntitlement"
     can_use_leftovers: ClassVar = True
 
     def _text(self) -> str:
-        way_out = self._offered or "it gets more when other quotas want less or nodes are added"
+        way_out = (
+            self._offered or "its share grows when other quotas request less or nodes are added"
+        )
         return f"quota {self.quota} is entitled to {self._short}; {way_out} ({self._insufficient})"
 
 
 @dataclass(frozen=True, slots=True)
 class InsufficientMax(QuotaExceeded):
-    """The quota would exceed its max, which no idle capacity changes."""
+    """The quota would exceed its max, even if there is idle capacity."""
 
     code: ClassVar = "InsufficientMax"
 
     def _text(self) -> str:
         way_out = "raise its max"
         if self._offered:
-            way_out = f"{way_out}, which does not help alone: {self._offered}"
+            way_out = f"{way_out}, which is not enough by itself: {self._offered}"
         if not self._exceeds_limit_alone:
-            way_out = f"wait for its own pods to end, or {way_out}"
-        return f"quota {self.quota} may use {self._short}; {way_out} ({self._insufficient})"
+            way_out = f"wait for its own pods to finish, or {way_out}"
+        return f"quota {self.quota} may use at most {self._short}; {way_out} ({self._insufficient})"
 
     @property
     def _exceeds_limit_alone(self) -> bool:
@@ -133,30 +135,30 @@ class InsufficientMax(QuotaExceeded):
 
 @dataclass(frozen=True, slots=True)
 class AncestorInsufficient(QuotaExceeded):
-    """The quota itself has enough, one above it has not."""
+    """The quota itself has enough, but one above it does not."""
 
     code: ClassVar = "AncestorInsufficient"
     can_use_leftovers: ClassVar = True
 
     def _text(self) -> str:
         topo = " ".join(self.topo)
-        way_out = self._offered or "wait for pods below it to end, or raise its min or max"
+        way_out = self._offered or "wait for pods below it to finish, or raise its min or max"
         return (
-            f"quota {self.quota}, above {self.topo[-1]}, may use {self._short}; {way_out} "
+            f"quota {self.quota}, above {self.topo[-1]}, may use at most {self._short}; {way_out} "
             f"(Insufficient quotas, quotaNameTopo: [{topo}], {self._details})"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class NonPreemptibleOverMin(QuotaExceeded):
-    """Pods that must not be evicted would together exceed the quota's min."""
+    """Non-preemptible pods would together exceed the quota's min."""
 
     code: ClassVar = "NonPreemptibleOverMin"
 
     def _text(self) -> str:
         return (
-            f"pods of quota {self.quota} that must not be evicted may use {self._short}, its min; "
-            "raise its min, or let these be evicted: label them preemptible: true "
+            f"for non-preemptible pods quota {self.quota} may use at most its min: "
+            f"{self._short}; raise its min, or label the pods preemptible: true "
             f"(Insufficient non-preemptible quotas, quotaName: {self.quota}, "
             f"min: {write_amounts(self.limit)}, nonPreemptibleUsed: {write_amounts(self.used)}, "
             f"pod's request: {write_amounts(self.request)}, exceedDimensions: [{self._keys}])"
@@ -165,7 +167,7 @@ class NonPreemptibleOverMin(QuotaExceeded):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionExceeded(QuotaReason):
-    """More would wait and run in a quota (``namespace/name``) than may be submitted to it."""
+    """The unit exceeds the admission limit of a quota (``namespace/name``)."""
 
     code: ClassVar = "SubmissionExceeded"
     also_false: ClassVar = MappingProxyType({"QuotaReserved": "QuotaExceeded"})
@@ -177,15 +179,15 @@ class SubmissionExceeded(QuotaReason):
         used = _amounts((one.resource, one.used) for one in self.shortages if one.used)
         limited = _amounts((one.resource, one.limit) for one in self.shortages)
         return (
-            f"to quota {self.quota} may be submitted {_shortages(self.shortages)}; wait for its "
-            "own pods to end, or raise its admission (exceeded quota: "
+            f"quota {self.quota} admits at most {_shortages(self.shortages)}; wait for its own "
+            "pods to finish, or raise its admission limit (exceeded quota: "
             f"{self.quota}, requested: {requested}, used: {used}, limited: {limited})"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaCheckFailed(QuotaReason):
-    """A check that somebody registered beside ours refuses pods of a quota."""
+    """A hook refuses pods of a quota."""
 
     code: ClassVar = "QuotaCheckFailed"
     check: str
@@ -217,7 +219,7 @@ class QuotaNotInForce(QuotaReason):
     problem: InvalidQuota
 
     def _text(self) -> str:
-        return f"quota {self.problem.quota} is not in force: {self.problem.describe()}"
+        return f"quota {self.problem.quota} is not active: {self.problem.describe()}"
 
 
 def write_amounts(amounts: tuple[tuple[str, int], ...]) -> str:

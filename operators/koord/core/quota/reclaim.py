@@ -24,8 +24,9 @@ from typing import Final
 
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import QuotaName, QuotaRules
+from koord.core.quota.reasons import write_amounts
 from koord.core.quota.solve import solve
-from koord.core.units import Amounts
+from koord.core.units import Amounts, format_amount
 
 MOST_ROUNDED: Final = 8
 """Maximum of units that rounding may cost a quota; at most two were ever found on a level."""
@@ -175,3 +176,29 @@ def _short(used: Amounts, limit: Amounts) -> list[str]:
 def _subtract(left: dict[str, int], amounts: Amounts) -> None:
     for key, amount in amounts.items():
         left[key] = left.get(key, 0) - amount
+
+
+def write_overuse(over: Sequence[Overuse]) -> str:
+    """Write how much of what one quota uses, and is entitled to."""
+    uses = "; ".join(
+        f"{format_amount(one.resource, one.used)} {one.resource} but is entitled to "
+        f"{format_amount(one.resource, one.entitled)}"
+        for one in over
+    )
+    used = write_amounts(tuple((one.resource, one.used) for one in over))
+    runtime = write_amounts(tuple((one.resource, one.entitled) for one in over))
+    return f"quota {over[0].quota} uses {uses} (runtime: {runtime}, used: {used})"
+
+
+def write_revoke(delay: float | None) -> str:
+    """Write what follows from over-use that lasts for ``delay`` seconds; None: no evictions."""
+    if delay is None:
+        return (
+            "no further pods start until it uses less; over-use is not reclaimed: that needs "
+            "elasticQuota.monitorAllQuotas and enableRuntimeQuota"
+        )
+    return (
+        f"no further pods start until it uses less; after {delay:g}s its pods are evicted if a "
+        "pending unit is entitled to what they use and could then start, or if its max is "
+        "exceeded; pods labelled preemptible=false stay"
+    )

@@ -86,59 +86,59 @@ class InvalidQuota:
 
 
 _FAULTS: Final[Mapping[QuotaFault, str]] = {
-    QuotaFault.ALREADY_EXISTS: "another ElasticQuota is called {quota}; names are unique in the "
-    "cluster: rename one",
+    QuotaFault.ALREADY_EXISTS: "another ElasticQuota has the name {quota}; names are unique in "
+    "the cluster: rename one",
     QuotaFault.NAMESPACE_BOUND: "annotation namespaces: {key} already belongs to quota {other}; "
-    "take it out of one of the two",
+    "remove it from one of the two",
     QuotaFault.PROTECTED: "{quota} is built in and cannot be changed",
     QuotaFault.NOT_FOUND: "there is no quota {quota}",
     QuotaFault.NEGATIVE_MAX: "max of {key} is {value}; it must not be negative",
     QuotaFault.NEGATIVE_MIN: "min of {key} is {value}; it must not be negative",
-    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is no list of amounts, none negative: "
-    '{text}; write it like {{"cpu":"40","memory":"40Gi"}}',
+    QuotaFault.INVALID_SHARED_WEIGHT: "annotation {key} is not a list of non-negative "
+    'amounts: {text}; write it like {{"cpu":"40","memory":"40Gi"}}',
     QuotaFault.NEGATIVE_SHARED_WEIGHT: "the shared weight of {key} is {value}; it must not be "
     "negative",
-    QuotaFault.MIN_KEY_NOT_IN_MAX: "min names {key} and max does not; name it in max, too",
+    QuotaFault.MIN_KEY_NOT_IN_MAX: "min names {key}, but max does not; add it to max",
     QuotaFault.MIN_EXCEEDS_MAX: "min of {key} is {value}, above max {limit}; raise max or "
     "lower min",
     QuotaFault.INVALID_ANNOTATION: "annotation {key} cannot be read: {text}; docs/quota.md shows "
     "its form",
-    QuotaFault.INVALID_STRICT_KEYS: "annotation {key} is no list of resources: {text}; write it "
+    QuotaFault.INVALID_STRICT_KEYS: "annotation {key} is not a list of resources: {text}; write it "
     'like ["cpu","memory"]',
     QuotaFault.STRICT_KEY_NOT_IN_MAX: "{limit} of {key} are used and max does not name it, "
-    "although it is to be checked strictly; name it there, or take it out of the annotation "
-    "max-strict-check-resource-keys",
-    QuotaFault.MAX_BELOW_USED: "max of {key} is {value}, below the {limit} in use, although it is "
-    "to be checked strictly; raise it, or end pods first",
-    QuotaFault.IS_PARENT_HAS_CHILDREN: "it has children, {other} among them, and must stay a "
-    'parent; move them first, or put the label is-parent "true" back',
+    "but the annotation max-strict-check-resource-keys does; add it to max, or remove it from the "
+    "annotation",
+    QuotaFault.MAX_BELOW_USED: "max of {key} is {value}, below the {limit} in use, and it is "
+    "checked strictly; raise it, or delete pods first",
+    QuotaFault.IS_PARENT_HAS_CHILDREN: "it has children ({other} and maybe more) and must stay a "
+    'parent; move them first, or restore the label is-parent "true"',
     QuotaFault.IS_PARENT_HAS_PODS: "it has pods and cannot become a parent; move them to another "
     "quota first",
-    QuotaFault.TREE_ID_CHANGED: 'label tree-id is "{key}", and the tree of a quota does not '
-    'change; put back "{text}", or make another quota',
+    QuotaFault.TREE_ID_CHANGED: 'label tree-id is "{key}", and the tree of a quota cannot '
+    'change; restore "{text}", or create another quota',
     QuotaFault.TREE_ID_MISMATCH_PARENT: 'label tree-id is "{key}", and its parent {other} is in '
-    'tree "{text}"; write that, or name another parent',
+    'tree "{text}"; use that, or name another parent',
     QuotaFault.TREE_ID_MISMATCH_CHILD: 'label tree-id is "{key}", and its child {other} is in '
-    'tree "{text}"; write that, or move the child',
-    QuotaFault.PARENT_NOT_FOUND: "its parent {other} does not exist, or is not in force itself; "
-    "create or correct that one, or name another in the label parent",
-    QuotaFault.PARENT_NOT_PARENT: "its parent {other} takes no children; label that one with "
+    'tree "{text}"; use that, or move the child',
+    QuotaFault.PARENT_NOT_FOUND: "its parent {other} does not exist, or is itself not active; "
+    "create or correct it, or name another in the label parent",
+    QuotaFault.PARENT_NOT_PARENT: "its parent {other} is not a parent quota; label it "
     'is-parent "true"',
     QuotaFault.CYCLE: "its parent {other} is below itself; name another in the label parent",
-    QuotaFault.KEYS_NOT_SAME: "max of it and of {other} do not name the same resources: {key}; "
-    "name it in both",
+    QuotaFault.KEYS_NOT_SAME: "its max and that of {other} do not name the same resources: "
+    "{key}; name it in both",
     QuotaFault.MAX_KEYS_NOT_INCLUDED: "max names {key}, which is not in the max above it "
-    "({other}); name it there, too, or take it out",
+    "({other}); add it there, or remove it",
     QuotaFault.MIN_KEYS_NOT_INCLUDED: "min names {key}, which is not in the min above it "
-    "({other}); name it there, too, or take it out",
+    "({other}); add it there, or remove it",
     QuotaFault.SIBLING_MIN_SUM_EXCEEDS_PARENT: "min of {key} adds up to {value} below {other}, "
-    "which is guaranteed {limit}; raise the min of {other}, or lower one below it",
+    "whose min is {limit}; raise the min of {other}, or lower one below it",
     QuotaFault.CHILD_MIN_SUM_EXCEEDS_MIN: "min of {key} of its children adds up to {value}, above "
     "its own {limit}; raise that, or lower theirs first",
     QuotaFault.GUARANTEE_UNSATISFIABLE: "the root of its tree, {other}, can guarantee {limit} of "
-    "{key}, not {value}; raise the min of that, or lower this one",
+    "{key}, not {value}; raise the min of {other}, or lower this one",
     QuotaFault.HAS_CHILD_QUOTAS: "it has {count} child quotas, {other} among them",
     QuotaFault.HAS_PODS: "pods are labelled with it",
-    QuotaFault.INTERNAL_ERROR: "a defect of the operators keeps it from being checked ({text}); "
-    "what was valid last stays in force; report it, with the operators' log",
+    QuotaFault.INTERNAL_ERROR: "an internal error prevents it from being checked ({text}); the "
+    "last valid spec stays active; report it with the operators' log",
 }

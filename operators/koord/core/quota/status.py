@@ -1,7 +1,7 @@
 """The status of a quota: its numbers under the names of Koordinator, and its conditions.
 
 The same summary makes the annotations, the status, the metrics and ``koord quota``. A condition
-lists the resources that it is about, with the amount of each; texts are made elsewhere.
+lists the resources that it is about, with the amount of each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,9 @@ from typing import Final
 from koord.core.quota.fair_share import effective_min
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, NOTHING, QuotaName, TreeId
-from koord.core.quota.reclaim import Overuse
+from koord.core.quota.reclaim import Overuse, write_overuse
 from koord.core.quota.spec_errors import InvalidQuota
-from koord.core.units import Amounts
+from koord.core.units import Amounts, format_amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,32 @@ REASON_IF_FALSE: Final[Mapping[QuotaCondition, str]] = {
 }
 """The reason of a condition that is false; the reason of a true one is its type."""
 
+_TEXTS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
+    QuotaCondition.READY: ("the quota is active", "the quota is not active"),
+    QuotaCondition.CONFIG_INVALID: ("", "the current spec is active"),
+    QuotaCondition.BORROWING: (
+        "uses {amounts} more than its guaranteed amount",
+        "uses at most its guaranteed amount",
+    ),
+    QuotaCondition.LENDING: (
+        "does not request {amounts} of its guaranteed amount; other quotas may use it meanwhile",
+        "lends nothing",
+    ),
+    QuotaCondition.OVER_ENTITLEMENT: (
+        "",
+        "uses at most its fair share",
+    ),
+    QuotaCondition.MIN_SCALED: (
+        "is guaranteed {amounts} less than its min, since all min together exceed the capacity",
+        "is guaranteed its min",
+    ),
+    QuotaCondition.UNMANAGED_USAGE: (
+        "{amounts} are used by pods that other schedulers placed; gate such pods",
+        "all its pods were placed by us",
+    ),
+}
+"""Texts of a condition that holds, and of one that does not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -188,6 +214,16 @@ class Finding:
         if self.problem is not None:
             return self.problem.fault
         return self.kind if self.holds else REASON_IF_FALSE[self.kind]
+
+    def text(self, revoke: str = "") -> str:
+        """Return the message; ``revoke`` says what follows from over-use (``write_revoke``)."""
+        if self.problem is not None:
+            return self.problem.describe()
+        if self.over:
+            return "; ".join(filter(None, (write_overuse(self.over), revoke)))
+        amounts = ", ".join(f"{format_amount(key, n)} {key}" for key, n in self.amounts)
+        holds, absent = _TEXTS[self.kind]
+        return holds.format(amounts=amounts) if self.holds else absent
 
 
 def find_conditions(

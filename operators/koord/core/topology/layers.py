@@ -42,15 +42,15 @@ class LayerFault(StrEnum):
 
 _STRAY: Final = ' (topology layer "" not found in spec)'
 _FAULTS: Final = {
-    LayerFault.EMPTY: f"no layers are listed; list {NODE_LAYER} at least",
-    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; one entry per layer{_STRAY}",
-    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; take it off the list",
-    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it has to be listed",
+    LayerFault.EMPTY: f"no layers are listed; at least {NODE_LAYER} is required",
+    LayerFault.DUPLICATE: f"topologyLayer {{names}} is listed twice; list each layer once{_STRAY}",
+    LayerFault.ROOT_LISTED: f"{ROOT_LAYER} is built in; remove it from the list",
+    LayerFault.NO_NODE_LAYER: "topology layer {names} not found in spec; it must be listed",
     LayerFault.UNKNOWN_PARENT: "topology layer {names} not found in spec; parents must be listed",
-    LayerFault.CYCLE: "the parents of {names} lead in a circle; one layer has to be the top",
-    LayerFault.TWO_ROOTS: f"{{names}} have no layer above; only one can be the top{_STRAY}",
-    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers form one chain to the nodes{_STRAY}",
-    LayerFault.NO_LABEL: f"{{names}} name no labelKey; only {NODE_LAYER} goes without",
+    LayerFault.CYCLE: "the parents of {names} form a cycle; one layer must be the top",
+    LayerFault.TWO_ROOTS: f"{{names}} have no parent; only one layer can be the top{_STRAY}",
+    LayerFault.TWO_CHILDREN: f"{{names}} branch off; layers must form one chain{_STRAY}",
+    LayerFault.NO_LABEL: f"{{names}} have no labelKey; only {NODE_LAYER} may omit it",
 }
 
 

@@ -1,4 +1,4 @@
-"""Why a gang finds no place in a network topology."""
+"""Why a gang does not fit into a network topology."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class _NoCandidate(Reason):
         text = f"{self._no_candidate()} {self._way_out()}"
         if not self.untried:
             return text
-        return f"{text} Its sub-groups were not tried in {plural(self.untried, 'more domain')}."
+        return f"{text} Domains not tried for its sub-groups: {self.untried}."
 
     def _way_out(self) -> str:
         raise NotImplementedError
@@ -82,25 +82,25 @@ class NoDomainFits(_NoCandidate):
 
     def _way_out(self) -> str:
         if not self.domains:
-            return f'no node is in the topology "{self.topology}"; see its status for the labels.'
+            return f'no node is in the topology "{self.topology}"; check the node labels.'
         best = max((offer.offer for offer in self.offers), default=0)
         where = "the topology" if self.layer == ROOT_LAYER else f"one domain of {self.layer}"
         more = self.domains - len(self.offers)
         hidden = f" ({more} more domains, none larger)" if more > 0 else ""
         text = f"at most {best} of {plural(self.want, 'member')} fit in {where}{hidden}"
         if self.shortage.amount:
-            text += f"; the next, {self.shortage.first}, asks for {self.shortage.amount}"
+            text += f"; the next one, {self.shortage.first}, requests {self.shortage.amount}"
         return f"{text}."
 
     def _advice(self) -> Iterable[str]:
         best = max(self.offers, key=lambda one: one.offer, default=None)
         if best is None or self.layer == ROOT_LAYER:
-            yield "Add nodes that have the labels of the topology, or ask for less."
+            yield "Add nodes that have the labels of the topology, or request less."
             return
         missing = plural(self.want - best.offer, "more member")
         where = f"{self.layer} {'/'.join(best.path)}"
-        yield f"Make room for {missing} in {where}, which is nearest to taking all."
-        yield f"Or ask for a layer above {self.layer}, or for PreferGather instead of MustGather."
+        yield f"Free room for {missing} in {where}, the domain with the most room."
+        yield f"Or use a layer above {self.layer}, or PreferGather instead of MustGather."
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +112,17 @@ class MultipleNotMet(_NoCandidate):
     def _way_out(self) -> str:
         return (
             f"{plural(self.want, 'member')} would fit if the number of members in each domain "
-            "did not have to be a whole multiple; change the number of members or podCountMultiple."
+            "did not have to be a multiple; change the number of members or podCountMultiple."
         )
 
     def _advice(self) -> Iterable[str]:
-        wanted = named([f"{layer} by {multiple}" for layer, multiple in self.multiples])
-        yield f"Choose a number of members, or a podCountMultiple, that can be met ({wanted})."
+        multiples = named([f"{layer}={multiple}" for layer, multiple in self.multiples])
+        yield f"Change the number of members, or podCountMultiple ({multiples})."
 
 
 @dataclass(frozen=True, slots=True)
 class MembersApart(Reason):
-    """Members that have their place already share no domain of the layer that they must share."""
+    """Placed members do not share a domain of the layer that they must share."""
 
     code: ClassVar = "MembersApart"
     rests_on: ClassVar = frozenset({"nodes"})
@@ -135,18 +135,18 @@ class MembersApart(Reason):
     def _text(self) -> str:
         return (
             f"members run on {listed(self.nodes)}, which share no domain of {self.layer} in "
-            f"topology {self.topology}, and the gang must be in one; mend the labels of the nodes, "
-            "or restart the whole gang"
+            f"topology {self.topology}, but the gang must be in one; correct the node labels, or "
+            "restart the whole gang"
         )
 
     def _advice(self) -> Iterable[str]:
-        yield f"Correct the labels of {named(self.nodes)}, so that they share one {self.layer}."
+        yield f"Correct the labels of {named(self.nodes)} so that they share one {self.layer}."
         yield "Or delete all members: the gang then restarts in one domain."
 
 
 @dataclass(frozen=True, slots=True)
 class MissingTopology(Reason):
-    """A gang asks for a network topology that does not exist, or never was valid."""
+    """A gang names a network topology that does not exist, or was never valid."""
 
     code: ClassVar = "MissingTopology"
     rests_on: ClassVar = frozenset({"clusternetworktopologies"})
@@ -156,14 +156,14 @@ class MissingTopology(Reason):
 
     def _text(self) -> str:
         if self.exists:
-            what = "has layers of which no tree can be made; see its conditions"
+            what = "has no valid layers; see its conditions"
         else:
-            what = "does not exist; create it, or take the annotation off"
+            what = "does not exist; create it, or remove the annotation"
         return f"no cluster network topology: ClusterNetworkTopology {self.topology} {what}"
 
     def _advice(self) -> Iterable[str]:
         verb = "Correct the layers of" if self.exists else "Create"
-        yield f"{verb} ClusterNetworkTopology {self.topology}; koord topology shows those there."
+        yield f"{verb} ClusterNetworkTopology {self.topology}; koord topology lists what exists."
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +179,9 @@ class UnknownLayer(Reason):
     def _text(self) -> str:
         names = listed(f'"{layer}"' for layer in self.layers)
         return (
-            f"the gang names {names}, which ClusterNetworkTopology {self.topology} does not have; "
-            f"it has {listed(self.known)}: correct the annotation (names are case-sensitive)"
+            f"ClusterNetworkTopology {self.topology} has no layer {names}; its layers are "
+            f"{listed(self.known)}: correct the annotation (names are case-sensitive)"
         )
 
     def _advice(self) -> Iterable[str]:
-        yield f"Name one of {named(self.known)} instead of {named(self.layers)}."
+        yield f"Use one of {named(self.known)} instead of {named(self.layers)}."

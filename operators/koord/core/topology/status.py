@@ -50,7 +50,7 @@ class TopologyStatus:
         """Return whether there is a tree, its size, and its irregularities."""
         parts = []
         if self.fault is not None:
-            kept = "the last valid layers stay in force" if self.has_tree else "there is no tree"
+            kept = "the last valid layers stay active" if self.has_tree else "there is no tree"
             parts.append(f"{self.fault.describe()}; {kept}")
         if self.has_tree:
             parts.append(
@@ -63,7 +63,7 @@ class TopologyStatus:
             parts.append(f"{nodes} without a label for a layer are left out: {named}")
         if self.twins:
             named = listed(f"{layer} {name}" for layer, name in self.twins)
-            parts.append(f"of the same name under several parents, and not the same: {named}")
+            parts.append(f"different domains with the same name under different parents: {named}")
         if self.hidden_domains:
             parts.append(f"{plural(self.hidden_domains, 'more domain')} not listed")
         return cut("; ".join(parts), MAX_TEXT)
