@@ -144,7 +144,7 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
         "team",
         {"min": {GPU: 6}},
         "SiblingMinSumExceedsParent",
-        (f"min of {GPU} adds up to 10 below NAME-org, which is guaranteed 8; raise the min of",),
+        (f"min of {GPU} adds up to 10 below NAME-org, whose min is 8; raise the min of",),
     ),
     "min of a parent below the sum": (
         "org",
@@ -162,19 +162,19 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
         "team",
         {"labels": {"parent": "nobody"}},
         "ParentNotFound",
-        ("its parent nobody does not exist", "create or correct that one, or name another"),
+        ("its parent nobody does not exist", "create or correct it, or name another"),
     ),
     "another tree": (
         "team",
         {"labels": {"tree-id": "x"}},
         "TreeIDChanged",
-        ('label tree-id is "x"', 'put back "", or make another quota'),
+        ('label tree-id is "x"', 'restore "", or create another quota'),
     ),
     "no longer a parent": (
         "org",
         {"labels": {"is-parent": "false"}},
         "IsParentHasChildren",
-        ("it has children, NAME-other among them", 'put the label is-parent "true" back'),
+        ("it has children (NAME-other and maybe more)", 'restore the label is-parent "true"'),
     ),
     "a parent with pods": (
         "team",
@@ -186,13 +186,13 @@ INVALID: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
         "team",
         {"annotations": {"shared-weight": '{"cpu":"-2"}'}},
         "InvalidSharedWeight",
-        ('annotation shared-weight is no list of amounts, none negative: {"cpu":"-2"}; write it',),
+        ('annotation shared-weight is not a list of non-negative amounts: {"cpu":"-2"}; write it',),
     ),
     "absurd min": (
         "team",
         {"min": {"cpu": "1e39"}, "max": {"cpu": "1e40"}},
         "MaxKeysNotIncluded",
-        ("max names cpu, which is not in the max above it (NAME-org); name it there, too",),
+        ("max names cpu, which is not in the max above it (NAME-org); add it there, or remove it",),
     ),
     "namespaces that are none": (
         "team",
@@ -355,8 +355,8 @@ def test_max_below_usage_evicts_nothing_and_admits_nothing(cluster: Cluster) -> 
         lambda: cluster.condition(quotas.get("team"), "OverEntitlement")[0] == "True", "it says so"
     )
     text = cluster.condition(quotas.get("team"), "OverEntitlement")[2]
-    assert f"uses 16 {GPU} and is entitled to 4" in text
-    assert "none of its pods is evicted for it" in text
+    assert f"uses 16 {GPU} but is entitled to 4" in text
+    assert "over-use is not reclaimed" in text
     assert cluster.condition(quotas.get("team"), "ConfigInvalid")[0] == "False"
     cluster.pod("c", gpus=1, labels=quotas.label("team"))
     cluster.expect_pod("c", "InsufficientMax")
