@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# No deadline: the time of an example depends on the load of the machine.
-settings.register_profile("ci", deadline=None)
+# No deadline: the time of an example depends on the load of the machine. Examples are the same in
+# every run, so that a change is judged by itself; `make soak` and the night look for new ones.
+settings.register_profile("ci", deadline=None, derandomize=True)
 # For the night: pytest --hypothesis-profile=nightly --timeout=0
-settings.register_profile("nightly", deadline=None, max_examples=100_000)
+settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=100_000)
 settings.load_profile("ci")
 
 _VECTORS = Path(__file__).parent / "tests" / "conformance" / "vectors"
