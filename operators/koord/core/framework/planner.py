@@ -30,7 +30,7 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
     refusals: list[Refusal] = []
     attempt = _Attempt(cycle, scoring)
     units = list(units)
-    cycle.expect(pod for unit in units for pod in unit.pods)
+    cycle.expect([pod for unit in units for demand in unit.demands for pod in demand.pods])
     for unit in units:
         mark = cycle.checkpoint()
         admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
@@ -314,15 +314,18 @@ def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
     """Return why the operators cannot place these pods on any node."""
     reasons = cycle.obstacles(pods)
     for pod in pods:
-        is_released_pinned = pod.handling is Handling.RELEASE_PINNED
-        if pod.shape.needs_kube_scheduler and not is_released_pinned:
+        if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):
             return PinnedNodeUnfit(pod.key, pod.recorded.node)
         reason = reasons.get(pod.uid) if reasons else None
-        if reason and not (is_released_pinned and isinstance(reason, NeedsKubeScheduler)):
+        if reason and not (isinstance(reason, NeedsKubeScheduler) and _is_bound_by_others(pod)):
             return reason
     return None
+
+
+def _is_bound_by_others(pod: Pod) -> bool:
+    return pod.handling is Handling.RELEASE_PINNED
 
 
 def _order_of(pod: Pod) -> tuple[int, float, str, str]:

@@ -76,10 +76,8 @@ class CycleView:
             raise LookupError(f"this cycle was opened without {kind.name}")
         return found
 
-    def expect(self, pods: Iterable[Pod]) -> None:
+    def expect(self, pods: Sequence[Pod]) -> None:
         """Announce pods to the sessions, before any of them is placed."""
-        if self._expecting:
-            pods = list(pods)
         for session in self._expecting:
             session.expect(pods)
 
@@ -274,7 +272,7 @@ def _extensions(kinds: tuple[type[Session], ...]) -> Mapping[str, tuple[int, ...
 def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
     """Sort sessions so that each comes after those that it names in ``after``."""
     ordered: list[Session] = []
-    waiting = list(sessions)
+    waiting = list(sessions) if any(one.after for one in sessions) else []
     while waiting:
         names = {one.name for one in waiting}
         ready = [one for one in waiting if not names & set(one.after)]
@@ -282,4 +280,4 @@ def _in_order(sessions: Sequence[Session]) -> tuple[Session, ...]:
             raise ValueError(f"sessions wait for each other: {', '.join(sorted(names))}")
         ordered += ready[:1]
         waiting.remove(ready[0])
-    return tuple(ordered)
+    return tuple(ordered or sessions)
