@@ -117,14 +117,12 @@ class Cycle(CycleView):
             return
         rows = np.fromiter(counts.keys(), np.int64, len(counts))
         times = np.fromiter(counts.values(), np.int64, len(counts))
-        self.undo.push(self._add, shape, rows, -times)
-        self._add(shape, rows, times)
+        self._charge_each(shape, rows, times)
 
     def fill_amounts(self, shape: PodShape, counts: Ints) -> None:
         """Charge the amounts of ``counts`` pods to each row without informing sessions."""
         rows = np.flatnonzero(counts)
-        self.undo.push(self._add, shape, rows, -counts[rows])
-        self._add(shape, rows, counts[rows])
+        self._charge_each(shape, rows, counts[rows])
 
     def charge(self, row: int, column: int, amount: int) -> None:
         """Charge an amount of one resource to a row, for a session (negative: release)."""
@@ -223,13 +221,22 @@ class Cycle(CycleView):
         fits = (self.used[columns, row] <= self.table.allocatable[columns, row]).all()
         return None if fits else Short(is_optional=bool(draft.holders))
 
-    def _apply(self, shape: PodShape, row: int, count: int) -> None:
+    def _apply(self, shape: PodShape, row: int, count: int, *, is_visible: bool = True) -> None:
+        """Charge pods; those that inter-pod rules do not see concern sessions with reach ROW."""
         self._changed.append(row)
         vector = self.vector(shape)
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
         for session in self._sessions_of(shape):
-            session.apply(shape, row, count)
+            if is_visible or session.reach is Reach.ROW:
+                session.apply(shape, row, count)
+
+    def _apply_unseen(self, shape: PodShape, row: int, count: int) -> None:
+        self._apply(shape, row, count, is_visible=False)
+
+    def _charge_each(self, shape: PodShape, rows: Ints, times: Ints) -> None:
+        self.undo.push(self._add, shape, rows, -times)
+        self._add(shape, rows, times)
 
     def _add(self, shape: PodShape, rows: Ints, times: Ints) -> None:
         self._changed += rows.tolist()
@@ -301,13 +308,3 @@ class Cycle(CycleView):
             return
         self.undo.push(self._apply_unseen, shape, place.row, -count)
         self._apply_unseen(shape, place.row, count)
-
-    def _apply_unseen(self, shape: PodShape, row: int, count: int) -> None:
-        """Charge pods that inter-pod rules do not see: amounts, and sessions with reach ROW."""
-        self._changed.append(row)
-        vector = self.vector(shape)
-        for column, amount in zip(vector.columns, vector.amounts, strict=True):
-            self.used[column, row] += amount * count
-        for session in self._sessions_of(shape):
-            if session.reach is Reach.ROW:
-                session.apply(shape, row, count)

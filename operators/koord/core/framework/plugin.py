@@ -291,10 +291,6 @@ class Plugin:
     def absorb(self, state: "ClusterState", changes: "Changes", now: float) -> None:
         """Update the cache; the only place for expensive computations and side effects."""
 
-    def next_deadline(self) -> float | None:
-        """Return when :meth:`absorb` must run even without changes."""
-        return None
-
     def queueing_hint(
         self,
         pending: Callable[[], Iterable[Unit]],  # noqa: ARG002 - for overriding

@@ -5,11 +5,10 @@ undoes.
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 Mark: TypeAlias = int
 """A point to roll back to: the number of logged changes."""
-START: Final[Mark] = 0
 
 
 class UndoLog:

@@ -1,5 +1,6 @@
 """Why a gang does not fit into a network topology."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -46,8 +47,8 @@ class _NoCandidate(Reason):
             return text
         return f"{text} Domains not tried for its sub-groups: {self.untried}."
 
-    def _way_out(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _way_out(self) -> str: ...
 
     def _no_candidate(self) -> str:
         names = [offer.path[-1] if offer.path else "" for offer in self.offers]
