@@ -1,0 +1,1 @@
+"""Devices: what nodes have, what pods ask for, what they are given."""
