@@ -282,6 +282,33 @@ def test_interrupted_start_is_recognised_beside_surplus_members() -> None:
     assert (unit.required, [pod.name for pod in unit.pods]) == (1, ["w", "x"])
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(True, id="bound with the record of its release"),
+        pytest.param(False, id="bound before its release was seen"),
+    ],
+)
+@pytest.mark.parametrize("waits", ["released", "gated"])
+def test_interrupted_start_is_recognised_after_one_that_failed(waits: str, *, kept: bool) -> None:
+    """v, w and x were to start; v was deleted, so the others start with the new y instead."""
+    group = make_pod_group(A, 3).match_policy(ONLY_WAITING).build()
+    failed, second = (
+        make_start_id(frozenset(f"uid-default-{name}" for name in names))
+        for names in ("vwx", "wxy")
+    )
+    released = {name: make_pod(name).gang(A).created(5.0) for name in "wxy"}
+    how = {"youngest": 5.0}
+    w = released["w"].released("n1", "p-2", A, 3, 3, start_id=failed if kept else second, **how)
+    x = released["x"]
+    if waits == "released":
+        x = x.released("n2", "p-1", A, 3, 3, start_id=failed, **how)
+    y = released["y"].released("n3", "p-2", A, 3, 3, start_id=second, **how)
+    pods = [w.running("n1"), x, y.running("n3")]
+    (unit,) = ready(make_book([pod.build() for pod in pods], [group])).units
+    assert (unit.required, [pod.name for pod in unit.pods]) == (1, ["x"])
+
+
 def test_only_waiting_needs_the_whole_gang_again() -> None:
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
     book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])

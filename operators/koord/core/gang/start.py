@@ -113,40 +113,48 @@ def make_bind_record(pod: Pod, group: GroupId, released: Collection[str]) -> Bin
 def find_unbound(members: Iterable[Pod]) -> list[Pod]:
     """Return the waiting members that were to start together with members that have a place.
 
-    Those were released by the same plan. If the start is incomplete, members without a record
-    belong to it as well: the older ones, which waited already, and those of the second in which the
-    youngest was created if they complete the recorded set of pods.
+    Those were released by the same plan, or first released in the same start. If the start is
+    incomplete, further members belong to it, without a record or with that of an earlier start that
+    failed: the older ones, which waited already, and those of the second in which the youngest was
+    created if they complete the recorded set of pods.
     """
     members = list(members)
     begun = [pod.recorded for pod in members if pod.recorded is not None and is_placed(pod)]
     if not begun:
         return []
-    plans = {plan.plan_id for plan in begun}
-    waiting = [pod for pod in members if pod.is_waiting and not is_placed(pod)]
-    unbound = [pod for pod in waiting if pod.recorded and pod.recorded.plan_id in plans]
+    plans, starts = {one.plan_id for one in begun}, {one.start_id for one in begun} - {""}
+    unbound: list[Pod] = []
+    others: list[Pod] = []
+    for pod in members:
+        if pod.is_waiting and not is_placed(pod):
+            one = pod.recorded
+            is_begun = one is not None and (one.plan_id in plans or one.start_id in starts)
+            (unbound if is_begun else others).append(pod)
     started = sum(pod.recorded is not None and bool(pod.node) for pod in members)
     if started >= max(plan.member_count for plan in begun):
         return unbound
     youngest = max(plan.youngest for plan in begun)
-    unrecorded = [pod for pod in waiting if pod.recorded is None and is_present(pod)]
-    unrecorded = [pod for pod in unrecorded if pod.created <= youngest]
-    completing = {uid for plan in begun for uid in _completing(plan, members, unrecorded)}
-    return unbound + [p for p in unrecorded if p.created < youngest or p.uid in completing]
+    others = [pod for pod in others if is_present(pod) and pod.created <= youngest]
+    distinct = {(plan.plan_id, plan.start_id): plan for plan in begun}.values()
+    completing = {uid for plan in distinct for uid in _completing(plan, members, others)}
+    return unbound + [p for p in others if p.created < youngest or p.uid in completing]
 
 
 def _completing(
-    plan: RecordedPlan, members: Iterable[Pod], unrecorded: Iterable[Pod]
+    plan: RecordedPlan, members: Iterable[Pod], others: Iterable[Pod]
 ) -> frozenset[str]:
-    """Return the members without a record that complete the recorded start; none if others do.
+    """Return the other waiting members that complete the recorded start; none if they do not.
 
     Of more than are missing, the first in planning order were part of it.
     """
     if not plan.start_id:
         return frozenset()
     of_start = frozenset(
-        pod.uid for pod in members if pod.recorded and pod.recorded.start_id == plan.start_id
+        pod.uid
+        for pod in members
+        if (one := pod.recorded) and (one.start_id == plan.start_id or one.plan_id == plan.plan_id)
     )
-    ordered = sorted(unrecorded, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
+    ordered = sorted(others, key=lambda pod: (-pod.priority, pod.created, pod.name, pod.uid))
     missing = max(plan.member_count - len(of_start), 0)
     found = frozenset(pod.uid for pod in ordered[:missing])
     return found if make_start_id(of_start | found) == plan.start_id else frozenset()
