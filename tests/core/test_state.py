@@ -221,6 +221,33 @@ def test_huge_requests_of_many_pods_do_not_overflow() -> None:
     assert not open_cycle(state).room(make_pod("q").requests(memory=1).build().shape).any()
 
 
+def test_names_of_resources_that_no_node_has_cost_no_column() -> None:
+    """Users may request any name, on waiting pods and on pods with a ``nodeName`` of their own."""
+    state = make_cluster(4).state
+    columns = len(state.table.used)
+    for at in range(200):
+        waiting = make_pod(f"p{at}").resource(f"example.com/r{at}", 1)
+        state.upsert_pod(waiting.build())
+        state.upsert_pod(make_pod(f"r{at}").resource(f"example.com/u{at}", 1).running("n0").build())
+        assert not open_cycle(state).room(waiting.build().shape).any()
+    assert len(state.table.used) == columns
+
+
+def test_the_first_node_with_a_resource_opens_it_to_pods_seen_before() -> None:
+    cluster = make_cluster(2)
+    asking = [make_pod(f"p{at}").resource("example.com/fpga", 2) for at in range(3)]
+    taken = make_pod("taken").resource("example.com/fpga", 3).running("n0")
+    cluster.pods(taken, *asking)
+    assert cluster.step() == []
+    assert "2 Insufficient example.com/fpga" in cluster.reasons()["p0"].text()
+    assert cluster.feasible(asking[0]) == ""
+    cluster.nodes(make_node("n0").resource("example.com/fpga", 8))
+    assert cluster.copies(asking[0]) == {"n0": 2, "n1": 0}, "8, of which 3 are used"
+    assert len(cluster.step()) == 2, "blocked units are planned again"
+    cluster.delete_pods("taken")
+    assert cluster.copies(asking[0]) == {"n0": 2, "n1": 0}, "8, of which 4 are used"
+
+
 def test_daemon_pods_are_charged_to_nodes_that_are_large_enough() -> None:
     state = make_cluster().state
     state.upsert_pod(make_pod("daemon").requests(cpu=2000).reserved_node("n").build())

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import GPU, make_node, make_pod
+from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, FakeCluster, make_cluster
 
 from koord.core.framework.allocator import Allocator, score_terms
@@ -99,10 +99,9 @@ def test_rollback_restores_every_amount() -> None:
     mark = cycle.checkpoint()
     Allocator(cycle, SCORING).fill(make_pod("g").gpu(1).host_port(80).build().shape, 3)
     Allocator(cycle, SCORING).fill(make_pod("c").requests(cpu=100).build().shape, 9)
-    assert (cycle.used != before[: len(cycle.used)]).any()
+    assert (cycle.used != before).any()
     cycle.rollback(mark)
-    assert (cycle.used[: len(before)] == before).all()
-    assert GPU in cycle.table.columns
+    assert (cycle.used == before).all()
 
 
 STEPS = st.lists(

@@ -242,7 +242,7 @@ class ClusterState:
             return
         self.profiles.upsert_node(node)
         epoch = self.table.epoch
-        row = self.table.upsert(node)
+        row = self.table.upsert(node, self._shapes_on)
         for plugin in self.plugins:
             plugin.upsert_node(row, node)
         if before is None:
@@ -446,6 +446,9 @@ class ClusterState:
     def _move(self, charge: PodCharge, before: int, after: int) -> None:
         self._count(before, charge, -1)
         self._count(after, charge, 1)
+
+    def _shapes_on(self, node: str) -> Iterator[PodShape]:
+        return (self._charges[uid].shape for uid in self._on_node.get(node, ()))
 
     def _charge_row(self, node: str, row: int) -> None:
         """Charge pods that were observed before their node."""

@@ -296,8 +296,8 @@ class Cycle(CycleView):
                 return False
         for row, used in removed.used.items():
             # A row that exceeded its capacity before may exceed it again by the same amount.
-            limit = np.maximum(self.table.allocatable[: len(used), row], used)
-            if (self.used[: len(used), row] > limit).any():
+            limit = np.maximum(self.table.allocatable[:, row], used)
+            if (self.used[:, row] > limit).any():
                 self.rollback(mark)
                 return False
         return True

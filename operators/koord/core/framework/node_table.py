@@ -2,9 +2,13 @@
 
 Rows are reused, never moved; row numbers have no meaning outside this table. Results that must not
 depend on the order of arrival are sorted by ``name_rank``. Does not know units or plans.
+
+Only resources that a node has, or had, get a column. Pods may request any other name, and each one
+would cost a number per node for ever, so those share the column ``ON_NO_NODE``.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +20,9 @@ from koord.core.units import CPU, MEMORY, PODS
 
 _FIRST_ROWS = 64
 _FIRST_COLUMNS = 8
+_MAX_VECTORS = 1 << 13
+ON_NO_NODE: Final = 0
+"""The column of all resources that no node has. Each request for one is counted as 1."""
 
 
 class RequestVector:
@@ -41,7 +48,8 @@ class NodeTable:
     """
 
     def __init__(self) -> None:
-        self.columns: dict[str, int] = {PODS: 0, CPU: 1, MEMORY: 2}
+        self.columns: dict[str, int] = {PODS: 1, CPU: 2, MEMORY: 3}
+        """Resource that a node has or had -> its column; the first column is ``ON_NO_NODE``."""
         self.allocatable: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_FIRST_COLUMNS, _FIRST_ROWS), dtype=np.int64)
         self.is_live: Mask = np.zeros(_FIRST_ROWS, dtype=np.bool_)
@@ -76,14 +84,21 @@ class NodeTable:
         for name in sorted(self.row_of):
             yield name, self.row_of[name]
 
-    def upsert(self, node: Node) -> int:
-        """Add or replace a node; return its row. Used amounts stay as they are."""
+    def upsert(
+        self, node: Node, shapes_on: Callable[[str], Iterable[PodShape]] = lambda _: ()
+    ) -> int:
+        """Add or replace a node; return its row. Used amounts stay as they are.
+
+        If the node is the first with a resource, rows with pods that request it are charged again:
+        ``shapes_on`` returns the shapes of the pods on a node.
+        """
         row = self.row_of.get(node.name)
         before = None if row is None else self.nodes[row]
         if row is None:
             row = self._take_row(node.name)
         self.nodes[row] = node
         if before is None or before.allocatable != node.allocatable:
+            self._add_columns(node, shapes_on)
             self._write_allocatable(row, node)
         if before is None or not _has_same_spec(before, node):
             self.labels.write(row, node)
@@ -106,27 +121,24 @@ class NodeTable:
         return row
 
     def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape; new resources get a column."""
+        """Return the request vector of a shape."""
         known = self._vectors.get(shape.requests)
         if known is None:
             asked = [(name, amount) for name, amount in shape.requests if amount > 0]
-            known = RequestVector(
-                tuple(name for name, _ in asked),
-                [self.column(name) for name, _ in asked],
-                [amount for _, amount in asked],
-            )
+            columns = [self.column(name) for name, _ in asked]
+            amounts = [
+                1 if column == ON_NO_NODE else amount
+                for column, (_, amount) in zip(columns, asked, strict=True)
+            ]
+            known = RequestVector(tuple(name for name, _ in asked), columns, amounts)
+            if len(self._vectors) >= _MAX_VECTORS:
+                self._vectors.clear()
             self._vectors[shape.requests] = known
         return known
 
     def column(self, resource: str) -> int:
-        """Return the column of a resource; it is created on first use."""
-        column = self.columns.get(resource)
-        if column is None:
-            column = self.columns[resource] = len(self.columns)
-            if column >= len(self.allocatable):
-                self.allocatable = np.vstack([self.allocatable, np.zeros_like(self.allocatable)])
-                self.used = np.vstack([self.used, np.zeros_like(self.used)])
-        return column
+        """Return the column of a resource; ``ON_NO_NODE`` if no node has it."""
+        return self.columns.get(resource, ON_NO_NODE)
 
     def charge(self, row: int, shape: PodShape, count: int) -> None:
         """Add the requests of ``count`` pods of a shape to a row (negative: subtract)."""
@@ -134,11 +146,20 @@ class NodeTable:
         for column, amount in zip(vector.columns, vector.amounts, strict=True):
             self.used[column, row] += amount * count
 
-    def recharge(self, row: int, shapes: Iterable[PodShape]) -> None:
-        """Set the used amounts of a row to the sum over ``shapes``."""
-        self.used[:, row] = 0
-        for shape in shapes:
-            self.charge(row, shape, 1)
+    def _add_columns(self, node: Node, shapes_on: Callable[[str], Iterable[PodShape]]) -> None:
+        added = [name for name in node.allocatable if name not in self.columns]
+        for name in added:
+            column = self.columns[name] = len(self.columns) + 1
+            if column >= len(self.allocatable):
+                self.allocatable = np.vstack([self.allocatable, np.zeros_like(self.allocatable)])
+                self.used = np.vstack([self.used, np.zeros_like(self.used)])
+        if not added:
+            return
+        self._vectors.clear()
+        for row in np.flatnonzero(self.used[ON_NO_NODE]).tolist():
+            self.used[:, row] = 0
+            for shape in shapes_on(self.node_at(row).name):
+                self.charge(row, shape, 1)
 
     def _take_row(self, name: str) -> int:
         if not self._free_rows:

@@ -111,13 +111,8 @@ class CycleView:
         return found
 
     def vector(self, shape: PodShape) -> RequestVector:
-        """Return the request vector of a shape, and add missing columns to ``used``."""
-        vector = self.table.vector(shape)
-        missing = len(self.table.allocatable) - len(self.used)
-        if missing:  # the shape requests a new resource
-            more = np.zeros((missing, self.used.shape[1]), dtype=np.int64)
-            self.used = np.vstack([self.used, more])
-        return vector
+        """Return the request vector of a shape."""
+        return self.table.vector(shape)
 
     def _resolve(self, shape: PodShape, asks: tuple[tuple[str, object], ...]) -> PodShape:
         key = (shape, asks)

@@ -231,7 +231,7 @@ def _short_at(cycle: Cycle, shape: PodShape, row: int) -> tuple[tuple[str, int, 
     vector = cycle.vector(shape)
     free = cycle.table.allocatable[:, row] - cycle.used[:, row]
     return tuple(
-        (name, amount, int(free[column]))
+        (name, amount, max(int(free[column]), 0))
         for name, column, amount in vector.items()
         if free[column] < amount
     )

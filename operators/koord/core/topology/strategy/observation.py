@@ -208,5 +208,5 @@ def _sum_amounts(
     for name, column in table.columns.items():
         if table.allocatable[column].any():
             allocatable = table.allocatable[column, tree.rows]
-            used = cycle.used[column, tree.rows] if column < len(cycle.used) else 0
+            used = cycle.used[column, tree.rows]
             yield name, sum_up(tree, np.maximum(allocatable - used, 0)), sum_up(tree, allocatable)
