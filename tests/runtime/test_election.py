@@ -1,24 +1,26 @@
-"""The Lease of a process, and the check that its scheduler name is free."""
+"""The election of a process, in a thread of its own."""
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from koord.api.keys import operators
-from koord.kube.client import Client, Media
+from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
-from koord.kube.election import Fence
+from koord.kube.election import Fence, LeadershipLost
 from koord.runtime import election
-from koord.runtime.election import NameTaken, lease_name, make_elector, refuse_taken_name
+from koord.runtime.election import LeaseThread, lease_name, make_elector
+from koord.runtime.http import CannotListen, Sources
 from koord.runtime.registry import OPERATORS
+from koord.runtime.settings import Address
 from koord.sandbox import Sandbox
-from koord.sandbox.errors import SandboxApiError
 
-NAMESPACE = "koordinator-system"
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+ANY_PORT = Address("127.0.0.1", 0)
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-device"
 
 
 @pytest.mark.parametrize(
@@ -52,65 +54,94 @@ async def test_lease_is_in_the_namespace_of_the_process(access: Access, key: str
     assert first.election.identity != second.election.identity
 
 
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with Client(find_credentials(str(sandbox.kubeconfig))) as client:
-        yield client
+class Process:
+    """A process with a thread; ``fence`` is that of its writers."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.fence = Fence()
+        credentials = find_credentials(str(sandbox.kubeconfig))
+        self.thread = LeaseThread(credentials, ["device"], self.fence)
+
+    @asynccontextmanager
+    async def run(self, address: Address = ANY_PORT) -> AsyncIterator[Address]:
+        async def nothing() -> bytes:
+            return b""
+
+        sources = Sources(
+            problem=self.thread.find_problem, unsynced=list, metrics=nothing, state=nothing
+        )
+        async with self.thread.run(address, sources) as actual:
+            yield actual
+
+    @asynccontextmanager
+    async def lead(self) -> AsyncIterator[None]:
+        async with self.run():
+            self.thread.stand()
+            await asyncio.wait_for(self.thread.leading.wait(), 20)
+            yield
 
 
 @pytest.fixture
-def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The Lease of Koordinator's scheduler, held, with a short watch time."""
-    monkeypatch.setattr(election, "RETRY_SECONDS", 0.1)
-    with suppress(SandboxApiError):
-        sandbox.create_namespace(NAMESPACE)
-    with suppress(SandboxApiError):
-        sandbox.client.delete(f"{LEASES}/koord-scheduler")
-    return {
-        "metadata": {"name": "koord-scheduler"},
-        "spec": {"holderIdentity": "host_1", "leaseDurationSeconds": 1},
-    }
+async def process(sandbox: Sandbox) -> Process:
+    if "koord-system" not in sandbox.kubectl("get", "namespaces", "-o", "name"):
+        sandbox.create_namespace("koord-system")
+    sandbox.kubectl("delete", "lease", "-n", "koord-system", "koord-device", "--ignore-not-found")
+    return Process(sandbox)
 
 
-async def assert_name_is_free(client: Client) -> None:
-    """A name that is taken raises NameTaken."""
-    await refuse_taken_name(client, operators.SCHEDULER_NAME)
+async def test_lease_is_held_and_released(sandbox: Sandbox, process: Process) -> None:
+    async with process.lead():
+        assert process.fence.is_open
+        holder = sandbox.client.get(LEASE)["spec"]["holderIdentity"]
+        assert holder == process.thread.elector.election.identity
+        await process.thread.release()
+        assert not process.fence.is_open
+    assert not sandbox.client.get(LEASE)["spec"]["holderIdentity"]
+    assert "lease" not in {thread.name for thread in threading.enumerate()}
 
 
-async def test_name_is_free_without_koordinator(client: Client, twin: dict[str, Any]) -> None:
-    await assert_name_is_free(client)
+def steal(sandbox: Sandbox) -> None:
+    sandbox.client.patch(LEASE, {"spec": {"holderIdentity": "another"}})
 
 
-@pytest.mark.parametrize("holder", ["host_1", ""])
-async def test_name_is_free_if_nobody_renews_the_lease(
-    client: Client, twin: dict[str, Any], holder: str
+async def test_main_loop_hears_of_lost_leadership(sandbox: Sandbox, process: Process) -> None:
+    async with process.lead():
+        steal(sandbox)
+        with pytest.raises(LeadershipLost, match="is held by another"):
+            await asyncio.wait_for(process.thread.wait_failed(), 20)
+        assert not process.fence.is_open
+
+
+async def test_process_without_leadership_ends_although_its_main_loop_is_blocked(
+    sandbox: Sandbox,
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    twin["spec"]["holderIdentity"] = holder
-    await client.post(LEASES, twin)
-    await assert_name_is_free(client)
+    ended, codes = threading.Event(), []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(election, "END_SECONDS", 0.2)
+    async with process.lead():
+        steal(sandbox)
+        assert ended.wait(20), "this blocks the main loop"
+        assert not process.fence.is_open
+        with pytest.raises(LeadershipLost):
+            await process.thread.wait_failed()
+    assert codes == [election.EXIT_LOST]
+    assert "did not end the process" in caplog.text
+    (record,) = (one for one in caplog.records if one.levelname == "CRITICAL")
+    assert "ended.wait(20)" in vars(record)["stack"], "it says where"
 
 
-async def renew(client: Client) -> None:
-    for second in range(60):
-        spec = {"renewTime": f"2026-01-01T00:00:{second:02d}.000000Z"}
-        await client.patch(f"{LEASES}/koord-scheduler", {"spec": spec}, Media.MERGE_PATCH)
-        await asyncio.sleep(0.1)
-
-
-async def test_name_is_taken_by_a_running_scheduler(client: Client, twin: dict[str, Any]) -> None:
-    await client.post(LEASES, twin)
-    alive = asyncio.create_task(renew(client))
-    with pytest.raises(NameTaken, match=r"host_1.*configure another schedulerName"):
-        await refuse_taken_name(client, operators.SCHEDULER_NAME)
-    await refuse_taken_name(client, "another-scheduler")
-    alive.cancel()
-
-
-async def test_missing_rights_are_logged_and_not_fatal(
-    sandbox: Sandbox, twin: dict[str, Any], namespace: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    sandbox.client.create(LEASES, twin)
-    kubeconfig = sandbox.kubeconfig_for(namespace, "default")
-    async with Client(find_credentials(str(kubeconfig))) as client:
-        await refuse_taken_name(client, operators.SCHEDULER_NAME)
-    assert "Cannot check whether" in caplog.text
+async def test_address_in_use_ends_the_thread(sandbox: Sandbox, process: Process) -> None:
+    other = Process(sandbox)
+    async with process.run() as taken:
+        with pytest.raises(CannotListen):
+            async with other.run(taken):
+                pass
+    assert "lease" not in {thread.name for thread in threading.enumerate()}

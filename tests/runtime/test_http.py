@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import make_mocked_request
@@ -12,6 +13,9 @@ from aiohttp.test_utils import make_mocked_request
 from koord.runtime.http import CannotListen, Sources, make_app, serve_http
 from koord.runtime.metrics import Metrics
 from koord.runtime.settings import Address
+
+BLOCKED = object()
+"""The state of a process whose main loop does not answer."""
 
 
 @dataclass
@@ -21,12 +25,24 @@ class Process:
     metrics: Metrics = field(default_factory=Metrics)
     unsynced: list[str] = field(default_factory=list)
     state: object = None
+    problem: str = ""
 
     @property
     def sources(self):
         return Sources(
-            metrics=self.metrics.encode, unsynced=lambda: self.unsynced, state=lambda: self.state
+            problem=lambda: self.problem,
+            unsynced=lambda: self.unsynced,
+            metrics=self.read_metrics,
+            state=self.read_state,
         )
+
+    async def read_metrics(self):
+        return self.metrics.encode()
+
+    async def read_state(self):
+        if self.state is BLOCKED:
+            raise TimeoutError
+        return msgspec.json.encode(self.state)
 
     @asynccontextmanager
     async def serve(self, host="127.0.0.1"):
@@ -76,6 +92,11 @@ async def test_health_is_independent_of_readiness():
         assert await client.request("/healthz") == (200, "text/plain", "ok\n")
 
 
+async def test_health_says_what_is_wrong():
+    async with Process(problem="it does not answer").serve() as client:
+        assert await client.request("/healthz") == (503, "text/plain", "it does not answer\n")
+
+
 async def test_readiness_names_unsynced_parts():
     process = Process(unsynced=["pods", "nodes"])
     async with process.serve() as client:
@@ -90,6 +111,15 @@ async def test_debug_state_is_json():
         status, content_type, text = await client.request("/debug/state")
     assert (status, content_type) == (200, "application/json")
     assert json.loads(text) == {"units": [{"key": "default/a"}]}
+
+
+async def test_debug_state_of_a_blocked_process_is_unavailable():
+    async with Process(state=BLOCKED).serve() as client:
+        assert await client.request("/debug/state") == (
+            503,
+            "text/plain",
+            "a plan takes long; try again\n",
+        )
 
 
 @pytest.mark.parametrize(

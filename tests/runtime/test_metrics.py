@@ -12,18 +12,27 @@ from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 from koord.runtime.collectors import (
+    QuotaSeries,
     assumed_pods,
     event_outcomes,
     pending_units,
-    quota_status,
     reflector_series,
     status_writes,
 )
 from koord.runtime.metrics import Metrics
 
 
+def families_of(metrics):
+    """Read and render all series; return them parsed, without those of the process."""
+    metrics.take()
+    families = text_string_to_metric_families(metrics.encode().decode())
+    return [family for family in families if not family.name.startswith("process_")]
+
+
 def value_of(metrics, name, /, **labels):
-    return metrics.registry.get_sample_value(name, labels)
+    samples = (sample for family in families_of(metrics) for sample in family.samples)
+    found = (one.value for one in samples if (one.name, one.labels) == (name, labels))
+    return next(found, None)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +136,7 @@ def test_every_counter_of_a_writer_is_an_outcome(stats, make_collector, name):
     numbers = {counter: at for at, counter in enumerate(counters, 1)}
     metrics = Metrics()
     metrics.watch(make_collector(FakeWriter(stats(**numbers))))
-    (family,) = (family for family in metrics.registry.collect() if family.name == name)
+    (family,) = (family for family in families_of(metrics) if family.name == name)
     assert {one.labels["outcome"]: one.value for one in family.samples} == numbers
 
 
@@ -166,8 +175,8 @@ def test_names_follow_the_convention():
     metrics.watch(*reflector_series({}))
     metrics.watch(status_writes([]))
     metrics.watch(event_outcomes(FakeWriter(EventStats())))
-    families = text_string_to_metric_families(metrics.encode().decode())
-    names = {family.name for family in families if not family.name.startswith("process_")}
+    metrics.watch_quotas(QuotaSeries(tuple))
+    names = {family.name for family in families_of(metrics)}
     assert names
     form = r"(koord|scheduler_(update_)?elastic_quota)(_[a-z]+)+"  # Koordinator's own, too
     assert all(re.fullmatch(form, name) for name in names), names
@@ -178,10 +187,27 @@ def test_quotas_have_koordinators_names() -> None:
     summaries = [
         Summary("team", "org", max={"cpu": 4000}, share={"cpu": 2000}, used={"memory": 5}),
     ]
-    metrics.watch(quota_status(lambda: summaries))
+    metrics.watch_quotas(QuotaSeries(lambda: tuple(summaries)))
     labels = {"name": "team", "tree": "", "is_parent": "false", "parent": "org"}
     name = "scheduler_elastic_quota_status"
     assert value_of(metrics, name, **labels, field="runtime", resource="cpu") == 2000
     assert value_of(metrics, name, **labels, field="used", resource="memory") == 5
     summaries.clear()
     assert value_of(metrics, name, **labels, field="max", resource="cpu") is None
+
+
+def test_numbers_change_when_they_are_taken_and_not_before() -> None:
+    """Between, another thread renders them."""
+    metrics, waiting = Metrics(), {"MissingMembers": 2}
+    metrics.watch(pending_units(lambda: waiting))
+    metrics.take()
+    waiting["MissingMembers"] = 3
+    assert b'koord_pending_units{reason="MissingMembers"} 2.0' in metrics.encode()
+
+
+def test_labels_of_quotas_are_escaped() -> None:
+    metrics, odd = Metrics(), 'a"b\\c\nd'
+    metrics.watch_quotas(QuotaSeries(lambda: (Summary("team", tree=odd, max={odd: 1}),)))
+    labels = {"name": "team", "tree": odd, "is_parent": "false", "parent": ""}
+    name = "scheduler_elastic_quota_status"
+    assert value_of(metrics, name, **labels, field="max", resource=odd) == 1

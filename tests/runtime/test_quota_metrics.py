@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
+from tests.runtime.test_metrics import families_of
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
 from koord.core.quota.model import QuotaSpec
-from koord.runtime.collectors import quota_status
+from koord.runtime.collectors import QuotaSeries
 from koord.runtime.metrics import Metrics
 from koord.runtime.operators import describe_quotas
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from prometheus_client.samples import Sample
+
     from koord.core.quota.model import QuotaName
 
 NAME = "scheduler_elastic_quota_status"
@@ -36,23 +41,25 @@ class Scene:
         self.state = make_cluster(hooks=hooks).state
         self.policy = QuotaStatusPolicy(self.state, Sink())
         self.metrics = Metrics()
-        self.metrics.watch(quota_status(lambda: self.policy.summaries))
+        self.metrics.watch_quotas(QuotaSeries(lambda: self.policy.summaries))
         self.state.upsert_node(make_node("n").cpu(10_000).memory(1 << 30).build())
 
     def labels(self, name: QuotaName) -> set[tuple[str, str, str]]:
         """Return the (tree, is_parent, parent) that a quota has series with."""
-        self.policy.update_all()
-        (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
         return {
             (one.labels["tree"], one.labels["is_parent"], one.labels["parent"])
-            for one in family.samples
+            for one in self.samples()
             if one.labels["name"] == name
         }
 
-    def value(self, field: str, resource: str) -> float | None:
+    def samples(self) -> Sequence[Sample]:
         self.policy.update_all()
-        (family,) = (one for one in self.metrics.registry.collect() if one.name == NAME)
-        for one in family.samples:
+        (family,) = (one for one in families_of(self.metrics) if one.name == NAME)
+        samples: Sequence[Sample] = family.samples
+        return samples
+
+    def value(self, field: str, resource: str) -> float | None:
+        for one in self.samples():
             if (one.labels["field"], one.labels["resource"]) == (field, resource):
                 return one.value
         return None

@@ -13,16 +13,15 @@ from koord.kube.config import find_credentials
 from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
 from koord.kube.lease import NoNamespace
-from koord.runtime.app import NotInstalled, Options, run_operators
-from koord.runtime.election import NameTaken
+from koord.runtime.app import Options, run_operators
+from koord.runtime.discovery import NameTaken, NotInstalled
+from koord.runtime.election import EXIT_LOST
 from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import InvalidConfiguration, Settings, load_settings
 
 EXIT_USAGE = 2
-EXIT_LOST = 3
-"""The cluster or the leadership is lost; a restart helps."""
 
 
 def run(

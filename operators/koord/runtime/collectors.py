@@ -6,6 +6,7 @@ Most series of quotas have the names that Koordinator gives them.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -162,23 +163,6 @@ def reflector_series(reflectors: Mapping[str, Reflector[Any, Any]]) -> Iterator[
     )
 
 
-def quota_status(summaries: Callable[[], Iterable[Summary]]) -> SeriesCollector:
-    def read() -> Samples:
-        for summary in summaries():
-            is_parent = "true" if summary.is_parent else "false"
-            labels = (summary.name, summary.tree, is_parent, summary.parent)
-            for measured, amount in measure(summary).items():
-                yield (*labels, *measured), amount
-
-    return SeriesCollector(
-        GaugeMetricFamily,
-        "scheduler_elastic_quota_status",
-        "Numbers of quotas: CPU in thousandths, memory in bytes, others in pieces.",
-        ["name", "tree", "is_parent", "parent", "field", "resource"],
-        read,
-    )
-
-
 def quota_audit(audit: QuotaAudit) -> Iterator[SeriesCollector]:
     yield SeriesCollector(
         GaugeMetricFamily,
@@ -225,3 +209,45 @@ _REFLECTOR_COUNTERS: Final = {
     "errors": ("errors", "Lists and watches that failed."),
 }
 """End of the metric's name -> field of ``ReflectorStats``, and the help text."""
+
+
+class QuotaSeries:
+    """The series of quotas, as text.
+
+    There are tens of thousands of lines, and few change from one scrape to the next: the lines of a
+    quota are kept while its numbers stay the same. ``read`` returns the numbers of all quotas.
+    """
+
+    NAME: Final = "scheduler_elastic_quota_status"
+    HEAD: Final = (
+        b"# HELP scheduler_elastic_quota_status "
+        b"Numbers of quotas: CPU in thousandths, memory in bytes, others in pieces.\n"
+        b"# TYPE scheduler_elastic_quota_status gauge\n"
+    )
+
+    def __init__(self, read: Callable[[], tuple[Summary, ...]]) -> None:
+        self.read = read
+        self._kept: dict[str, tuple[Summary, bytes]] = {}
+
+    def render(self, summaries: Iterable[Summary]) -> bytes:
+        kept, self._kept = self._kept, {}
+        for summary in summaries:
+            before = kept.get(summary.name)
+            if before is None or before[0] != summary:
+                before = summary, self._write(summary)
+            self._kept[summary.name] = before
+        return b"".join([self.HEAD, *(lines for _, lines in self._kept.values())])
+
+    def _write(self, summary: Summary) -> bytes:
+        head = f'{self.NAME}{{name="{_escape(summary.name)}",tree="{_escape(summary.tree)}",'
+        head += f'is_parent="{"true" if summary.is_parent else "false"}",'
+        head += f'parent="{_escape(summary.parent)}",field="'
+        return "".join(
+            f'{head}{field}",resource="{_escape(resource)}"}} {amount}\n'
+            for (field, resource), amount in measure(summary).items()
+        ).encode()
+
+
+@lru_cache(maxsize=1024)
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

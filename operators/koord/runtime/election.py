@@ -1,36 +1,54 @@
-"""Chooses the Lease of a process, and checks that its scheduler name is not in use.
+"""Takes part in the election, and serves HTTP, in a thread of its own.
 
-Processes that run the same operators share a Lease, so that one of them at a time plans and writes.
-The scheduler name is checked once at start: Koordinator's scheduler has the same name as ours by
-default, and both would bind the same pods.
+Planning blocks the main event loop, for seconds in bad cases. Renewals of the Lease and answers to
+probes must not wait for it, so they have an event loop, a client and credentials of their own. In
+pure Python the threads take turns every few milliseconds, and numpy lets others run.
+
+The threads share little. The deadline of the ``Fence`` is one attribute, which CPython replaces
+atomically: a writer sees the old one or the new one. The state of the election is only read by the
+main loop. Everything else is handed over as a call to the other loop.
+
+A process whose main loop does not answer must not lead for ever, nor may one that has lost the lead
+go on with what it assumed. In both cases the process ends, from here if the main loop cannot.
 """
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import Collection
-from typing import Final
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NoReturn, TypeVar
 from uuid import uuid4
 
-from koord.api.keys import operators
 from koord.kube.client import Client
-from koord.kube.config import Access
-from koord.kube.election import LEASE_SECONDS, RETRY_SECONDS, Fence, Lease
-from koord.kube.errors import Forbidden, NotFound
-from koord.kube.lease import Elector
+from koord.kube.config import Access, Credentials
+from koord.kube.election import Fence, LeadershipLost
+from koord.kube.lease import Elector, NoNamespace
+from koord.runtime.http import Sources, serve_http
 from koord.runtime.registry import OPERATORS
+from koord.runtime.settings import Address
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 DEFAULT_NAMESPACE: Final = "koord-system"
 """Namespace of the Lease for processes outside the cluster, the same as in the manifests."""
-_KOORDINATOR_LEASE: Final = (
-    "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases/koord-scheduler"
-)
-
-
-class NameTaken(Exception):  # noqa: N818 - what it says is what is wrong
-    """Another scheduler of our name runs in the cluster."""
+EXIT_LOST: Final = 3
+"""Exit code when the cluster or the leadership is lost; a restart helps."""
+TICK_SECONDS: Final = 1.0
+"""How often the main loop is asked for a sign of life."""
+SILENT_SECONDS = 60.0
+"""A main loop that has not answered for this long never will: the longest plans take seconds."""
+END_SECONDS: Final = 5.0
+"""After the election has failed the main loop gets this long to end the process. It writes nothing
+meanwhile: the fence is closed, or closes when nobody extends its deadline."""
+ENDS: Final = (LeadershipLost, NoNamespace)
+"""Errors of the election, which end the process."""
 
 
 def lease_name(operators: Collection[str]) -> str:
@@ -47,38 +65,145 @@ def make_elector(
     return Elector(client, namespace, lease_name(operators), identity, fence)
 
 
-async def refuse_taken_name(client: Client, scheduler_name: str) -> None:
-    """Raise ``NameTaken`` if Koordinator's scheduler runs under our scheduler name.
+class LeaseThread:
+    """The thread. Make it in the event loop that plans, the main loop."""
 
-    It runs if its Lease is held and renewed while we watch; without a held Lease there is no wait.
-    """
-    if scheduler_name != operators.SCHEDULER_NAME:
-        return
-    first = await _read_koordinator_lease(client)
-    holder = first.spec.holder_identity if first else None
-    if not first or not holder:
-        return
-    log.info("Checking whether Koordinator's scheduler renews its lease", extra={"holder": holder})
-    for _ in range(int((first.spec.lease_duration_seconds or LEASE_SECONDS) / RETRY_SECONDS) + 1):
-        await asyncio.sleep(RETRY_SECONDS)
-        now = await _read_koordinator_lease(client)
-        if now and now.spec.holder_identity and now.spec != first.spec:
-            raise NameTaken(
-                f"Koordinator's own scheduler runs in this cluster ({now.spec.holder_identity} "
-                f"renews the Lease koordinator-system/koord-scheduler) and binds the pods of "
-                f"schedulerName {scheduler_name}; configure another schedulerName for the "
-                "operators, and set it on the pods that they should bind",
-            )
-    log.info("Koordinator's scheduler is not running")
+    elector: Elector
+    """Made by the thread when it starts; the main loop only reads it."""
 
+    def __init__(self, credentials: Credentials, operators: Collection[str], fence: Fence) -> None:
+        # Loaded again, because the shared credentials belong to the main loop.
+        self._credentials = Credentials(credentials.load)
+        self._operators = operators
+        self._fence = fence
+        self.leading = asyncio.Event()
+        """Set in the main loop once we lead."""
+        self._main = asyncio.get_running_loop()
+        self._main_thread = threading.get_ident()
+        self._started: asyncio.Future[Address] = self._main.create_future()
+        self._failed: asyncio.Future[NoReturn] = self._main.create_future()
+        self._is_over = threading.Event()
+        """Set when the main loop ends the process."""
+        self._own: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._election: asyncio.Task[None]
+        self._is_serving = False
+        self._has_answered = True
+        self._silent_for = 0.0
+        """Seconds, counted in ticks: a process that was suspended has not been silent."""
 
-async def _read_koordinator_lease(client: Client) -> Lease | None:
-    try:
-        return await client.get(_KOORDINATOR_LEASE, Lease)
-    except NotFound:
-        return None
-    except Forbidden as error:
-        log.warning(
-            "Cannot check whether Koordinator's scheduler runs", extra={"answer": error.message}
-        )
-        return None
+    @asynccontextmanager
+    async def run(self, address: Address, sources: Sources) -> AsyncIterator[Address]:
+        """Run the thread while the context is open; yields the address that it serves.
+
+        Raises CannotListen, and ConfigError if the credentials cannot be used.
+        """
+        arguments = (address, sources)
+        thread = threading.Thread(target=self._run, args=arguments, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield await self._started
+        finally:
+            self._is_over.set()
+            if self._is_serving:
+                with suppress(RuntimeError):  # its loop is closed if it has failed
+                    self._own.call_soon_threadsafe(self._stop.set)
+            await asyncio.to_thread(thread.join)
+
+    async def wait_failed(self) -> NoReturn:
+        """Wait for an error of the thread, one of ``ENDS`` or a bug, and raise it."""
+        await self._failed
+
+    def stand(self) -> None:
+        self._own.call_soon_threadsafe(self.elector.stand)
+
+    async def release(self) -> None:
+        """Release the Lease if we hold it, after all writes have ended."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._release(), self._own))
+
+    # The methods below run in the thread.
+
+    async def ask(self, question: Callable[[], T], patience: float) -> T:
+        """Return what the main loop answers. Raises TimeoutError."""
+
+        async def answer() -> T:
+            return question()
+
+        asked = asyncio.run_coroutine_threadsafe(answer(), self._main)
+        return await asyncio.wait_for(asyncio.wrap_future(asked), patience)
+
+    def find_problem(self) -> str:
+        """Return what is wrong with the process; empty if it is healthy."""
+        if self._silent_for < SILENT_SECONDS / 2:
+            return ""
+        return f"the main loop has not answered for {self._silent_for:.0f} s"
+
+    def _run(self, address: Address, sources: Sources) -> None:
+        try:
+            asyncio.run(self._serve(address, sources))
+        except BaseException as error:  # noqa: BLE001 - the main loop raises it
+            self._tell(self._fail, error)
+            if self._is_serving and not self._is_over.wait(END_SECONDS):
+                self._end("The main loop did not end the process after an error of the election")
+
+    async def _serve(self, address: Address, sources: Sources) -> None:
+        self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with Client(self._credentials) as client:
+            access = await self._credentials.current()
+            self.elector = make_elector(client, access, self._operators, self._fence)
+            async with serve_http(address, sources) as actual, asyncio.TaskGroup() as group:
+                self._is_serving = True
+                self._tell(self._started.set_result, actual)
+                self._election = group.create_task(self._elect())
+                others = [group.create_task(one()) for one in (self._announce, self._watch)]
+                await self._stop.wait()
+                for task in (self._election, *others):
+                    task.cancel()
+
+    async def _elect(self) -> None:
+        try:
+            await self.elector.run()
+        except ENDS as error:
+            self._tell(self._fail, error)  # at once, not when all connections are closed
+            raise
+
+    async def _release(self) -> None:
+        self._election.cancel()
+        await asyncio.wait([self._election])
+        await self.elector.release()
+
+    async def _announce(self) -> None:
+        await self.elector.leading.wait()
+        self._tell(self.leading.set)
+
+    async def _watch(self) -> None:
+        """End the process when the main loop has been silent for too long."""
+        while self._silent_for < SILENT_SECONDS:
+            self._has_answered = False
+            self._tell(self._answer)
+            await asyncio.sleep(TICK_SECONDS)
+            self._silent_for = 0.0 if self._has_answered else self._silent_for + TICK_SECONDS
+        self._end(f"The main loop has not answered for {SILENT_SECONDS:.0f} s")
+
+    def _end(self, why: str) -> NoReturn:
+        """End the process. The Lease expires by itself: a write may still be on its way."""
+        self._fence.close()
+        stack = traceback.format_stack(sys._current_frames().get(self._main_thread))  # noqa: SLF001 - the documented way to see another thread
+        log.critical(why, extra={"stack": "".join(stack)})
+        logging.shutdown()
+        os._exit(EXIT_LOST)
+
+    def _tell(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the main loop."""
+        self._main.call_soon_threadsafe(call, *arguments)
+
+    # These two run in the main loop.
+
+    def _answer(self) -> None:
+        self._has_answered = True
+
+    def _fail(self, error: BaseException) -> None:
+        for future in (self._started, self._failed):
+            if not future.done():
+                future.set_exception(error)
+                return

@@ -1,16 +1,16 @@
 """The HTTP server: metrics, health, readiness, and the internal state.
 
-The content comes from callables; this module knows no operator. ``/debug/state`` names pods and
-nodes, so only loopback clients may read it, whatever the listen address is; ``kubectl
-port-forward`` is one.
+The content comes from callables; this module knows no operator. It answers in an event loop that
+planning does not block, and waits for the one that plans only where it has to. ``/debug/state``
+names pods and nodes, so only loopback clients may read it, whatever the listen address is;
+``kubectl port-forward`` is one.
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -25,13 +25,15 @@ _MAX_BODY_BYTES = 1024
 class Sources:
     """Where the pages come from.
 
-    ``metrics`` returns the text format, ``unsynced`` the names of parts that are not ready,
-    ``state`` anything that can be encoded as JSON.
+    ``problem`` returns what is wrong with the process, empty if it is healthy; ``unsynced`` the
+    names of parts that are not ready; ``metrics`` the text format; ``state`` JSON, or it raises
+    TimeoutError.
     """
 
-    metrics: Callable[[], bytes]
+    problem: Callable[[], str]
     unsynced: Callable[[], Sequence[str]]
-    state: Callable[[], Any]
+    metrics: Callable[[], Awaitable[bytes]]
+    state: Callable[[], Awaitable[bytes]]
 
 
 class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
@@ -74,9 +76,12 @@ class _Pages:
 
     async def metrics(self, _: web.Request) -> web.Response:
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=self._sources.metrics(), headers=headers)
+        return web.Response(body=await self._sources.metrics(), headers=headers)
 
     async def healthz(self, _: web.Request) -> web.Response:
+        problem = self._sources.problem()
+        if problem:
+            return web.Response(status=503, text=f"{problem}\n")
         return web.Response(text="ok\n")
 
     async def readyz(self, _: web.Request) -> web.Response:
@@ -90,7 +95,11 @@ class _Pages:
             return web.Response(
                 status=403, text="only for this machine: use kubectl port-forward\n"
             )
-        body = msgspec.json.format(msgspec.json.encode(self._sources.state()), indent=2)
+        try:
+            state = await self._sources.state()
+        except TimeoutError:
+            return web.Response(status=503, text="a plan takes long; try again\n")
+        body = msgspec.json.format(state, indent=2)
         return web.Response(body=body, content_type="application/json")
 
 

@@ -3,8 +3,13 @@
 Packages outside ``runtime`` never import the client library. They report what happens through the
 methods of ``Metrics``, which satisfy their protocols; numbers that they keep themselves are read by
 collectors at every scrape. Each ``Metrics`` has a registry of its own.
+
+They are rendered in another thread than that of the numbers. So ``take`` reads them, in the event
+loop that changes them, into values that do not change, and ``encode`` makes the text in any thread.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, get_args
 
 from prometheus_client import (
@@ -14,10 +19,14 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from koord.core.quota.cache import QuotaCache
+from koord.core.quota.status import Summary
 from koord.kube.binder import Outcome
+from koord.runtime.collectors import QuotaSeries
 
 _CYCLE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -35,6 +44,9 @@ class Metrics:
         self._planning = _PlanningSeries(self.registry)
         self._writing = _WritingSeries(self.registry)
         self.quotas = QuotaHistograms(self.registry)
+        self._watched: list[Collector] = []
+        self._quota_series: QuotaSeries | None = None
+        self._taken = _Taken([])
 
     def observe_cycle(self, seconds: float) -> None:
         self._planning.cycle.observe(seconds)
@@ -54,11 +66,34 @@ class Metrics:
         self._writing.bind_latency.observe(seconds)
 
     def watch(self, *collectors: Collector) -> None:
-        for collector in collectors:
-            self.registry.register(collector)
+        self._watched += collectors
+
+    def watch_quotas(self, series: QuotaSeries) -> None:
+        self._quota_series = series
+
+    def take(self) -> None:
+        """Read the numbers of all collectors."""
+        families = [family for collector in self._watched for family in collector.collect()]
+        summaries = self._quota_series.read() if self._quota_series else ()
+        self._taken = _Taken(families, summaries)
 
     def encode(self) -> bytes:
-        return generate_latest(self.registry)
+        """Return the text format, with the numbers that were taken last."""
+        taken = self._taken
+        text = generate_latest(self.registry) + generate_latest(taken)
+        return text + self._quota_series.render(taken.quotas) if self._quota_series else text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken(Collector):
+    """Numbers as they were read; nothing changes them any more."""
+
+    families: list[Metric]
+    quotas: tuple[Summary, ...] = ()
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        return self.families
 
 
 class _PlanningSeries:

@@ -54,13 +54,13 @@ from koord.kube.objects import (
 from koord.kube.root_quota import RootQuotaWriter
 from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
 from koord.runtime.collectors import (
+    QuotaSeries,
     event_outcomes,
     hook_failures,
     kubelet_rejections,
     pending_units,
     quota_audit,
     quota_evictions,
-    quota_status,
 )
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def start_quotas(parts: "Parts") -> None:
         revoke_delay=settings.delay_evict_time if settings.revokes else None,
     )
     parts.keep_status(policy)
-    parts.metrics.watch(quota_status(lambda: policy.summaries))
+    parts.metrics.watch_quotas(QuotaSeries(lambda: policy.summaries))
 
 
 def start_profiles(parts: "Parts") -> None:
