@@ -2,6 +2,7 @@
 # Another Python for one call: make PYTHON=python3.13 demo
 PYTHON ?= python3
 ARGS ?=
+VERSIONS ?= 1.30 1.33 1.36
 BIN := .venv/bin
 # Modules whose tests need no cluster; their coverage is reported.
 PURE := */koord/core/*,*/koord/api/*
@@ -13,10 +14,10 @@ export UV_COMPILE_BYTECODE := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak bench format crds clean
+.PHONY: help demo test test-versions check soak bench format crds clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 demo: .venv/ready ## place a gang in a cluster on this machine (no containers)
 	@$(BIN)/koord demo
@@ -31,6 +32,12 @@ check: .venv/ready ## run all checks that need no cluster: style, types, layers,
 	@$(BIN)/coverage run -m pytest $(UNIT) --ignore=tests/model --junit-xml=build/tests/unit.xml
 	@$(BIN)/coverage report --include="$(PURE)"
 	@$(BIN)/pytest $(UNIT) tests/model --junit-xml=build/tests/model.xml
+
+test-versions: .venv/ready ## run the operators' tests on older and newer Kubernetes (VERSIONS="1.33" selects)
+	@failed=0; for version in $(VERSIONS); do \
+		export KOORD_KUBERNETES=$$version && $(BIN)/koord sandbox build && \
+		$(BIN)/pytest tests/operators $(ARGS) || failed=1; \
+	done; exit $$failed
 
 soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, and random quota trees (ARGS="--seed 7")
 	@$(BIN)/python -m tests.model.soak $(ARGS)

@@ -1,14 +1,16 @@
 """A sandbox with the operators running in it as shipped: own process, own ServiceAccount."""
 
 import json
+import os
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,8 +30,11 @@ class Operators:
     """The process ``koord run`` under the shipped ServiceAccount; can be killed and started.
 
     ``kubeconfig`` replaces the one of the ServiceAccount, for example to go through a proxy.
-    ``settings`` are lines that are added to the configuration file.
+    ``settings`` are lines that are added to the configuration file. ``environment`` has variables
+    for the process.
     """
+
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self, box: Sandbox, directory: Path, kubeconfig: Path | None = None, settings: str = ""
@@ -49,7 +54,12 @@ class Operators:
         command = [sys.executable, "-m", "koord", "run"]
         options = ["--kubeconfig", str(self._kubeconfig), "--config", str(self._config)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*command, *options], stderr=log, stdout=log)
+            self._process = subprocess.Popen(
+                [*command, *options],
+                env={**os.environ, **self.environment},
+                stderr=log,
+                stdout=log,
+            )
 
     def kill(self, *, keeps_lease: bool = False) -> None:
         """Send SIGKILL; unless ``keeps_lease``, delete the lease so that the next process can lead.

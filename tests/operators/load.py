@@ -23,6 +23,11 @@ class Load:
     half deleted.
     """
 
+    members = MEMBERS
+    gpus = GPUS
+    full = NODES * GPUS
+    """With so many GPUs in use, a gang is deleted."""
+
     def __init__(self, cluster: Cluster) -> None:
         self.faults: list[str] = []
         self.bound: dict[str, str] = {}
@@ -74,28 +79,33 @@ class Load:
             node = pod["spec"].get("nodeName")
             if node is None:
                 continue
-            used[node] += GPUS
+            used[node] += self.gpus
             before = self.bound.setdefault(pod["metadata"]["uid"], node)
             if before != node:
                 self.faults.append(f"{pod['metadata']['name']} moved from {before} to {node}")
         self.faults += [f"{node} holds {gpus}" for node, gpus in used.items() if gpus > GPUS]
 
     def _churn(self, gangs: Counter[str]) -> None:
-        whole = sorted(gang for gang, bound in gangs.items() if bound == MEMBERS)
+        whole = sorted(gang for gang, bound in gangs.items() if bound == self.members)
         if len(gangs) - len(whole) < NODES:
             self._create(f"g{self._gangs}")
             self._gangs += 1
-        if len(whole) * MEMBERS >= NODES:
-            for at in range(MEMBERS):
+        if len(whole) * self.members * self.gpus >= self.full:
+            for at in range(self.members):
                 self._todo.append(("DELETE", f"{self._path}/{whole[0]}-{at}", None))
 
     def _create(self, gang: str) -> None:
-        self._todo.append(
-            ("POST", self._cluster.groups_path, self._cluster.make_group(gang, MEMBERS))
-        )
-        for at in range(MEMBERS):
-            pod = make_pod(self._cluster.namespace, f"{gang}-{at}", group=gang, gpus=GPUS)
+        group = self._cluster.make_group(gang, self.members)
+        self._todo.append(("POST", self._cluster.groups_path, group))
+        options = self.pod_options(gang)
+        for at in range(self.members):
+            name = f"{gang}-{at}"
+            pod = make_pod(self._cluster.namespace, name, group=gang, gpus=self.gpus, **options)
             self._todo.append(("POST", self._path, pod))
+
+    def pod_options(self, gang: str) -> dict[str, Any]:
+        """Return more options of the pods of a gang."""
+        return {}
 
 
 def count_bound(pods: list[dict[str, Any]]) -> Counter[str]:

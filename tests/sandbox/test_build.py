@@ -13,7 +13,9 @@ from koord.sandbox.build import (
     ConsoleReporter,
     build_missing,
     find_cache,
+    find_caches,
     find_go,
+    list_kubernetes,
     read_required_version,
 )
 from koord.sandbox.errors import BinariesError, BuildError
@@ -86,6 +88,35 @@ def test_the_api_server_is_built_with_its_version(log):
     build_missing(cache, ["kube-apiserver"], ConsoleReporter())
     version = cache.read_version("kube-apiserver")
     assert f"component-base/version.gitVersion={version} " in log.read_text()
+
+
+def test_an_older_version_has_its_own_servers_and_the_other_programs_of_the_default(log):
+    before = find_binaries(Component, ConsoleReporter())
+    binaries = find_binaries(Component, ConsoleReporter(), "1.30")
+    own = {name for name in binaries.found if binaries.path(name) != before.path(name)}
+    assert own == {name for name in _VERSIONS if name.startswith("kube-")}
+    assert all(binaries.found[name].version.startswith("v1.30.") for name in own)
+    assert "component-base/version.gitMinor=30" in log.read_text()
+
+
+def test_the_version_may_come_from_the_environment(log, monkeypatch):
+    monkeypatch.setenv("KOORD_KUBERNETES", "1.33")
+    binaries = find_binaries([Component.APISERVER], ConsoleReporter())
+    assert binaries.found["kube-apiserver"].version.startswith("v1.33.")
+
+
+def test_the_default_is_a_version_too():
+    *older, default = list_kubernetes()
+    assert find_caches(default) == [find_cache()]
+    assert older == sorted(set(older) - {default})
+
+
+def test_assets_of_another_version_are_skipped(assets):
+    binaries = find_binaries(Component, ConsoleReporter(), "1.33")
+    assert {binary.source for binary in binaries.found.values()} == {BinarySource.BUILT}
+    assert "kube-apiserver v1.34.2 is not of 1.33" in binaries.remarks[0]
+    kept = find_binaries(Component, ConsoleReporter(), "1.34")
+    assert {binary.source for binary in kept.found.values()} == {BinarySource.ASSETS}
 
 
 def test_a_failed_build_shows_the_end_of_its_log(tmp_path, log):

@@ -61,6 +61,7 @@ def test_a_sandbox_outlives_up_and_ends_with_down(trace):
         (["env", "--name=x"], "no sandbox 'x' is running"),
         (["up", "--shape=x"], "no node shape 'x'"),
         (["up", "--name=X"], "is not a valid name"),
+        (["up", "--kubernetes=1.29"], "no Kubernetes '1.29' to build; there are 1.30, 1.33, 1.36"),
     ],
 )
 def test_errors_are_one_sentence(arguments, message):

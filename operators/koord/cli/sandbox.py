@@ -5,7 +5,7 @@ What they do is in ``koord.sandbox`` and ``koord.demo``.
 
 import shlex
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,7 @@ from rich.table import Table
 from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
-from koord.sandbox.build import ConsoleReporter
+from koord.sandbox.build import ConsoleReporter, list_kubernetes
 from koord.sandbox.record import SandboxStatus, list_names, list_statuses, take_down
 
 _DEFAULT_NAME = "default"
@@ -57,6 +57,14 @@ Components = Annotated[
         "Default: everything.",
     ),
 ]
+Kubernetes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MINOR",
+        help="Version of Kubernetes, such as 1.33. Default: $KOORD_KUBERNETES, or the newest.",
+        autocompletion=list_kubernetes,
+    ),
+]
 
 
 @contextmanager
@@ -78,6 +86,7 @@ def up(
     ] = 8,
     shape: Shape = "a100x8",
     component: Components = None,
+    kubernetes: Kubernetes = None,
 ) -> None:
     """Start a sandbox; it runs until `koord sandbox down`.
 
@@ -88,29 +97,31 @@ def up(
       koord sandbox up --nodes 64 --shape h100x8
 
       koord sandbox up --name small --nodes 2 --component kwok
+
+      koord sandbox up --kubernetes 1.33
     """
     components = component or tuple(Component)
     reporter = ConsoleReporter()
     with _explain_errors():
         load_shape(shape)  # a typo is reported before anything starts
-        find_binaries(components, reporter)  # separately, so that each step shows its own time
+        # Separately, so that each step shows its own time.
+        find_binaries(components, reporter, kubernetes)
         with reporter.step(f"starting the sandbox {name}"):
-            box = _start(name, components, nodes, shape)
+            box = Sandbox(name, components=components, kubernetes=kubernetes)
+            _add_nodes(box, nodes, shape)
         version = box.record.programs[Component.APISERVER].version
         _out.print(f"Kubernetes {version} with {nodes} nodes {shape} at {box.server}")
         print_next_steps(name)
         box.detach()
 
 
-def _start(name: str, components: Iterable[Component], nodes: int, shape: str) -> Sandbox:
-    box = Sandbox(name, components=components)
+def _add_nodes(box: Sandbox, nodes: int, shape: str) -> None:
     try:
         if nodes:
             box.add_nodes(nodes, shape)
     except BaseException:
         box.stop()
         raise
-    return box
 
 
 def print_next_steps(name: str) -> None:
@@ -162,12 +173,14 @@ def status(
 
 
 def _print_table(statuses: list[SandboxStatus]) -> None:
-    sandboxes = Table("Name", "State", "Server", "Nodes", "Since", box=None)
+    sandboxes = Table("Name", "State", "Kubernetes", "Server", "Nodes", "Since", box=None)
     processes = Table("Name", "Process", "PID", "Version", "From", box=None)
     for each in statuses:
         nodes = "" if each.nodes is None else str(each.nodes)
         since = "" if each.since is None else f"{each.since.astimezone():%Y-%m-%d %H:%M:%S}"
-        sandboxes.add_row(each.name, each.state, each.server, nodes, since)
+        server = each.programs.get(Component.APISERVER)
+        version = "" if server is None else server.version
+        sandboxes.add_row(each.name, each.state, version, each.server, nodes, since)
         for process, pid in each.pids.items():
             program = each.programs[process]
             processes.add_row(each.name, process, str(pid), program.version, program.source)
@@ -198,10 +211,10 @@ def env(name: Name = _DEFAULT_NAME) -> None:
 
 
 @sandbox.command()
-def build() -> None:
+def build(kubernetes: Kubernetes = None) -> None:
     """Find or build the binaries of the control plane, and print their paths."""
     with _explain_errors():
-        binaries = find_binaries(Component, ConsoleReporter())
+        binaries = find_binaries(Component, ConsoleReporter(), kubernetes)
     for remark in binaries.remarks:
         _err.print(remark, markup=False)
     for name, binary in binaries.found.items():

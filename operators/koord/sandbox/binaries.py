@@ -1,7 +1,9 @@
 """Decides where the binaries of a sandbox come from.
 
 `KUBEBUILDER_ASSETS`, then PATH, then the sandbox's own build. All come from one place, in versions
-that work together: a mixture (with a stray kubectl on PATH, say) fails in odd ways.
+that work together: a mixture (with a stray kubectl on PATH, say) fails in odd ways. If a minor
+version of Kubernetes is asked for, by the caller or by the variable `KOORD_KUBERNETES`, only that
+one will do.
 """
 
 import os
@@ -13,10 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from koord.sandbox.build import Reporter, build_missing, find_cache
+from koord.sandbox.build import Reporter, build_missing, find_caches
 from koord.sandbox.components import Component
 
 KUBECTL = "kubectl"
+KUBERNETES = "KOORD_KUBERNETES"
 _ASSETS = "KUBEBUILDER_ASSETS"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _MINIMUM: Mapping[str, tuple[int, int]] = {
@@ -58,15 +61,22 @@ def list_needed(components: Iterable[Component]) -> list[str]:
     return [*(str(component) for component in Component if component in set(components)), KUBECTL]
 
 
-def find_binaries(components: Iterable[Component], report: Reporter) -> Binaries:
+def find_binaries(
+    components: Iterable[Component], report: Reporter, kubernetes: str | None = None
+) -> Binaries:
+    """Return the programs of a sandbox, after building those that are missing.
+
+    ``kubernetes`` is a minor version such as 1.33; by default that of the environment, or any.
+    """
     needed = list_needed(components)
+    wanted = os.environ.get(KUBERNETES, "") if kubernetes is None else kubernetes
     remarks: list[str] = []
     for source, look_up in _list_places():
-        found = _take_whole(source, look_up, needed)
+        found = _take_whole(source, look_up, needed, wanted)
         if not isinstance(found, str):
             return Binaries(found, tuple(remarks))
         remarks.append(found)
-    return Binaries(_build(needed, report), tuple(remarks))
+    return Binaries(_build(needed, report, wanted), tuple(remarks))
 
 
 def _list_places() -> list[tuple[BinarySource, Callable[[str], str | None]]]:
@@ -79,7 +89,7 @@ def _list_places() -> list[tuple[BinarySource, Callable[[str], str | None]]]:
 
 
 def _take_whole(
-    source: BinarySource, look_up: Callable[[str], str | None], needed: list[str]
+    source: BinarySource, look_up: Callable[[str], str | None], needed: list[str], kubernetes: str
 ) -> dict[str, Binary] | str:
     """Return all programs of one place, or why it cannot be used."""
     paths = {name: look_up(name) for name in needed}
@@ -91,16 +101,18 @@ def _take_whole(
         for name, path in paths.items()
         if path is not None
     }
-    unfit = _find_unfit(found)
+    unfit = _find_unfit(found) or _find_other_version(found, kubernetes)
     return f"{source} skipped: {unfit}" if unfit else found
 
 
-def _build(needed: list[str], report: Reporter) -> dict[str, Binary]:
-    cache = find_cache()
-    build_missing(cache, needed, report)
+def _build(needed: list[str], report: Reporter, kubernetes: str) -> dict[str, Binary]:
+    caches = find_caches(kubernetes)
+    chosen = {name: next(cache for cache in caches if cache.pins(name)) for name in needed}
+    for cache in caches:
+        build_missing(cache, [name for name in needed if chosen[name] is cache], report)
     return {
         name: Binary(cache.path(name), cache.read_version(name), BinarySource.BUILT)
-        for name in needed
+        for name, cache in chosen.items()
     }
 
 
@@ -127,6 +139,13 @@ def _find_unfit(found: Mapping[str, Binary]) -> str | None:
         if name.startswith("kube") and not _is_compatible(name, version, server):
             return f"{name} {binary.version} is not compatible with kube-apiserver {server.version}"
     return None
+
+
+def _find_other_version(found: Mapping[str, Binary], kubernetes: str) -> str | None:
+    version = found[Component.APISERVER].version
+    if not kubernetes or version.startswith(f"v{kubernetes}."):
+        return None
+    return f"kube-apiserver {version} is not of {kubernetes}"
 
 
 def _is_compatible(name: str, version: tuple[int, int], server: Binary) -> bool:

