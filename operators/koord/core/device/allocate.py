@@ -1,0 +1,267 @@
+"""The devices that a pod is given on one node: one pure function for every purpose.
+
+Placing pods, counting how many fit, preemption, and explanations all ask :func:`allocate`. It has
+no side effects and gives the same answer for the same values.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, TypeAlias
+
+from koord.core.device.causes import (
+    INSUFFICIENT,
+    ISOLATION,
+    JOINT,
+    NO_FUNCTIONS,
+    NO_SUCH_DEVICE,
+    PRIMARY,
+    SHARING,
+    TEMPLATE,
+    Lacking,
+)
+from koord.core.device.choice import Candidate, Picked, find_candidates, in_order, pick
+from koord.core.device.joint import rank_switches
+from koord.core.device.ledger import Ledger, complete
+from koord.core.device.model import (
+    ANYWHERE,
+    OURS,
+    DeviceRequest,
+    DeviceRules,
+    Exclusive,
+    Inventory,
+    Joint,
+    JointScope,
+    Part,
+    Scoring,
+    Share,
+    Strategy,
+    Terms,
+    TypeRequest,
+    make_part,
+)
+from koord.core.device.names import GPU, NPU_CORE, DeviceType
+from koord.core.device.partitions import choose_by_partition, must_honor
+from koord.core.device.scopes import choose_by_scope, parts_within
+from koord.core.selectors import is_selected
+
+Templates: TypeAlias = Mapping[str, Mapping[Part, str]]
+"""``vendor-model`` -> amounts -> name of the template: how NPUs of a model can be sliced."""
+
+MOST_ALTERNATIVES: Final = 32
+"""So many choices of the type that decides first are tried with the other types."""
+SLICED: Final = frozenset({NPU_CORE})
+"""A shared request for any of these must equal a template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What allocation follows besides the ledger and the request."""
+
+    rules: DeviceRules = OURS
+    templates: Templates | None = None
+    scoring: Scoring | None = None
+
+
+DEFAULTS: Final = Settings()
+
+
+def allocate(
+    ledger: Ledger,
+    request: DeviceRequest,
+    terms: Terms = ANYWHERE,
+    settings: Settings = DEFAULTS,
+) -> tuple[Share, ...] | Lacking:
+    """Return the devices for a request, sorted by type and minor; or what is lacking."""
+    return _Attempt(ledger, request, terms, settings).run()
+
+
+def drop_planned(ledger: Ledger, request: DeviceRequest) -> DeviceRequest:
+    """Return what decides whether a node can meet a request.
+
+    Where NICs are planned for every choice of whole GPUs, the GPUs alone do.
+    """
+    joint = request.joint
+    if joint is None or request.is_gpu_shared or not ledger.inventory.is_well_planned:
+        return request
+    secondary = joint.kinds[1:]
+    types = tuple(one for one in request.types if one.kind not in secondary)
+    return replace(request, types=types, joint=replace(joint, kinds=joint.kinds[:1]))
+
+
+def size(inventory: Inventory, request: TypeRequest) -> TypeRequest | Lacking:
+    """Return how many devices a request is for on a node."""
+    devices = inventory.of(request.kind)
+    hint = request.hint
+    if not devices:
+        return Lacking(NO_SUCH_DEVICE, request.kind, len(request.parts))
+    if hint.function_selector is not None and not any(one.groups for one in devices):
+        return Lacking(NO_FUNCTIONS, request.kind, len(request.parts))
+    if hint.strategy is Strategy.APPLY_FOR_ALL and len(request.parts) == 1:
+        count = sum(is_selected(dict(one.labels), hint.selector) for one in devices)
+        if not count:
+            return Lacking(NO_SUCH_DEVICE, request.kind)
+        request = replace(request, parts=request.parts * count)
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One request on one node."""
+
+    ledger: Ledger
+    request: DeviceRequest
+    terms: Terms
+    settings: Settings
+
+    def run(self) -> tuple[Share, ...] | Lacking:
+        sized: dict[DeviceType, TypeRequest] = {}
+        for one in self.request.types:
+            exact = size(self.ledger.inventory, one)
+            if isinstance(exact, Lacking):
+                return exact
+            sized[one.kind] = exact
+        gate = self._check_sharing(sized.get(GPU))
+        if gate is not None:
+            return gate
+        joint = self.request.joint
+        chosen = self._choose_joint(sized, joint) if joint is not None and len(sized) > 1 else {}
+        if isinstance(chosen, Lacking):
+            return chosen
+        for kind, one in sized.items():
+            if kind in chosen:
+                continue
+            ways = self._ways(one)
+            if isinstance(ways, Lacking):
+                return ways
+            chosen[kind] = next(iter(ways))
+        return tuple(
+            share
+            for kind in sorted(chosen)
+            for share in self._make_shares(sized[kind], chosen[kind])
+        )
+
+    def _check_sharing(self, gpus: TypeRequest | None) -> Lacking | None:
+        if gpus is None or not gpus.is_shared:
+            return None
+        inventory = self.ledger.inventory
+        if inventory.refuses_shares:
+            return Lacking(SHARING, GPU)
+        if self.request.isolation and self.request.isolation != inventory.isolation:
+            return Lacking(ISOLATION, GPU)
+        if self._is_sliced(gpus) and self._template_of(gpus) is None:
+            return Lacking(TEMPLATE, GPU)
+        return None
+
+    @staticmethod
+    def _is_sliced(gpus: TypeRequest) -> bool:
+        return gpus.is_shared and any(key in SLICED for key, _ in gpus.parts[0])
+
+    def _template_of(self, gpus: TypeRequest) -> str | None:
+        templates = (self.settings.templates or {}).get(self.ledger.inventory.model, {})
+        return templates.get(gpus.parts[0])
+
+    def _candidates(self, request: TypeRequest) -> list[Candidate]:
+        settings = self.settings
+        return find_candidates(self.ledger, request, self.terms, settings.rules, settings.scoring)
+
+    def _ways(self, request: TypeRequest) -> list[Picked] | Lacking:
+        """Return ways to meet the request for one type, the best one first."""
+        candidates = self._candidates(request)
+        if request.kind == GPU:
+            ways = self._gpu_ways(request, candidates)
+            if ways is not None:
+                return ways
+        picked = pick(in_order(candidates), request)
+        if picked is None:
+            return Lacking(INSUFFICIENT, request.kind, len(request.parts), len(candidates))
+        return [picked]
+
+    def _gpu_ways(
+        self, request: TypeRequest, candidates: Sequence[Candidate]
+    ) -> list[Picked] | Lacking | None:
+        """Return GPUs by partition, then by place; None if neither is known."""
+        rules = self.settings.rules
+        if not request.is_shared:
+            ways = choose_by_partition(self.ledger, self.request, request, candidates, rules)
+            if not isinstance(ways, Lacking) or must_honor(self.ledger, self.request):
+                return ways
+        ways = choose_by_scope(self.ledger, request, candidates, rules)
+        if isinstance(ways, Lacking) and not ways.is_resolvable and request.hint.scope is None:
+            return None
+        return ways
+
+    def _choose_joint(
+        self, sized: Mapping[DeviceType, TypeRequest], joint: Joint
+    ) -> dict[DeviceType, Picked] | Lacking:
+        """Choose the devices of the first type, then those of the others next to them."""
+        first, *others = (sized[kind] for kind in joint.kinds)
+        ways = self._ways(first)
+        if isinstance(ways, Lacking):
+            return Lacking(PRIMARY, first.kind, len(first.parts), ways.of, ways)
+        refused = Lacking(JOINT, first.kind, len(first.parts))
+        for way in self._alternatives(first, others, ways):
+            chosen = self._choose_next_to(way, others)
+            if not isinstance(chosen, Lacking):
+                return {first.kind: way, **chosen}
+            if way is ways[0]:
+                refused = chosen
+        return refused
+
+    def _alternatives(
+        self, first: TypeRequest, others: Sequence[TypeRequest], ways: Sequence[Picked]
+    ) -> Iterator[Picked]:
+        if not self.settings.rules.tries_alternatives:
+            yield ways[0]
+            return
+        yield from islice(ways, MOST_ALTERNATIVES)
+        joint = self.request.joint
+        if joint is None or joint.scope is not JointScope.SAME_PCIE:
+            return
+        if first.kind == GPU and must_honor(self.ledger, self.request):
+            yield from ways[MOST_ALTERNATIVES:]
+            return
+        near = [self._candidates(one) for one in others]
+        candidates = self._candidates(first)
+        parts = parts_within(self.ledger.inventory, first.hint.scope, self.settings.rules)
+        for part in parts if first.kind == GPU else ():
+            inside = [one for one in candidates if part >> one.device.minor & 1]
+            yield from rank_switches(inside, first, near, others)
+
+    def _choose_next_to(
+        self, way: Picked, others: Sequence[TypeRequest]
+    ) -> dict[DeviceType, Picked] | Lacking:
+        joint = self.request.joint
+        is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
+        switches = list(dict.fromkeys(one.place.pcie for one, _ in way))
+        chosen: dict[DeviceType, Picked] = {}
+        for other in others:
+            wanted = max(len(other.parts), len(switches))
+            ordered = in_order(self._candidates(other), switches)
+            fitting = [one for one in ordered if one.fits(other.parts[0])][:wanted]
+            least = wanted if is_strict else len(other.parts)
+            if len(fitting) < least:
+                return Lacking(
+                    JOINT if is_strict else INSUFFICIENT, other.kind, least, len(fitting)
+                )
+            if is_strict and {one.place.pcie for one in fitting} != set(switches):
+                return Lacking(JOINT, other.kind, least, len(fitting))
+            chosen[other.kind] = [(one, other.parts[0]) for one in fitting]
+        return chosen
+
+    def _make_shares(self, request: TypeRequest, picked: Picked) -> Iterator[Share]:
+        hint = request.hint
+        keeps = self.settings.rules.keeps_exclusive
+        template = (self._template_of(request) or "") if self._is_sliced(request) else ""
+        for one, part in sorted(picked, key=lambda pair: pair[0].device.minor):
+            total = dict(one.device.total)
+            is_alone = keeps and hint.exclusive is Exclusive.DEVICE
+            taken = make_part({key: total[key] for key, _ in part}) if is_alone else part
+            yield Share(
+                request.kind,
+                one.device.minor,
+                complete(taken, total) if request.kind == GPU else taken,
+                one.functions[:1],
+                template,
+                is_exclusive=keeps and hint.exclusive is Exclusive.PCIE,
+            )

@@ -1,0 +1,178 @@
+"""Which devices a request may use on a node, and choosing some of them without regard to place.
+
+An attempt looks at candidates: devices that the wishes of the pod and the terms of the attempt
+allow, with what is free of them. Who chooses by partition or place uses the same candidates.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TypeAlias
+
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import (
+    Device,
+    DeviceRules,
+    Exclusive,
+    Hint,
+    Part,
+    Place,
+    Scoring,
+    Terms,
+    TypeRequest,
+)
+from koord.core.device.names import GPU
+from koord.core.device.scoring import score
+from koord.core.selectors import is_selected
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device that may be used: what is free of it, its free virtual functions, its points."""
+
+    device: Device
+    free: Mapping[str, int]
+    functions: tuple[int, ...]
+    is_used: bool
+    is_preferred: bool
+    points: int
+
+    @property
+    def place(self) -> Place:
+        return self.device.place or Place()
+
+    def fits(self, part: Part) -> bool:
+        return all(self.free.get(key, 0) >= amount for key, amount in part)
+
+
+Picked: TypeAlias = list[tuple[Candidate, Part]]
+"""Devices, and what is taken of each."""
+
+
+def find_candidates(
+    ledger: Ledger,
+    request: TypeRequest,
+    terms: Terms,
+    rules: DeviceRules,
+    scoring: Scoring | None,
+) -> list[Candidate]:
+    """Return the devices that a request may use, in the order of minors."""
+    kind, hint = request.kind, request.hint
+    barred = _barred_switches(ledger, request, rules)
+    found = []
+    for device in ledger.inventory.of(kind):
+        key = (kind, device.minor)
+        use = ledger.use_of(*key)
+        free: Mapping[str, int] = ledger.free[key]
+        if terms.required is not None:
+            free = _cap(free, terms.required.get(key))
+        if (
+            not any(free.values())
+            or not is_selected(dict(device.labels), hint.selector)
+            or not _is_near(device, terms)
+            or (device.place is not None and device.place.pcie in barred)
+            or (rules.keeps_exclusive and hint.exclusive is Exclusive.DEVICE and use.holders)
+        ):
+            continue
+        functions = _free_functions(device, hint, use.functions, terms.functions.get(key))
+        if hint.function_selector is not None and not functions:
+            continue
+        total, part = dict(device.total), dict(request.parts[0])
+        points = score(total, free, part, scoring) if scoring else 0
+        is_preferred = key in terms.preferred
+        found.append(Candidate(device, free, functions, bool(use.holders), is_preferred, points))
+    if kind == GPU and ledger.foreign:
+        return _spare_foreign(found, request, ledger.foreign)
+    return found
+
+
+def _cap(free: Mapping[str, int], most: Part | None) -> Mapping[str, int]:
+    return {key: min(free.get(key, 0), amount) for key, amount in most or ()}
+
+
+def _is_near(device: Device, terms: Terms) -> bool:
+    if terms.numa is None:
+        return True
+    return device.place is not None and (device.place.numa < 0 or device.place.numa in terms.numa)
+
+
+def _free_functions(
+    device: Device, hint: Hint, taken: frozenset[int], only: frozenset[int] | None
+) -> tuple[int, ...]:
+    if hint.function_selector is None:
+        return ()
+    return tuple(
+        sorted(
+            number
+            for group in device.groups
+            if is_selected(dict(group.labels), hint.function_selector)
+            for number in group.numbers
+            if number not in taken and (only is None or number in only)
+        )
+    )
+
+
+def _barred_switches(ledger: Ledger, request: TypeRequest, rules: DeviceRules) -> set[str]:
+    """Return the PCIe switches that others keep for themselves, or that must not be shared."""
+    if not rules.keeps_exclusive or not ledger.used:
+        return set()
+    wants_alone = request.hint.exclusive is Exclusive.PCIE
+    return {
+        device.place.pcie
+        for device in ledger.inventory.of(request.kind)
+        if device.place is not None and device.place.pcie
+        if (use := ledger.use_of(request.kind, device.minor)).exclusive
+        or (wants_alone and use.holders)
+    }
+
+
+def _spare_foreign(found: list[Candidate], request: TypeRequest, foreign: int) -> list[Candidate]:
+    """Leave as many whole GPUs as pods use of which nobody knows which ones they are."""
+    if request.is_shared:
+        return [one for one in found if one.is_used]
+    spare = sum(not one.is_used for one in found) - foreign
+    return found if spare >= len(request.parts) else []
+
+
+def pick(candidates: Sequence[Candidate], request: TypeRequest) -> Picked | None:
+    """Take the first candidates that give the parts of a request; None if they do not suffice."""
+    parts = request.parts
+    if request.is_uniform:
+        fitting = [one for one in candidates if one.fits(parts[0])][: len(parts)]
+        return [(one, parts[0]) for one in fitting] if len(fitting) == len(parts) else None
+    return _match(candidates, parts)
+
+
+def _match(candidates: Sequence[Candidate], parts: Sequence[Part]) -> Picked | None:
+    """Give every part a device of its own (augmenting paths); unequal parts are few."""
+    holder: dict[int, int] = {}
+
+    def place(part: int, tried: set[int]) -> bool:
+        for index, one in enumerate(candidates):
+            if index in tried or not one.fits(parts[part]):
+                continue
+            tried.add(index)
+            if index not in holder or place(holder[index], tried):
+                holder[index] = part
+                return True
+        return False
+
+    if not all(place(part, set()) for part in range(len(parts))):
+        return None
+    return [(candidates[index], parts[part]) for index, part in sorted(holder.items())]
+
+
+def in_order(candidates: Iterable[Candidate], switches: Sequence[str] = ()) -> list[Candidate]:
+    """Order candidates: preferred ones, then by points, then by minor.
+
+    Those at the given PCIe switches come first, one switch after the other, in rounds; unless
+    some candidates are preferred.
+    """
+    ordered = sorted(
+        candidates, key=lambda one: (not one.is_preferred, -one.points, one.device.minor)
+    )
+    if not switches or any(one.is_preferred for one in ordered):
+        return ordered
+    near = [[one for one in ordered if one.place.pcie == switch] for switch in switches]
+    rounds = [one for level in zip_longest(*near) for one in level if one is not None]
+    return rounds + [one for one in ordered if one.place.pcie not in set(switches)]

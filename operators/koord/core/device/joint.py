@@ -1,0 +1,73 @@
+"""Sets of PCIe switches on which the devices of several types can be chosen together.
+
+Needed where all types must be on the same switches: the best GPUs alone may be next to NICs that
+are taken, while other GPUs fit.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from koord.core.device.choice import Candidate, Picked, pick
+from koord.core.device.model import TypeRequest
+
+MOST_SWITCHES: Final = 16
+"""A node with more tries sets of the first ones only."""
+
+
+def rank_switches(
+    candidates: Sequence[Candidate],
+    request: TypeRequest,
+    near: Sequence[Sequence[Candidate]],
+    others: Sequence[TypeRequest],
+) -> Iterator[Picked]:
+    """Yield choices of the first type, one per set of switches on which all types fit.
+
+    Fewer switches come first, and among as many those of fewer NUMA nodes. Every switch of a set
+    is used by every type.
+    """
+    eligible = _eligible(candidates, request, near, others)[:MOST_SWITCHES]
+    for size in range(1, min(len(eligible), len(request.parts)) + 1):
+        sets = combinations(eligible, size)
+        for switches in sorted(sets, key=lambda one: len({numa for numa, _ in one})):
+            names = [name for _, name in switches]
+            for other, devices in zip(others, near, strict=True):
+                part = other.parts[0]
+                fitting = sum(one.place.pcie in names and one.fits(part) for one in devices)
+                if fitting < max(len(other.parts), size):
+                    break
+            else:
+                picked = _pick_on_each(candidates, request, names)
+                if picked is not None:
+                    yield picked
+
+
+def _eligible(
+    candidates: Sequence[Candidate],
+    request: TypeRequest,
+    near: Sequence[Sequence[Candidate]],
+    others: Sequence[TypeRequest],
+) -> list[tuple[int, str]]:
+    """Return the switches, by NUMA node and name, with a fitting device of every type."""
+    smallest = min(request.parts)
+    switches = {(one.place.numa, one.place.pcie) for one in candidates if one.fits(smallest)}
+    for other, devices in zip(others, near, strict=True):
+        usable = {one.place.pcie for one in devices if one.fits(other.parts[0])}
+        switches = {one for one in switches if one[1] in usable}
+    return sorted(switches)
+
+
+def _pick_on_each(
+    candidates: Sequence[Candidate], request: TypeRequest, switches: Sequence[str]
+) -> Picked | None:
+    """Take devices from exactly these switches: one of each first, then the rest."""
+    inside = [one for one in candidates if one.place.pcie in switches]
+    first = [
+        next(one for one in inside if one.place.pcie == name and _fits_any(one, request))
+        for name in switches
+    ]
+    return pick(first + [one for one in inside if one not in first], request)
+
+
+def _fits_any(one: Candidate, request: TypeRequest) -> bool:
+    return any(one.fits(part) for part in request.parts)

@@ -1,0 +1,138 @@
+"""What is used of the devices of one node: an immutable value.
+
+A ledger with more or less use is another ledger; equal ones are equal values, so that undo is to
+keep the old one and answers can be remembered by ledger. Usage of devices that the node no longer
+has, and beyond what a device has, is kept and gives nothing free.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from koord.core.device.model import Inventory, Part, Share, make_part
+from koord.core.device.names import (
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    WHOLE,
+    DeviceType,
+)
+
+Key: TypeAlias = tuple[DeviceType, int]
+
+
+class Ledger:
+    """Use per device: amounts, taken virtual functions, and exclusive holders.
+
+    ``foreign`` counts whole GPUs that pods use of which nobody knows which ones they are.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        used: Mapping[Key, "Use"] | None = None,
+        foreign: int = 0,
+        *,
+        is_exact: bool = True,
+    ) -> None:
+        self.inventory = inventory
+        self.used: Mapping[Key, Use] = used or {}
+        self.foreign = foreign
+        self.is_exact = is_exact
+        """Whether the free ratio of a GPU follows from its free bytes."""
+
+    @cached_property
+    def _identity(self) -> tuple[int, frozenset[tuple[Key, "Use"]], int]:
+        return id(self.inventory), frozenset(self.used.items()), self.foreign
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ledger) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def with_shares(self, shares: Iterable[Share], count: int = 1) -> "Ledger":
+        """Return the ledger with shares given (1) or taken back (-1)."""
+        used = dict(self.used)
+        for share in shares:
+            key = (share.kind, share.minor)
+            use = used.get(key, UNUSED).with_share(share, count)
+            if use == UNUSED:
+                used.pop(key, None)
+            else:
+                used[key] = use
+        return Ledger(self.inventory, used, self.foreign, is_exact=self.is_exact)
+
+    def with_inventory(self, inventory: Inventory) -> "Ledger":
+        return Ledger(inventory, self.used, self.foreign, is_exact=self.is_exact)
+
+    def with_foreign(self, foreign: int) -> "Ledger":
+        return Ledger(self.inventory, self.used, foreign, is_exact=self.is_exact)
+
+    def use_of(self, kind: DeviceType, minor: int) -> "Use":
+        return self.used.get((kind, minor), UNUSED)
+
+    @cached_property
+    def free(self) -> Mapping[Key, dict[str, int]]:
+        """What is free of each device; unhealthy ones have nothing."""
+        return {
+            (kind, device.minor): self._free_of(dict(device.total), self.use_of(kind, device.minor))
+            for kind, devices in self.inventory.devices
+            for device in devices
+        }
+
+    def _free_of(self, total: dict[str, int], use: "Use") -> dict[str, int]:
+        if not use.amounts:
+            return total
+        used = dict(use.amounts)
+        free = {key: max(0, amount - used.get(key, 0)) for key, amount in total.items()}
+        memory = total.get(GPU_MEMORY, 0)
+        if self.is_exact and memory and GPU_MEMORY_RATIO in free:
+            by_bytes = free[GPU_MEMORY] * total[GPU_MEMORY_RATIO] // memory
+            free[GPU_MEMORY_RATIO] = min(free[GPU_MEMORY_RATIO], by_bytes)
+        return free
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is used of one device.
+
+    ``holders`` is the number of shares given of it, ``exclusive`` how many of them keep its PCIe
+    switch for themselves.
+    """
+
+    amounts: Part = ()
+    functions: frozenset[int] = frozenset()
+    holders: int = 0
+    exclusive: int = 0
+
+    def with_share(self, share: Share, count: int) -> "Use":
+        amounts = dict(self.amounts)
+        for key, amount in share.part:
+            amounts[key] = amounts.get(key, 0) + count * amount
+        taken = frozenset(share.functions)
+        return Use(
+            make_part({key: amount for key, amount in amounts.items() if amount}),
+            self.functions | taken if count > 0 else self.functions - taken,
+            self.holders + count,
+            self.exclusive + count * share.is_exclusive,
+        )
+
+
+UNUSED: Final = Use()
+
+
+def complete(part: Part, total: Mapping[str, int]) -> Part:
+    """Return the part of a GPU with both its memory and its ratio (source: Koordinator).
+
+    Bytes and ratio are rounded down. Without a total there is nothing to complete with.
+    """
+    amounts = dict(part)
+    memory = total.get(GPU_MEMORY, 0)
+    if not memory or (GPU_MEMORY in amounts) == (GPU_MEMORY_RATIO in amounts):
+        return part
+    if GPU_MEMORY in amounts:
+        amounts[GPU_MEMORY_RATIO] = amounts[GPU_MEMORY] * WHOLE // memory
+    else:
+        amounts[GPU_MEMORY] = amounts[GPU_MEMORY_RATIO] * memory // WHOLE
+    return make_part(amounts)

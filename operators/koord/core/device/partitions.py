@@ -1,0 +1,99 @@
+"""Chooses GPUs by the partition table of a node (NVSwitch, HCCS).
+
+Partitions of a higher score are preferred. Among equals the one is chosen that leaves the most
+partitions whole, large ones first; then the one listed first.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from koord.core.device.causes import (
+    INSUFFICIENT_PARTITION,
+    NO_PARTITION_TABLE,
+    PARTITION_SIZE,
+    Lacking,
+)
+from koord.core.device.choice import Candidate, Picked
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import (
+    DeviceRequest,
+    DeviceRules,
+    Minors,
+    Partition,
+    PartitionTable,
+    TypeRequest,
+    minors_of,
+)
+from koord.core.device.names import GPU
+
+_WEIGHT = 100
+"""A larger partition that stays whole outweighs all smaller ones."""
+
+
+def must_honor(ledger: Ledger, request: DeviceRequest) -> bool:
+    """Whether GPUs may be given out by the partition table only."""
+    table = ledger.inventory.table
+    return request.partition is not None or (table is not None and table.is_honored)
+
+
+def choose_by_partition(
+    ledger: Ledger,
+    request: DeviceRequest,
+    gpus: TypeRequest,
+    candidates: Sequence[Candidate],
+    rules: DeviceRules,
+) -> Lacking | list[Picked]:
+    """Return the free partitions of the right size, the best one first; or why there is none."""
+    table = ledger.inventory.table
+    count = len(gpus.parts)
+    if table is None:
+        return Lacking(NO_PARTITION_TABLE, GPU)
+    listed = table.by_size.get(count, ())
+    if not listed and count == 1 and rules.allows_single_cards:
+        listed = tuple(Partition(1 << device.minor) for device in ledger.inventory.of(GPU))
+    if not listed:
+        return Lacking(PARTITION_SIZE, GPU, count)
+    used = minors_of(
+        device.minor
+        for device in ledger.inventory.of(GPU)
+        if ledger.use_of(GPU, device.minor).holders
+    )
+    free = minors_of(
+        one.device.minor for one in candidates if not one.is_used and one.fits(gpus.parts[0])
+    )
+    wish = request.partition
+    bandwidth = wish.bandwidth if wish is not None else None
+    ways: list[Partition] = []
+    ordered = sorted(listed, key=lambda one: -one.score)
+    for _, group in groupby(ordered, key=lambda one: one.score):
+        feasible = [one for one in group if _is_feasible(one, free, bandwidth)]
+        ways += sorted(feasible, key=lambda one: -count_whole(table, used | one.minors, count))
+        if wish is not None and wish.is_restricted:
+            break
+    if not ways:
+        return Lacking(INSUFFICIENT_PARTITION, GPU, count, free.bit_count())
+    by_minor = {one.device.minor: one for one in candidates}
+    return [
+        [(one, gpus.parts[0]) for minor, one in by_minor.items() if way.minors >> minor & 1]
+        for way in ways
+    ]
+
+
+def _is_feasible(partition: Partition, free: Minors, bandwidth: int | None) -> bool:
+    if partition.minors & ~free:
+        return False
+    if bandwidth is None:
+        return True
+    return partition.bandwidth is not None and partition.bandwidth >= bandwidth
+
+
+def count_whole(table: PartitionTable, used: Minors, smallest: int) -> int:
+    """Weigh the partitions of at least ``smallest`` GPUs that have no used GPU."""
+    sizes = sorted(size for size in table.by_size if size > 1)
+    return sum(
+        _WEIGHT**rank * max(1, one.score)
+        for rank, size in enumerate(sizes)
+        if size >= smallest
+        for one in table.by_size[size]
+        if not one.minors & used
+    )

@@ -1,0 +1,270 @@
+"""Which device requests are valid, and how one becomes a list of parts, one per device.
+
+Source of the table and the splits: Koordinator (deviceshare). A request is valid if its resources
+of one type are exactly one of the listed combinations and obey its rule.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from koord.core.device.model import (
+    NO_HINT,
+    DeviceRequest,
+    DeviceRules,
+    Exclusive,
+    Hint,
+    Joint,
+    Part,
+    PartitionWish,
+    Strategy,
+    TypeRequest,
+    make_part,
+)
+from koord.core.device.names import (
+    AMD_GPU,
+    CARDS,
+    DCU_GPU,
+    FPGA_SHARE,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    KOORD_GPU,
+    NPU_CORE,
+    NPU_CPU,
+    NPU_DVPP,
+    NVIDIA_GPU,
+    RDMA_SHARE,
+    WHOLE,
+    DeviceType,
+    group_by_type,
+)
+from koord.core.units import Amounts
+
+_Rule: TypeAlias = Callable[[Amounts], bool]
+MOST_DEVICES: Final = 1024
+"""No node has more; larger requests are kept as one more than this, and fit nowhere."""
+_SPLIT: Final = (GPU_CORE, NPU_CORE, NPU_CPU, NPU_DVPP, GPU_MEMORY_RATIO, GPU_MEMORY)
+"""What is divided by the number of GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidRequest:
+    """The resources of one type are no valid request.
+
+    ``unit``: the resource whose amount is neither a part of a device nor whole devices; "" if the
+    combination is wrong. ``nearest``: a valid request close to it, if one was found.
+    """
+
+    amounts: Part
+    unit: str = ""
+    nearest: Part = ()
+
+    def describe(self) -> str:
+        """Return the message of Koordinator."""
+        if not self.amounts:
+            return "pod request should not be empty"
+        if self.unit:
+            return f"invalid resource unit {self.unit}: {dict(self.amounts)[self.unit]}"
+        return f"invalid resource device requests: [{' '.join(key for key, _ in self.amounts)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the annotations and labels of a pod say about its devices.
+
+    ``gpu_parts``: amounts per GPU, where they are not equal.
+    """
+
+    hints: tuple[tuple[DeviceType, Hint], ...] = ()
+    joint: Joint | None = None
+    partition: PartitionWish | None = None
+    isolation: str = ""
+    gpu_parts: tuple[Part, ...] = ()
+
+
+NO_WISHES: Final = Wishes()
+
+
+def _is_whole(amount: int) -> bool:
+    return amount <= WHOLE or amount % WHOLE == 0
+
+
+def _obey_percent(*keys: str) -> _Rule:
+    return lambda amounts: all(_is_whole(amounts[key]) for key in keys)
+
+
+def _obey_shared(amounts: Amounts) -> bool:
+    shared = amounts[GPU_SHARED]
+    return all(
+        amounts[key] % shared == 0 and amounts[key] // shared <= WHOLE
+        for key in (GPU_CORE, GPU_MEMORY_RATIO)
+        if key in amounts
+    )
+
+
+def _obey_npu(amounts: Amounts) -> bool:
+    return amounts[GPU_SHARED] <= 1 and amounts.get(NPU_DVPP, 0) <= WHOLE
+
+
+def _anything(amounts: Amounts) -> bool:  # noqa: ARG001 - one of the rules
+    return True
+
+
+_UNITS: Final = frozenset({KOORD_GPU, FPGA_SHARE, RDMA_SHARE})
+"""Hundredths of one device, or whole devices; always alone."""
+_RULES: Final[Mapping[frozenset[str], _Rule]] = {
+    frozenset(keys): rule
+    for keys, rule in (
+        ((NVIDIA_GPU,), _anything),
+        ((AMD_GPU,), _anything),
+        ((DCU_GPU,), _anything),
+        ((KOORD_GPU,), _anything),
+        ((FPGA_SHARE,), _anything),
+        ((RDMA_SHARE,), _anything),
+        ((GPU_MEMORY,), _anything),
+        ((GPU_MEMORY_RATIO,), _obey_percent(GPU_MEMORY_RATIO)),
+        ((GPU_CORE, GPU_MEMORY), _obey_percent(GPU_CORE)),
+        ((GPU_CORE, GPU_MEMORY_RATIO), _obey_percent(GPU_CORE, GPU_MEMORY_RATIO)),
+        ((NPU_CORE, GPU_MEMORY_RATIO), _obey_percent(GPU_MEMORY_RATIO)),
+        ((GPU_SHARED, GPU_MEMORY), _obey_shared),
+        ((GPU_SHARED, GPU_MEMORY_RATIO), _obey_shared),
+        ((GPU_SHARED, GPU_CORE, GPU_MEMORY), _obey_shared),
+        ((GPU_SHARED, GPU_CORE, GPU_MEMORY_RATIO), _obey_shared),
+        ((GPU_SHARED, NPU_CORE, NPU_CPU, GPU_MEMORY), _obey_npu),
+        ((GPU_SHARED, NPU_CORE, NPU_CPU, NPU_DVPP, GPU_MEMORY), _obey_npu),
+    )
+}
+
+
+def convert(amounts: Amounts) -> dict[str, int] | InvalidRequest:
+    """Check the requests of one type, and return them in normal form: whole GPUs as shares."""
+    unit = next(
+        (key for key in sorted(amounts) if key in _UNITS and not _is_whole(amounts[key])), ""
+    )
+    rule = _RULES.get(frozenset(amounts))
+    if unit and len(amounts) == 1:
+        return InvalidRequest(make_part(amounts), unit, _find_nearest(amounts))
+    if rule is None or not rule(amounts):
+        return InvalidRequest(make_part(amounts), nearest=_find_nearest(amounts))
+    for card in CARDS:
+        if card in amounts:
+            return dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), WHOLE * amounts[card])
+    if KOORD_GPU in amounts:
+        return dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), amounts[KOORD_GPU])
+    return dict(amounts)
+
+
+def _find_nearest(amounts: Amounts) -> Part:
+    """Return a valid request that differs in one resource, if there is one."""
+    for one in _variants(amounts):
+        rule = _RULES.get(frozenset(one))
+        is_unit = _UNITS.isdisjoint(one) or all(_is_whole(amount) for amount in one.values())
+        if rule is not None and is_unit and rule(one):
+            return make_part(one)
+    return ()
+
+
+def _variants(amounts: Amounts) -> Iterator[dict[str, int]]:
+    rounded = {
+        key: amount if _is_whole(amount) else amount // WHOLE * WHOLE + WHOLE
+        for key, amount in amounts.items()
+        if key in _UNITS | {GPU_CORE, GPU_MEMORY_RATIO}
+    }
+    yield {**amounts, **rounded}
+    most = max(amounts.get(GPU_CORE, 0), amounts.get(GPU_MEMORY_RATIO, 0))
+    yield {**amounts, GPU_SHARED: max(1, -(-most // WHOLE))}
+    for key in (GPU_MEMORY_RATIO, GPU_MEMORY):
+        yield {**amounts, key: amounts.get(key, 0) or WHOLE * amounts.get(GPU_SHARED, 1)}
+    for dropped in sorted(amounts):
+        yield {key: amount for key, amount in amounts.items() if key != dropped}
+
+
+def split_gpus(amounts: Amounts, rules: DeviceRules) -> tuple[int, Part, bool]:
+    """Return the number of GPUs, the part of each, and whether others may use the rest."""
+    ratio, core, shared = (amounts.get(key, 0) for key in (GPU_MEMORY_RATIO, GPU_CORE, GPU_SHARED))
+    if shared > 0:
+        count = shared
+    elif ratio > WHOLE and ratio % WHOLE == 0:
+        count = ratio // WHOLE
+    elif rules.fills_in_shared and not ratio and core > WHOLE and core % WHOLE == 0:
+        count = core // WHOLE
+    else:
+        count = 1
+    part = {key: amounts[key] // count for key in _SPLIT if amounts.get(key, 0)}
+    count = min(count, MOST_DEVICES + 1)
+    if GPU_MEMORY_RATIO in part:
+        return count, make_part(part), part[GPU_MEMORY_RATIO] < WHOLE
+    return count, make_part(part), GPU_MEMORY in part
+
+
+def split_others(kind: DeviceType, amount: int, hint: Hint) -> TypeRequest:
+    """Return the request for ``amount`` of devices that are no GPUs."""
+    name = {"rdma": RDMA_SHARE, "fpga": FPGA_SHARE}[kind]
+    count, each = 1, amount
+    if amount > WHOLE and amount % WHOLE == 0:
+        count, each = amount // WHOLE, WHOLE
+    elif hint.strategy is Strategy.REQUESTS_AS_COUNT:
+        count, each = amount, WHOLE if hint.exclusive is Exclusive.DEVICE else 1
+    parts = (((name, each),),) * min(count, MOST_DEVICES + 1)
+    return TypeRequest(kind, parts, is_shared=each < WHOLE, hint=hint)
+
+
+def read_request(
+    requests: Amounts, wishes: Wishes, rules: DeviceRules
+) -> DeviceRequest | InvalidRequest | None:
+    """Return what a pod asks for; None if it asks for no device."""
+    groups: dict[DeviceType, Amounts] = {}
+    for kind, amounts in group_by_type(requests).items():
+        normal = convert(amounts)
+        if isinstance(normal, InvalidRequest):
+            return normal
+        groups[kind] = normal
+    return read_normal(groups, wishes, rules) if groups else None
+
+
+def read_normal(
+    groups: Mapping[DeviceType, Amounts], wishes: Wishes, rules: DeviceRules
+) -> DeviceRequest | InvalidRequest:
+    """Return what a pod asks for by requests in normal form."""
+    types: list[TypeRequest] = []
+    hints = dict(wishes.hints)
+    for kind, amounts in sorted(groups.items()):
+        hint = hints.get(kind, NO_HINT)
+        if kind == GPU:
+            one = _read_gpus(amounts, wishes.gpu_parts, hint, rules)
+        else:
+            one = split_others(kind, next(iter(amounts.values())), hint)
+        if isinstance(one, InvalidRequest):
+            return one
+        types.append(one)
+    joint = _reduce_joint(wishes.joint, types)
+    return DeviceRequest(tuple(types), joint, wishes.partition, wishes.isolation)
+
+
+def _read_gpus(
+    amounts: Amounts, parts: Sequence[Part], hint: Hint, rules: DeviceRules
+) -> TypeRequest | InvalidRequest:
+    if not parts:
+        count, part, is_shared = split_gpus(amounts, rules)
+        return TypeRequest(GPU, (part,) * count, is_shared, hint)
+    sums: dict[str, int] = {}
+    for part in parts:
+        for key, amount in part:
+            sums[key] = sums.get(key, 0) + amount
+    asked = {key: amount for key, amount in amounts.items() if key != GPU_SHARED}
+    if sums != asked or amounts.get(GPU_SHARED, len(parts)) != len(parts):
+        sums[GPU_SHARED] = len(parts)
+        return InvalidRequest(make_part(amounts), nearest=make_part(sums))
+    return TypeRequest(GPU, tuple(parts), is_shared=True, hint=hint)
+
+
+def _reduce_joint(joint: Joint | None, types: Sequence[TypeRequest]) -> Joint | None:
+    """Leave out types that are not asked for, and those that are taken from every device."""
+    if joint is None:
+        return None
+    asked = {one.kind for one in types if one.hint.strategy is not Strategy.APPLY_FOR_ALL}
+    kinds = tuple(kind for kind in dict.fromkeys(joint.kinds) if kind in asked)
+    return Joint(kinds, joint.scope) if kinds else None

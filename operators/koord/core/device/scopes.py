@@ -1,0 +1,172 @@
+"""Chooses GPUs that are close to each other: on one PCIe switch, NUMA node, socket, or node.
+
+The smallest scope that holds the whole request is the best; among equals the one whose path has
+the most parts in use, so that unused switches and NUMA nodes stay whole; then the first one. Inside
+a scope the lowest minors are taken. Source of the order: Koordinator; sockets and GPUs of unknown
+place are ours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from koord.core.device.causes import (
+    INSUFFICIENT_GPUS,
+    INSUFFICIENT_SCOPE,
+    NO_TOPOLOGY,
+    SHARES_IN_SCOPE,
+    Lacking,
+)
+from koord.core.device.choice import Candidate, Picked, in_order, pick
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import (
+    Device,
+    DeviceRules,
+    Inventory,
+    Minors,
+    Place,
+    Scope,
+    TypeRequest,
+    minors_of,
+)
+from koord.core.device.names import GPU
+
+MOST_TREES = 1024
+
+
+@dataclass(frozen=True)
+class ScopeNode:
+    """A part of a machine, the GPUs in it, and its parts in order."""
+
+    scope: Scope
+    minors: Minors
+    parts: tuple["ScopeNode", ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    """A scope that holds a request, and how it compares with others: greater is better."""
+
+    picked: Picked
+    rank: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Search:
+    request: TypeRequest
+    candidates: Mapping[int, Candidate]
+    used: Minors
+    found: list[_Found] = field(default_factory=list)
+
+    def walk(self, node: ScopeNode, depth: int, in_use: int) -> None:
+        count = len(self.request.parts)
+        if node.minors.bit_count() < count:
+            return
+        in_use += bool(node.minors & self.used)
+        for part in node.parts:
+            self.walk(part, depth + 1, in_use)
+        wanted = self.request.hint.scope
+        if wanted is not None and not _is_within(node.scope, wanted, count):
+            return
+        inside = [one for minor, one in self.candidates.items() if node.minors >> minor & 1]
+        if self.request.is_shared:
+            inside = in_order(inside)
+        picked = pick(inside, self.request)
+        if picked is not None:
+            points = picked[0][0].points if self.request.is_shared else 0
+            self.found.append(_Found(picked, (depth, in_use, points)))
+
+
+def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
+    # One device is in a scope of its own.
+    return scope >= wanted or (wanted is Scope.DEVICE and count == 1)
+
+
+def choose_by_scope(
+    ledger: Ledger, request: TypeRequest, candidates: Sequence[Candidate], rules: DeviceRules
+) -> Lacking | list[Picked]:
+    """Return ways to meet a request, the best one first; or why there is none."""
+    tree = make_tree(ledger.inventory, has_all_places=not rules.uses_partial_topology)
+    if tree is None:
+        return Lacking(NO_TOPOLOGY, GPU)
+    if request.is_shared and len(request.parts) > 1 and not rules.shares_in_scopes:
+        return Lacking(SHARES_IN_SCOPE, GPU)
+    used = minors_of(
+        device.minor
+        for device in ledger.inventory.of(GPU)
+        if ledger.use_of(GPU, device.minor).holders
+    )
+    search = _Search(request, {one.device.minor: one for one in candidates}, used)
+    search.walk(tree, 1, 0)
+    if not search.found:
+        cause = INSUFFICIENT_SCOPE if request.hint.scope is not None else INSUFFICIENT_GPUS
+        return Lacking(cause, GPU, len(request.parts), len(candidates))
+    # Stable: the first one of equals, in the order of the tree, stays first.
+    ways = sorted(enumerate(search.found), key=lambda one: (*(-n for n in one[1].rank), one[0]))
+    return [found.picked for _, found in ways]
+
+
+def parts_within(inventory: Inventory, wanted: Scope | None, rules: DeviceRules) -> list[Minors]:
+    """Return the GPUs of each part of a node in which a request with this scope must stay."""
+    tree = make_tree(inventory, has_all_places=not rules.uses_partial_topology)
+    if tree is None:
+        return []
+    if wanted is None:
+        return [tree.minors]
+    return [part.minors for part in _largest(tree, wanted)]
+
+
+def _largest(node: ScopeNode, wanted: Scope) -> Iterator[ScopeNode]:
+    if node.scope >= wanted:
+        yield node
+        return
+    for part in node.parts:
+        yield from _largest(part, wanted)
+
+
+@lru_cache(maxsize=MOST_TREES)
+def make_tree(inventory: Inventory, *, has_all_places: bool) -> ScopeNode | None:
+    """Return where the GPUs of a node are; None if nothing is known.
+
+    With ``has_all_places`` the place of every GPU must be known, and there are no sockets.
+    """
+    gpus = inventory.of(GPU)
+    placed = [device for device in gpus if device.place is not None]
+    if not placed or (has_all_places and len(placed) < len(gpus)):
+        return None
+    numa = list(_split(placed, Scope.NUMA_NODE))
+    parts = numa if has_all_places else list(_group_by_socket(placed, numa))
+    return ScopeNode(Scope.NODE, minors_of(device.minor for device in gpus), tuple(parts))
+
+
+def _split(devices: Sequence[Device], scope: Scope) -> Iterator[ScopeNode]:
+    keys = sorted({_key(device, scope) for device in devices})
+    for key in keys:
+        inside = [device for device in devices if _key(device, scope) == key]
+        parts = _split(inside, Scope.PCIE) if scope is Scope.NUMA_NODE else ()
+        yield ScopeNode(scope, minors_of(device.minor for device in inside), tuple(parts))
+
+
+def _key(device: Device, scope: Scope) -> tuple[int, str]:
+    place = device.place or Place()
+    match scope:
+        case Scope.NUMA_NODE:
+            return place.numa, ""
+        case Scope.SOCKET:
+            return place.socket, ""
+        case _:
+            return 0, place.pcie
+
+
+def _group_by_socket(devices: Sequence[Device], numa: list[ScopeNode]) -> Iterator[ScopeNode]:
+    """Put NUMA nodes into sockets, if there are several sockets and they are known."""
+    sockets = sorted({_key(device, Scope.SOCKET) for device in devices})
+    if len(sockets) < 2 or sockets[0][0] < 0 or len(sockets) == len(numa):
+        yield from numa
+        return
+    for socket in sockets:
+        inside = minors_of(
+            device.minor for device in devices if _key(device, Scope.SOCKET) == socket
+        )
+        parts = tuple(part for part in numa if part.minors & inside == part.minors)
+        yield ScopeNode(Scope.SOCKET, inside, parts)

@@ -1,0 +1,220 @@
+"""Devices, and what pods say about them: from the wire to values of ``koord.core.device``.
+
+An entry that cannot be used is left out and named; the others stay usable.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from koord.api.annotations import (
+    DEVICE_ALLOCATE_HINT,
+    DEVICE_JOINT_ALLOCATE,
+    GPU_PARTITION_SPEC,
+    GPU_PARTITIONS,
+    DeviceHint,
+)
+from koord.api.parse import InvalidObject, JsonAnnotation
+from koord.api.resource import LabelSelector as SelectorSpec
+from koord.core.device.inventory import ISOLATION
+from koord.core.device.model import (
+    Device,
+    DeviceName,
+    DeviceReport,
+    Exclusive,
+    FunctionGroup,
+    Hint,
+    Joint,
+    JointScope,
+    Labels,
+    Partition,
+    PartitionWish,
+    Place,
+    Scope,
+    Strategy,
+    make_part,
+    minors_of,
+)
+from koord.core.device.names import DeviceType, rename
+from koord.core.device.request import Wishes
+from koord.core.selectors import LabelSelector, Operator, Requirement
+from koord.kube.translate.amounts import parse_amounts
+from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.wire import DeviceEntry, WireDevice
+
+T = TypeVar("T")
+
+MOST_DEVICES: Final = 512
+MOST_MINOR: Final = 1023
+MOST_FUNCTIONS: Final = 1024
+"""More are cut off; the API server allows fewer devices already."""
+
+_SCOPES: Final = {
+    "Node": Scope.NODE,
+    "NUMANode": Scope.NUMA_NODE,
+    "PCIe": Scope.PCIE,
+    "Device": Scope.DEVICE,
+}
+_Entries = dict[DeviceType, dict[int, tuple[Device, DeviceName]]]
+
+
+class DeviceTranslator(SeenStatuses):
+    """Translates Devices, and keeps their statuses for their writers."""
+
+    def translate(self, wire: WireDevice) -> DeviceReport:
+        meta = wire.metadata
+        self._see(meta.uid, wire.status)
+        problems: list[tuple[str, str]] = []
+        entries = _read_entries(wire.spec.devices or (), problems)
+        return DeviceReport(
+            node=meta.name,
+            devices=tuple(
+                (kind, tuple(device for _, (device, _) in sorted(devices.items())))
+                for kind, devices in sorted(entries.items())
+            ),
+            names={
+                (kind, minor): name
+                for kind, devices in entries.items()
+                for minor, (_, name) in devices.items()
+            },
+            partitions=_read_partitions(meta.annotations or {}, problems),
+            labels=meta.labels or {},
+            problems=tuple(problems),
+            uid=meta.uid,
+            generation=meta.generation,
+        )
+
+
+def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
+    entries: _Entries = {}
+    for index, entry in enumerate(listed[:MOST_DEVICES]):
+        path = f"spec.devices[{index}]"
+        minor = entry.minor or 0
+        known = entries.setdefault(entry.type, {})
+        if not entry.type or not 0 <= minor <= MOST_MINOR:
+            problems.append((f"{path}.minor", f"{minor} is not within 0 and {MOST_MINOR}"))
+        elif minor in known:
+            problems.append((f"{path}.minor", f"{minor} is there twice for type {entry.type}"))
+        else:
+            try:
+                known[minor] = _read_device(entry, minor)
+            except ValueError as error:
+                problems.append((f"{path}.resources", str(error)))
+    return {kind: devices for kind, devices in entries.items() if devices}
+
+
+def _read_device(entry: DeviceEntry, minor: int) -> tuple[Device, DeviceName]:
+    """Translate one entry. Raises ValueError if its amounts are invalid."""
+    amounts = rename(parse_amounts(bytes(entry.resources)))
+    place = entry.topology
+    functions = sorted(
+        ((one.bus_id, one.minor) for group in entry.vf_groups or () for one in group.vfs or ()),
+    )[:MOST_FUNCTIONS]
+    number_of = {bus_id: number for number, (bus_id, _) in enumerate(functions)}
+    groups = tuple(
+        FunctionGroup(
+            _labels(group.labels),
+            tuple(
+                sorted(number_of[one.bus_id] for one in group.vfs or () if one.bus_id in number_of)
+            ),
+        )
+        for group in entry.vf_groups or ()
+    )
+    device = Device(
+        minor,
+        make_part(amounts) if entry.health else (),
+        Place(place.socket_id, place.node_id, place.pcie_id) if place is not None else None,
+        _labels(entry.labels),
+        groups,
+    )
+    return device, DeviceName(entry.id or "", tuple((n, bus_id) for bus_id, n in functions))
+
+
+def _labels(labels: Mapping[str, str] | None) -> Labels:
+    return tuple(sorted((labels or {}).items()))
+
+
+def _read_partitions(
+    annotations: Mapping[str, str], problems: list[tuple[str, str]]
+) -> tuple[tuple[int, tuple[Partition, ...]], ...] | None:
+    found = _read(GPU_PARTITIONS, annotations, problems)
+    if found is None:
+        return None
+    table: list[tuple[int, tuple[Partition, ...]]] = []
+    for size, partitions in sorted(found.items()):
+        path = f"metadata.annotations[{GPU_PARTITIONS.key}].{size}"
+        if not (size.isascii() and size.isdigit() and len(size) <= 4):
+            problems.append((path, "is not a number of GPUs"))
+            continue
+        listed = []
+        for index, one in enumerate(partitions):
+            if len(set(one.minors)) != int(size) or max(one.minors) > MOST_MINOR:
+                problems.append((f"{path}[{index}].minors", f"are not {size} different minors"))
+                continue
+            bandwidth = one.ring_bus_bandwidth
+            listed.append(
+                Partition(
+                    minors_of(one.minors),
+                    one.allocation_score,
+                    bandwidth.whole if bandwidth is not None else None,
+                )
+            )
+        table.append((int(size), tuple(listed)))
+    return tuple(sorted(table))
+
+
+def read_wishes(
+    annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[Wishes, tuple[tuple[str, str], ...]]:
+    """Return what a pod says about its devices, and what of it cannot be read."""
+    problems: list[tuple[str, str]] = []
+    hints = _read(DEVICE_ALLOCATE_HINT, annotations, problems) or {}
+    joint = _read(DEVICE_JOINT_ALLOCATE, annotations, problems)
+    partition = _read(GPU_PARTITION_SPEC, annotations, problems)
+    wishes = Wishes(
+        tuple((kind, _make_hint(hint)) for kind, hint in sorted(hints.items())),
+        Joint(
+            tuple(joint.device_types),
+            JointScope(joint.required_scope) if joint.required_scope else None,
+        )
+        if joint is not None
+        else None,
+        PartitionWish(
+            partition.allocate_policy == "Restricted",
+            partition.ring_bus_bandwidth.whole if partition.ring_bus_bandwidth else None,
+        )
+        if partition is not None
+        else None,
+        labels.get(ISOLATION, ""),
+    )
+    return wishes, tuple(problems)
+
+
+def _read(
+    annotation: JsonAnnotation[T], annotations: Mapping[str, str], problems: list[tuple[str, str]]
+) -> T | None:
+    found = annotation.read(annotations)
+    if isinstance(found, InvalidObject):
+        problems.extend((one.field, one.message) for one in found.problems)
+        return None
+    return found
+
+
+def _make_hint(hint: DeviceHint) -> Hint:
+    return Hint(
+        _selector(hint.selector) if hint.selector is not None else (),
+        _selector(hint.vf_selector) if hint.vf_selector is not None else None,
+        Strategy(hint.allocate_strategy) if hint.allocate_strategy else None,
+        _SCOPES[hint.required_topology_scope] if hint.required_topology_scope else None,
+        Exclusive(hint.exclusive_policy) if hint.exclusive_policy else None,
+    )
+
+
+def _selector(selector: SelectorSpec) -> LabelSelector:
+    return tuple(_requirements(selector))
+
+
+def _requirements(selector: SelectorSpec) -> Iterator[Requirement]:
+    for key, value in sorted((selector.match_labels or {}).items()):
+        yield Requirement(key, Operator.IN, (value,))
+    for one in selector.match_expressions or ():
+        yield Requirement(one.key, Operator(one.operator), tuple(one.values or ()))

@@ -1,0 +1,326 @@
+"""Adapters for devices: cases as API objects, allocated by the function that the planner uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from tests.conformance.compare import Exact
+
+from koord.core.device.allocate import SLICED, Settings, allocate, drop_planned, size
+from koord.core.device.causes import Lacking
+from koord.core.device.inventory import make_inventory
+from koord.core.device.ledger import Ledger, complete
+from koord.core.device.model import (
+    ANYWHERE,
+    KOORDINATOR,
+    DeviceReport,
+    DeviceRequest,
+    Scope,
+    Scoring,
+    Share,
+    Terms,
+    make_part,
+)
+from koord.core.device.names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.device.numa_hints import find_hints
+from koord.core.device.request import (
+    InvalidRequest,
+    Wishes,
+    convert,
+    read_normal,
+    read_request,
+    split_gpus,
+)
+from koord.core.device.scoring import score, score_node
+from koord.kube.translate.amounts import parse_amount
+from koord.kube.translate.devices import DeviceTranslator, read_wishes
+from koord.kube.wire import WireDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Fields = dict[str, Any]
+
+LABELS = {
+    "nvidia.com/gpu": "NvidiaGPU",
+    "amd.com/gpu": "AMDGPU",
+    "dcu.com/gpu": "HygonDCU",
+    "koordinator.sh/gpu": "KoordGPU",
+    "koordinator.sh/gpu.shared": "GPUShared",
+    "koordinator.sh/gpu-core": "GPUCore",
+    "koordinator.sh/gpu-memory": "GPUMemory",
+    "koordinator.sh/gpu-memory-ratio": "GPUMemoryRatio",
+    "huawei.com/npu-core": "HuaweiNPUCore",
+    "huawei.com/npu-cpu": "HuaweiNPUCPU",
+    "huawei.com/npu-dvpp": "HuaweiNPUDVPP",
+    "koordinator.sh/rdma": "RDMA",
+    "koordinator.sh/fpga": "FPGA",
+}
+"""The names of resources in combinations."""
+
+
+def amounts_of(quantities: Mapping[str, Any] | None) -> dict[str, int]:
+    return {key: parse_amount(key, text) for key, text in (quantities or {}).items()}
+
+
+def show(part: Any) -> Fields:
+    return Exact({key: str(amount) for key, amount in dict(part).items()})
+
+
+def read_report(device: Mapping[str, Any], labels: Mapping[str, str]) -> DeviceReport:
+    meta = device.get("metadata") or {}
+    manifest = {
+        "metadata": {
+            "name": meta.get("name", ""),
+            "uid": "device",
+            "annotations": meta.get("annotations"),
+            "labels": {**(meta.get("labels") or {}), **labels},
+        },
+        "spec": {
+            "devices": [one | {"minor": one.get("minor", 0)} for one in device["spec"]["devices"]]
+        },
+    }
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    report = DeviceTranslator().translate(wire)
+    assert not report.problems
+    return report
+
+
+def shares_of(allocations: Mapping[str, Any], report: DeviceReport) -> list[Share]:
+    return [
+        Share(
+            kind,
+            entry["minor"],
+            make_part(amounts_of(entry.get("resources"))),
+            numbers_of(kind, entry, report),
+        )
+        for kind, entries in allocations.items()
+        for entry in entries
+    ]
+
+
+def numbers_of(kind: str, entry: Mapping[str, Any], report: DeviceReport) -> tuple[int, ...]:
+    name = report.names.get((kind, entry["minor"]))
+    listed = [bus_id for _, bus_id in name.functions] if name else []
+    taken = (one["busID"] for one in (entry.get("extension") or {}).get("vfs") or ())
+    return tuple(listed.index(bus_id) for bus_id in taken if bus_id in listed)
+
+
+class Scene:
+    """The node of a case, with what is used of it."""
+
+    def __init__(self, case: Fields) -> None:
+        self.report = read_report(case["device"], case.get("device_labels") or {})
+        inventory = make_inventory(self.report, case.get("node_labels") or {})
+        ledger = Ledger(inventory, is_exact=False)
+        for pod in case.get("used") or ():
+            ledger = ledger.with_shares(shares_of(pod["allocations"], self.report))
+        preemptible = shares_of(case.get("preemptible") or {}, self.report)
+        self.ledger = ledger.with_shares(preemptible, -1)
+        self.terms = self._terms(case.get("designated_allocation"))
+        scoring = case.get("scoring")
+        templates = {
+            key: {
+                make_part(amounts_of(one)): name
+                for name, one in sorted(named.items(), reverse=True)
+            }
+            for key, named in (case.get("templates") or {}).items()
+        }
+        self.settings = Settings(
+            KOORDINATOR,
+            templates,
+            Scoring(scoring["weights"], scoring["type"] == "MostAllocated") if scoring else None,
+        )
+
+    def _terms(self, designated: Mapping[str, Any] | None) -> Terms:
+        if designated is None:
+            return ANYWHERE
+        shares = shares_of(designated, self.report)
+        keys = {(one.kind, one.minor): one for one in shares}
+        return Terms(
+            required={key: one.part for key, one in keys.items()},
+            functions={key: frozenset(one.functions) for key, one in keys.items() if one.functions},
+        )
+
+    def show(self, shares: tuple[Share, ...]) -> Fields:
+        shown: Fields = {}
+        for one in shares:
+            entry: Fields = {"minor": one.minor, "resources": show(one.part)}
+            functions = self.report.names[one.kind, one.minor].functions
+            extension: Fields = {}
+            if one.functions:
+                taken = (functions[number] for number in one.functions)
+                extension["vfs"] = [{"minor": minor, "busID": bus_id} for minor, bus_id in taken]
+            if one.template:
+                extension["gpuSharedResourceTemplate"] = one.template
+            shown.setdefault(one.kind, []).append(entry | {"extension": extension})
+        return shown
+
+
+def request_of(case: Fields) -> DeviceRequest | InvalidRequest | None:
+    pod = case.get("pod") or {}
+    wishes, problems = read_wishes(
+        pod.get("annotations") or case.get("annotations") or {}, pod.get("labels") or {}
+    )
+    assert not problems
+    requests = amounts_of(pod.get("requests"))
+    for group in (case.get("normalised_device_requests") or {}).values():
+        requests |= amounts_of(group)
+    if "normalised_device_requests" in case:
+        return normal_request(case["normalised_device_requests"], wishes)
+    return read_request(requests, wishes, KOORDINATOR)
+
+
+def normal_request(groups: Mapping[str, Any], wishes: Wishes) -> DeviceRequest:
+    """Return a request whose resources are in normal form already."""
+    found = read_normal(
+        {kind: amounts_of(group) for kind, group in groups.items()}, wishes, KOORDINATOR
+    )
+    assert isinstance(found, DeviceRequest)
+    return found
+
+
+def allocate_case(case: Fields) -> Fields:
+    request = request_of(case)
+    assert request is not None
+    if isinstance(request, InvalidRequest):
+        return failed(request.describe(), is_resolvable=False)
+    scene = Scene(case)
+    if case.get("phase") == "Filter":
+        request = drop_planned(scene.ledger, request)
+    found = allocate(scene.ledger, request, scene.terms, scene.settings)
+    if isinstance(found, Lacking):
+        return failed(found.describe(), is_resolvable=found.is_resolvable)
+    return {"allocations": Exact(scene.show(found)), "fits": True}
+
+
+def failed(text: str, *, is_resolvable: bool) -> Fields:
+    code = "Unschedulable" if is_resolvable else "UnschedulableAndUnresolvable"
+    return {"error": text, "error_message": text, "code": code}
+
+
+def validate(case: Fields) -> Fields:
+    requests = amounts_of(case["requests"])
+    normal = convert(requests)
+    if isinstance(normal, InvalidRequest):
+        return {"error": normal.describe()}
+    return {"normalised": show(normal), "combination": [LABELS[key] for key in requests]}
+
+
+def convert_memory(case: Fields) -> Fields:
+    total = amounts_of({GPU_MEMORY: case["total_memory"], GPU_MEMORY_RATIO: "100"})
+    key, given = (GPU_MEMORY_RATIO, "ratio") if "ratio" in case else (GPU_MEMORY, "bytes")
+    part = dict(complete(make_part(amounts_of({key: case[given]})), total))
+    return {"bytes": part[GPU_MEMORY], "ratio": part[GPU_MEMORY_RATIO]}
+
+
+def split(case: Fields) -> Fields:
+    group = amounts_of(case["normalised_device_requests"]["gpu"])
+    count, part, is_shared = split_gpus(group, KOORDINATOR)
+    return {"per_gpu": show(part), "count": count, "shared": is_shared}
+
+
+def fill_memory(case: Fields) -> Fields:
+    filled = []
+    for entry in case["allocations"]["gpu"]:
+        total = amounts_of(case["device_total"]["gpu"].get(str(entry["minor"])))
+        if not total.get(GPU_MEMORY):
+            return {
+                "error": f"no healthy gpu device with minor {entry['minor']} of allocation",
+                "error_message": f"no healthy gpu device with minor {entry['minor']} of allocation",
+            }
+        part = complete(make_part(amounts_of(entry["resources"])), total)
+        filled.append({"minor": entry["minor"], "resources": show(part)})
+    return {"allocations": {"gpu": filled}}
+
+
+def split_devices(case: Fields) -> Fields:
+    request = request_of(case)
+    assert isinstance(request, DeviceRequest)
+    found = size(Scene(case).ledger.inventory, request.types[0])
+    if isinstance(found, Lacking):
+        return failed(found.describe(), is_resolvable=found.is_resolvable)
+    return {"per_device": show(found.parts[0]), "count": len(found.parts)}
+
+
+def parse_requirements(case: Fields) -> Fields:
+    request = request_of(case)
+    assert isinstance(request, DeviceRequest)
+    gpus = request.by_type[GPU]
+    templates = {
+        make_part(amounts_of(one)) for named in case["templates"].values() for one in named.values()
+    }
+    is_sliced = gpus.is_shared and any(key in SLICED for key, _ in gpus.parts[0])
+    if is_sliced and gpus.parts[0] not in templates:
+        return {"error": "no matched GPU shared resource template"}
+    wish, scope = request.partition, gpus.hint.scope
+    names = {
+        Scope.NODE: "Node",
+        Scope.NUMA_NODE: "NUMANode",
+        Scope.PCIE: "PCIe",
+        Scope.DEVICE: "Device",
+    }
+    return {
+        "requirements": {
+            "numberOfGPUs": len(gpus.parts),
+            "requestsPerGPU": show(gpus.parts[0]),
+            "gpuShared": gpus.is_shared,
+            "honorGPUPartition": wish is not None,
+            "restrictedGPUPartition": wish is not None and wish.is_restricted,
+            "ringBusBandwidth": wish.bandwidth if wish else None,
+            "requiredTopologyScope": names[scope] if scope else None,
+            "requiredTopologyScopeLevel": scope // 10 if scope else 0,
+            "enforceGPUSharedResourceTemplate": is_sliced,
+        }
+    }
+
+
+def score_device(case: Fields) -> Fields:
+    scoring = Scoring(case["scoring"]["weights"], case["scoring"]["type"] == "MostAllocated")
+    total, free, part = (amounts_of(case[key]) for key in ("total", "free", "per_device_request"))
+    return {"score": score(total, free, part, scoring)}
+
+
+def score_whole_node(case: Fields) -> Fields:
+    scene, request = Scene(case), request_of(case)
+    assert isinstance(request, DeviceRequest)
+    found = allocate(scene.ledger, request, scene.terms, scene.settings)
+    if isinstance(found, Lacking):
+        return failed(found.describe(), is_resolvable=found.is_resolvable)
+    assert scene.settings.scoring is not None
+    return {"score": score_node(scene.ledger, request, scene.settings.scoring, KOORDINATOR)}
+
+
+def hints_of(case: Fields) -> Fields:
+    scene, request = Scene(case), request_of(case)
+    assert isinstance(request, DeviceRequest)
+    found = find_hints(scene.ledger, request, scene.terms, scene.settings)
+    if isinstance(found, Lacking):
+        return failed(found.describe(), is_resolvable=found.is_resolvable)
+    return {
+        "hints": {
+            kind: [
+                {"affinity": sorted(one.nodes), "preferred": one.is_preferred, "score": one.score}
+                for one in hints
+            ]
+            for kind, hints in found.items()
+        }
+    }
+
+
+ADAPTERS = {
+    "device_numa_hints": hints_of,
+    "allocate": allocate_case,
+    "allocate_reserve": allocate_case,
+    "filter": allocate_case,
+    "validate_device_request": validate,
+    "convert_device_request": validate,
+    "memory_conversion": convert_memory,
+    "gpu_request_split": split,
+    "fill_gpu_memory": fill_memory,
+    "device_request_split": split_devices,
+    "parse_gpu_requirements": parse_requirements,
+    "score_device": score_device,
+    "score_node": score_whole_node,
+}
