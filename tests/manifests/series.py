@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
@@ -13,7 +15,7 @@ from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
 from koord.runtime import collectors
-from koord.runtime.collectors import SeriesCollector
+from koord.runtime.collectors import QuotaSeries, SeriesCollector
 from koord.runtime.metrics import Metrics
 
 OF_PROMETHEUS = {"up": set()}
@@ -51,7 +53,6 @@ def make_metrics() -> Metrics:
     metrics.quotas.attach(quotas)
     made = {
         collectors.pending_units: dict.fromkeys(REASONS, 1).copy,
-        collectors.quota_status: lambda: [SUMMARY],
         collectors.quota_audit: QuotaAudit(*[None] * 3),
         collectors.hook_failures: HOOKS,
         collectors.reflector_series: dict.fromkeys(
@@ -68,9 +69,11 @@ def make_metrics() -> Metrics:
     for make, measured in made.items():
         series = make(measured)
         metrics.watch(*([series] if isinstance(series, SeriesCollector) else series))
+    metrics.watch_quotas(QuotaSeries(lambda: (SUMMARY,)))
     for operation in ("settle", "solve"):
         with quotas.stopwatch(operation), HOOKS.stopwatch("hook", "check_unit"):
             pass
+    metrics.take()
     return metrics
 
 
@@ -84,7 +87,7 @@ def _public_functions() -> Iterator[FunctionType]:
 def list_series() -> dict[str, Series]:
     """Return every series by its full name, such as ``koord_binds_total``."""
     found: dict[str, Series] = {}
-    for family in make_metrics().registry.collect():
+    for family in text_string_to_metric_families(make_metrics().encode().decode()):
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue  # of another text format than the one that is served
