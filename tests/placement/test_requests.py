@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
+from koord.core.pod_requests import (
+    InitContainer,
+    effective_requests,
+    resized_requests,
+    simple_requests,
+)
 from koord.core.units import AMOUNT_LIMIT
 
 
@@ -136,3 +141,17 @@ def test_resized_requests(
     expected: dict[str, int],
 ) -> None:
     assert resized_requests(spec, allocated, actual, is_infeasible=is_infeasible) == expected
+
+
+@pytest.mark.parametrize(
+    ("containers", "inits", "cpu"),
+    [
+        ([2, 3], [], 5),
+        ([2], [InitContainer({"cpu": 10})], 10),
+        ([2], [InitContainer({"cpu": 1}, is_sidecar=True)], 3),
+        ([2], [InitContainer({"cpu": 1}, is_sidecar=True), InitContainer({"cpu": 5})], 5),
+        ([2], [InitContainer({"cpu": 5}), InitContainer({"cpu": 1}, is_sidecar=True)], 5),
+    ],
+)
+def test_simple_requests(containers: list[int], inits: list[InitContainer], cpu: int) -> None:
+    assert simple_requests([{"cpu": one} for one in containers], inits) == {"cpu": cpu}

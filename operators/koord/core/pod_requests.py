@@ -57,6 +57,24 @@ def effective_requests(
     return tuple(sorted((name, min(n, AMOUNT_LIMIT)) for name, n in running.items() if n > 0))
 
 
+def simple_requests(
+    containers: Iterable[Amounts], init_containers: Iterable[InitContainer] = ()
+) -> dict[str, int]:
+    """Return the maximum of all that run together and of each other init container.
+
+    This is what Koordinator's scoring plugins count: the order of init containers plays no part.
+    """
+    running: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for requests in containers:
+        _add(running, requests)
+    for init in init_containers:
+        count = _add if init.is_sidecar else _raise_to
+        count(running if init.is_sidecar else alone, init.requests)
+    _raise_to(running, alone)
+    return running
+
+
 def resized_requests(
     spec: Amounts, allocated: Amounts, actual: Amounts, *, is_infeasible: bool = False
 ) -> Amounts:

@@ -1,0 +1,113 @@
+"""The partition table of a Device: sets of GPUs that the fabric lets work together.
+
+Published tables have scores in quotes and the same number of GPUs twice; both are accepted. What
+cannot be used is left out and reported, the rest of the table counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koord.api.annotations import GPU_PARTITIONS, GpuPartition
+from koord.api.parse import MAX_PROBLEMS, InvalidObject, Location, Problem, cut, format_field
+
+MAX_GPUS: Final = 64
+"""GPUs of one node."""
+MAX_MINOR: Final = 1023
+"""The largest that a Device may have."""
+MAX_PARTITIONS: Final = 1024
+"""Partitions of one table; those of 64 GPUs by powers of two are 127."""
+
+_AT: Final[Location] = ("metadata", "annotations", GPU_PARTITIONS.key)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntry:
+    """One partition; a higher ``score`` is preferred.
+
+    ``bandwidth`` is that of the ring in billionths, None if it is not known.
+    """
+
+    minors: tuple[int, ...]
+    link_type: str = ""
+    bandwidth: int | None = None
+    score: int = 0
+
+
+Partitions = Mapping[int, tuple[PartitionEntry, ...]]
+"""Number of GPUs -> its partitions, in the order in which they are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTableResult:
+    """The table of a Device, None without a usable one; and what was left out, and why."""
+
+    partitions: Partitions | None
+    problems: tuple[Problem, ...] = ()
+
+
+def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
+    """Read the partition table among the annotations of a Device."""
+    found = GPU_PARTITIONS.read(annotations)
+    if found is None:
+        return PartitionTableResult(None)
+    if isinstance(found, InvalidObject):
+        return PartitionTableResult(None, found.problems)
+    table: dict[int, list[PartitionEntry]] = {}
+    problems: list[Problem] = []
+    entries = [
+        (key, at, one) for key, partitions in found.items() for at, one in enumerate(partitions)
+    ]
+    for key, at, one in entries[:MAX_PARTITIONS]:
+        size = _parse_size(key)
+        fault = _find_fault(size, one)
+        if fault:
+            where = format_field((*_AT, cut(key), at, "minors"))
+            problems.append(Problem(where, cut(str(one.minors)), fault))
+        else:
+            table.setdefault(size, []).append(_make_entry(one))
+    if len(entries) > MAX_PARTITIONS:
+        message = f"has more than {MAX_PARTITIONS} partitions; only these count"
+        problems.append(Problem(format_field(_AT), str(len(entries)), message))
+    partitions = {size: tuple(table[size]) for size in sorted(table)}
+    return PartitionTableResult(partitions, tuple(problems[:MAX_PROBLEMS]))
+
+
+def _parse_size(key: str) -> int:
+    """Return the number of GPUs that a key says; 0 if it is none."""
+    is_number = key.isascii() and key.isdigit() and len(key) <= len(str(MAX_GPUS))
+    size = int(key) if is_number else 0
+    return size if size <= MAX_GPUS else 0
+
+
+def _find_fault(size: int, partition: GpuPartition) -> str:
+    minors = partition.minors
+    if not size:
+        return f"are listed below a key that is no number of GPUs from 1 to {MAX_GPUS}"
+    if len(set(minors)) < len(minors):
+        return "name a GPU twice"
+    if len(minors) != size:
+        return f"must be {size}, as the key says"
+    if max(minors) > MAX_MINOR:
+        return f"must not be above {MAX_MINOR}"
+    return ""
+
+
+def _make_entry(partition: GpuPartition) -> PartitionEntry:
+    bandwidth = partition.ring_bus_bandwidth
+    return PartitionEntry(
+        minors=tuple(partition.minors),
+        link_type=partition.gpu_link_type,
+        bandwidth=None if bandwidth is None else bandwidth.nano,
+        score=partition.allocation_score,
+    )
+
+
+HOPPER: Final[Partitions] = {
+    size: tuple(
+        PartitionEntry(tuple(range(first, first + size)), "NVLink", score=1)
+        for first in range(0, 8, size)
+    )
+    for size in (1, 2, 4, 8)
+}
+"""The table of nodes with eight GPUs behind NVSwitches, for Devices without one."""

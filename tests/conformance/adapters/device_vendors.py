@@ -1,0 +1,216 @@
+"""Adapters for the rules around devices: vendors, node resources, webhook, partition tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from tests.conformance.compare import Exact
+
+from koord.api.device_partitions import HOPPER
+from koord.core.device.device_plugins import (
+    ADAPTERS as PLUGIN_ADAPTERS,
+)
+from koord.core.device.device_plugins import (
+    Allocated,
+    AllocatedGpu,
+    PluginNode,
+    annotate_bind,
+    annotate_gpus,
+    hand_off,
+    label_gpus,
+)
+from koord.core.device.names import FPGA, GPU, RDMA
+from koord.core.device.node_resources import PUBLISHED, Publishing, publish
+from koord.core.device.pod_rules import describe_faults, find_faults, normalise
+from koord.core.device.vendors import ISOLATION_LABEL, find_share_obstacle, has_nvswitch
+from koord.core.pod_requests import InitContainer, simple_requests
+from koord.kube.translate.amounts import parse_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Fields = dict[str, Any]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NANO = int(NOW.timestamp()) * 10**9
+MOMENT = re.compile(r"<now((?:-\d+[smh])*)[ -](RFC3339|unix-nano)>")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
+
+
+def parse(amounts: Mapping[str, Any] | None) -> dict[str, int]:
+    return {key: parse_amount(key, text) for key, text in (amounts or {}).items()}
+
+
+# --- device plugins ------------------------------------------------------------------------------
+
+
+class Clock:
+    """Replaces the moments that a case names by moments, and back."""
+
+    def __init__(self) -> None:
+        self.names = {str(NANO): "<now-unix-nano>", f"{NOW:%Y-%m-%dT%H:%M:%SZ}": "<now RFC3339>"}
+
+    def read(self, text: str) -> str:
+        return MOMENT.sub(self._moment, text)
+
+    def write(self, value: Mapping[str, Any]) -> Fields:
+        text = json.dumps(value)
+        for moment, name in self.names.items():
+            text = text.replace(moment, name)
+        found: Fields = json.loads(text)
+        return found
+
+    def _moment(self, match: re.Match[str]) -> str:
+        parts = re.findall(r"(\d+)([smh])", match[1])
+        at = NOW - sum((timedelta(**{UNITS[u]: int(n)}) for n, u in parts), timedelta())
+        nano = str(int(at.timestamp()) * 10**9)
+        text = f"{at:%Y-%m-%dT%H:%M:%SZ}" if match[2] == "RFC3339" else nano
+        self.names[text] = match[0]
+        return text
+
+
+def read_gpus(allocation: list[Fields]) -> list[AllocatedGpu]:
+    return [
+        AllocatedGpu(
+            minor=one.get("minor", 0),
+            amounts=parse(one.get("resources")),
+            id=one.get("id", ""),
+            template=(one.get("extension") or {}).get("gpuSharedResourceTemplate", ""),
+        )
+        for one in allocation
+    ]
+
+
+def device_plugin_adapt(case: Fields) -> Fields:
+    provider = (case["pod"].get("labels") or {}).get(ISOLATION_LABEL, "")
+    given = Allocated(read_gpus(case["allocation"] or []), NANO, case.get("gpu_model", ""))
+    name, labels = case["adapter"], {}
+    if name == "(general)":
+        found = annotate_bind(NANO)
+    elif name == "(general-gpu)":
+        found = annotate_gpus(given)
+        labels = label_gpus(provider, case["node_name"])
+    else:
+        found = PLUGIN_ADAPTERS[name](given)
+    if isinstance(found, dict):
+        return Clock().write({"pod": merge(case["pod"], labels, found)})
+    return {"error": found.describe()}
+
+
+def merge(pod: Fields, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Fields:
+    return pod | {
+        "labels": (pod.get("labels") or {}) | labels,
+        "annotations": (pod.get("annotations") or {}) | annotations,
+    }
+
+
+def device_plugin_adapt_full(case: Fields) -> Fields:
+    clock = Clock()
+    pod, node, other = case["pod"], case["node"], case.get("existing_pod")
+    pods = {f"{one['namespace']}/{one['name']}" for one in (pod, other) if one}
+    has_device = case["device_name"] == case["node_name"]
+    held = {key: clock.read(text) for key, text in (node.get("annotations") or {}).items()}
+    done = hand_off(
+        f"{pod['namespace']}/{pod['name']}",
+        (pod.get("labels") or {}).get(ISOLATION_LABEL, ""),
+        read_gpus(case["allocations"].get(GPU) or []),
+        PluginNode(
+            case["node_name"],
+            held,
+            case["device_labels"] if has_device else None,
+            pods.__contains__,
+        ),
+        NANO,
+    )
+    locks = dict([done.lock]) if done.lock else {}
+    answer = {
+        "pod": merge(pod, done.labels, done.annotations),
+        "node": node | {"annotations": Exact(held | locks)},
+    }
+    return clock.write(answer) | {"error": done.refusal.describe() if done.refusal else False}
+
+
+def shared_gpu_node_gate(case: Fields) -> Fields:
+    if not case["gpu_shared"]:
+        return {"fits": True}
+    obstacle = find_share_obstacle(
+        case["pod_labels"].get(ISOLATION_LABEL, ""),
+        case["node_labels"],
+        case["gpu_share_unsupported_models"],
+    )
+    if obstacle is None:
+        return {"fits": True}
+    code = "Error" if obstacle.code == "GPUIsolationProviderMismatch" else None
+    return {"error": obstacle.text, "code": code or "UnschedulableAndUnresolvable"}
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def node_resources_from_device(case: Fields) -> Fields:
+    device = case["device"] or {}
+    devices = (device.get("spec") or {}).get("devices") or []
+    healthy = {
+        kind: [parse(one.get("resources")) for one in devices if is_healthy(one, kind)]
+        for kind in (GPU, RDMA, FPGA)
+    }
+    labels = (device.get("metadata") or {}).get("labels") or {}
+    found = publish(healthy, labels, Publishing(shared=case["enable_sync_gpu_shared"]))
+    return {
+        "capacity_and_allocatable": Exact(found.amounts),
+        "labels": Exact(found.labels),
+        "remove_resources": sorted(found.removed.intersection(PUBLISHED[GPU])),
+    }
+
+
+def is_healthy(device: Fields, kind: str) -> bool:
+    return device["type"] == kind and bool(device.get("health"))
+
+
+def partition_table(case: Fields) -> Fields:
+    if not all(has_nvswitch(case["vendor"], one, is_exact=True) for one in case["models"]):
+        return {}
+    entries = [one for partitions in HOPPER.values() for one in partitions]
+    (score,), (link,) = {one.score for one in entries}, {one.link_type for one in entries}
+    table = {
+        str(size): [list(one.minors) for one in partitions] for size, partitions in HOPPER.items()
+    }
+    return {"table": Exact(table), "allocation_score": score, "gpu_link_type": link}
+
+
+# --- pods ----------------------------------------------------------------------------------------
+
+
+def webhook_mutate(case: Fields) -> Fields:
+    found = normalise(parse(case["container_requests"]), is_strict=True)
+    return {"container_requests": Exact(found)}
+
+
+def webhook_validate(case: Fields) -> Fields:
+    faults = list(find_faults(parse(case["container_requests"]))) if case["enabled"] else []
+    return {"allowed": not faults, "reason": describe_faults(faults)}
+
+
+def pod_request_sum(case: Fields) -> Fields:
+    inits = [
+        InitContainer(parse(one["requests"]), bool(one.get("restart_policy_always")))
+        for one in case["init_containers"]
+    ]
+    found = simple_requests(map(parse, case["containers"]), inits)
+    amount = found.get(case["resource"], 0)
+    return {"milli_value": amount if case["resource"] == "cpu" else amount * 1000}
+
+
+ADAPTERS: dict[str, Callable[[Fields], Fields]] = {
+    "device_plugin_adapt": device_plugin_adapt,
+    "device_plugin_adapt_full": device_plugin_adapt_full,
+    "node_resources_from_device": node_resources_from_device,
+    "partition_table": partition_table,
+    "pod_request_sum": pod_request_sum,
+    "shared_gpu_node_gate": shared_gpu_node_gate,
+    "webhook_mutate": webhook_mutate,
+    "webhook_validate": webhook_validate,
+}
