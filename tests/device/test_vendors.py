@@ -54,7 +54,7 @@ def make_node(
     )
 
 
-def make_part(minor: int = 0, core: int = 5, memory: int = GI) -> AllocatedGpu:
+def make_gpu(minor: int = 0, core: int = 5, memory: int = GI) -> AllocatedGpu:
     return AllocatedGpu(minor, {GPU_CORE: core, GPU_MEMORY: memory}, id=f"GPU-{minor}")
 
 
@@ -179,18 +179,18 @@ def test_pod_without_gpus_gets_the_time_only() -> None:
 
 @pytest.mark.parametrize("vendor", ["nvidia", "test", ""])
 def test_other_vendors_read_minors_only(vendor: str) -> None:
-    done = hand_off("ns/a", "", [make_part(0), make_part(3)], make_node(vendor), NANO)
+    done = hand_off("ns/a", "", [make_gpu(0), make_gpu(3)], make_node(vendor), NANO)
     assert done == HandOff({keys.BIND_TIMESTAMP: str(NANO), keys.GPU_MINORS: "0,3"})
 
 
 def test_hami_reads_the_node_from_a_label() -> None:
-    done = hand_off("ns/a", HAMI_CORE, [make_part()], make_node("nvidia"), NANO)
+    done = hand_off("ns/a", HAMI_CORE, [make_gpu()], make_node("nvidia"), NANO)
     assert done.labels == {"hami.io/vgpu-node": "n0"}
 
 
 def test_node_without_device_is_refused() -> None:
     node = replace(make_node("nvidia"), labels=None)
-    done = hand_off("ns/a", "", [make_part()], node, NANO)
+    done = hand_off("ns/a", "", [make_gpu()], node, NANO)
     assert done.refusal == NoInventory("n0")
     assert done.annotations[keys.GPU_MINORS] == "0"
 
@@ -215,7 +215,7 @@ def test_huawei(gpus: list[AllocatedGpu], model: str, key: str, text: str) -> No
 
 
 def test_cambricon() -> None:
-    done = hand_off("ns/a", "", [make_part(2, 10, GI + MI)], make_node("cambricon"), NANO)
+    done = hand_off("ns/a", "", [make_gpu(2, 10, GI + MI)], make_node("cambricon"), NANO)
     assert own_annotations(done) == {
         "CAMBRICON_DSMLU_ASSIGHED": "false",
         "CAMBRICON_DSMLU_PROFILE": "2_10_4",
@@ -225,7 +225,7 @@ def test_cambricon() -> None:
 
 
 def test_metax() -> None:
-    done = hand_off("ns/a", "", [make_part(0), make_part(1, 7)], make_node("metax"), NANO)
+    done = hand_off("ns/a", "", [make_gpu(0), make_gpu(1, 7)], make_node("metax"), NANO)
     (text,) = own_annotations(done).values()
     assert json.loads(text) == [
         [
@@ -240,11 +240,11 @@ def test_metax() -> None:
 @pytest.mark.parametrize(
     ("vendor", "gpus", "fault"),
     [
-        ("cambricon", [make_part(0), make_part(1)], "multiple gpu share is not supported on"),
+        ("cambricon", [make_gpu(0), make_gpu(1)], "multiple gpu share is not supported on"),
         ("cambricon", [AllocatedGpu(0, {GPU_MEMORY: GI})], "gpu core resource is required"),
-        ("cambricon", [make_part(memory=255 * MI)], "gpu memory must not be less than 268435456"),
-        ("metax", [make_part(), AllocatedGpu(1)], "gpu core resource is required"),
-        ("metax", [make_part(memory=MI - 1)], "gpu memory must not be less than 1048576 bytes"),
+        ("cambricon", [make_gpu(memory=255 * MI)], "gpu memory must not be less than 268435456"),
+        ("metax", [make_gpu(), AllocatedGpu(1)], "gpu core resource is required"),
+        ("metax", [make_gpu(memory=MI - 1)], "gpu memory must not be less than 1048576 bytes"),
     ],
 )
 def test_what_a_device_plugin_cannot_serve(
@@ -266,7 +266,7 @@ def lock_at(age: timedelta, holder: str = "ns,other") -> str:
 
 
 def try_lock(held: str, pods: tuple[str, ...] = ("ns/other", "ns/a")) -> HandOff:
-    return hand_off("ns/a", "", [make_part()], make_node("cambricon", held=held, pods=pods), NANO)
+    return hand_off("ns/a", "", [make_gpu()], make_node("cambricon", held=held, pods=pods), NANO)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,6 @@ def test_any_text_of_a_lock_is_locked_or_taken_over(held: str) -> None:
 
 
 def test_lock_that_was_taken_is_held() -> None:
-    first = hand_off("ns/other", "", [make_part()], make_node("cambricon"), NANO)
+    first = hand_off("ns/other", "", [make_gpu()], make_node("cambricon"), NANO)
     assert first.lock is not None
     assert isinstance(try_lock(first.lock[1]).refusal, NodeLocked)
