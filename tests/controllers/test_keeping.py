@@ -5,6 +5,9 @@ from tests.controllers.scene import Scene
 
 from koord.core.gang_model import GangMode
 from koord.core.pods import Pod
+from koord.core.topology.cache import Topology
+from koord.core.topology.layers import Layer
+from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 A, B = "default/a", "default/b"
 
@@ -62,4 +65,33 @@ async def test_what_was_kept_for_a_gang_that_is_gone_is_free_at_once() -> None:
         assert scene.operator.holds.reserved_pods() == {"default/c": 2}
         scene.remove("c-2")
         await scene.settle()
+        assert scene.operator.holds.reserved_pods() == {}
+
+
+async def test_what_a_plan_no_longer_keeps_is_free_at_once() -> None:
+    """A gang that must share a rack from now on keeps no room, as no rack has enough."""
+    scene = Scene()
+    scene.state.upsert_topology(Topology("default", (Layer("Rack", "", ("rack",)),)))
+    for index in range(3):
+        scene.state.upsert_node(make_node(f"n{index}").gpu(8).label("rack", f"r{index}").build())
+    wide = make_pod_group("default/c", 3).mode(GangMode.NON_STRICT)
+    in_pairs = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.PREFER, 2),))
+    scene.state.upsert_pod_group(wide.build())
+    scene.state.upsert_pod_group(make_pod_group(B, 2).topology(in_pairs).build())
+    pods = [make_pod(f"c-{i}").gang("default/c").gpu(8).build() for i in range(3)]
+    first = [
+        make_pod(name).gang(B).gpu(4).released("n2", "p", B, 2, 2).running("n2").build()
+        for name in ("b-0", "b-1")
+    ]
+    async with scene.running():
+        scene.add(*first, *pods)
+        await scene.settle()
+        assert scene.operator.holds.reserved_pods() == {"default/c": 2}
+        scene.add(*(make_pod(name).gang(B).gpu(4).build() for name in ("b-2", "b-3")))
+        await scene.settle()
+        assert not scene.writer.bound, "surplus does not get what is kept"
+        together = TopologyConstraint((LayerConstraint("Rack", GatherStrategy.MUST),))
+        scene.state.upsert_pod_group(wide.topology(together).build())
+        scene.operator.wake()
+        assert await scene.eventually(lambda: {"b-2", "b-3"} == scene.writer.bound.keys())
         assert scene.operator.holds.reserved_pods() == {}

@@ -98,13 +98,13 @@ def test_reserved_room_is_refused_to_higher_priorities_but_other_resources_are_f
 def test_hold_expires_after_the_wait_time_and_is_not_renewed() -> None:
     scene = make_degraded(wait=60)
     thief = unit_of(waiting("thief"))
-    assert scene.holds.next_expiry() == 60.0
+    assert scene.holds.next_due() == 60.0
     assert scene.holds.expire(59.0) == set()
     assert scene.holds.expire(60.0) == {"n1"}, "waiting units must be retried"
     scene.now = 61.0
     scene.state.upsert_pod_group(make_pod_group(A, 2).wait(61).build())
     scene.follow()
-    assert scene.holds.next_expiry() is None
+    assert scene.holds.next_due() is None
     assert placed_on(scene.plan(thief)) == {"thief": "n1"}
 
 
@@ -256,7 +256,7 @@ def test_deleted_gang_has_no_hold() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))
     assert scene.holds.drop(lambda key: key == A) == {"n0", "n1"}
-    assert scene.holds.next_expiry() is None
+    assert scene.holds.next_due() is None
 
 
 def test_a_group_is_non_strict_if_all_of_its_gangs_are() -> None:

@@ -185,13 +185,14 @@ class Gangs(RuleBasedStateMachine):
         self.check_reasons()
 
     def cycle(self) -> bool:
-        """Plan once; return whether anything was placed."""
+        """Plan once; return whether anything was placed or released."""
         changes = self.feed.drain()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, self.now)
         changes.freed |= self.holds.expire(self.now)
         self.queue.absorb(changes, self.state)
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         self.queue.absorb(Changes(freed=freed), self.state)
+        self.queue.wake_surplus(self.holds.take_freed(), self.state)
         self.queue.wake(KeptForReplacements.code)
         units = self.queue.take(0.0, 1 << 20)
         if not units:
@@ -208,7 +209,7 @@ class Gangs(RuleBasedStateMachine):
             self.bind(placement)
         for placement in outcome.placements:
             self.check_network(placement)
-        return bool(outcome.placements)
+        return bool(outcome.placements) or self.holds.next_due() == float("-inf")
 
     def plan_with(self, holds: Holds, state: ClusterState, units: list[Unit]) -> Plan:
         return holds.plan(open_cycle(state), units, plan_in, SCORING, self.now)

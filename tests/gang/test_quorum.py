@@ -309,6 +309,14 @@ def test_interrupted_start_is_recognised_after_one_that_failed(waits: str, *, ke
     assert (unit.required, [pod.name for pod in unit.pods]) == (1, ["x"])
 
 
+def test_member_of_an_interrupted_start_is_placed_again_if_it_was_released_alone() -> None:
+    group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
+    bound = make_pod("w").gang(A).released("n1", "p-1", A, 2, 2, youngest=5.0).running("n1")
+    alone = make_pod("x").gang(A).created(4.0).released("n2", "p-2", A, youngest=4.0)
+    (unit,) = ready(make_book([bound.build(), alone.build()], [group])).units
+    assert (unit.required, [pod.name for pod in unit.pods]) == (1, ["x"])
+
+
 def test_only_waiting_needs_the_whole_gang_again() -> None:
     group = make_pod_group(A, 2).match_policy(ONLY_WAITING).build()
     book = make_book([make_started("a-0").build(), *make_pods("new", 1, A)], [group])

@@ -218,6 +218,7 @@ class PlacementController:
         freed = self.holds.drop(lambda key: not self.queue.knows(key))
         if freed:
             self.queue.absorb(Changes(freed=freed), self.state)
+        self.queue.wake_surplus(self.holds.take_freed(), self.state)
         kept = self.holds.reserved_for_replacements()
         if kept != self._kept:
             self._kept = kept
@@ -297,7 +298,7 @@ class PlacementController:
         )
 
     async def _rest(self) -> None:
-        dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_expiry()]
+        dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_due()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
         dues.append(self._retry_all_at if self.queue.blocked else None)
         due = min((at for at in dues if at is not None), default=None)

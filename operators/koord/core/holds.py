@@ -13,6 +13,7 @@ After a restart there are no holds for NonStrict gangs, and holds for replacemen
 the shape of a running member. Nothing here writes or reads a clock.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -71,6 +72,8 @@ class Holds:
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
     """Gang -> deleted members that were on a node and are not replaced yet."""
     _partial: dict[UnitKey, _Hold] = field(default_factory=dict)
+    _freed: set[str] = field(default_factory=set)
+    """Nodes on which planning has released room; see :meth:`take_freed`."""
 
     def __len__(self) -> int:
         return sum(len(hold.slots) for hold in self._holds())
@@ -101,8 +104,15 @@ class Holds:
         gone = [key for key in self._partial if is_gone(key)]
         return set().union(*(self._partial.pop(key).nodes() for key in gone))
 
-    def next_expiry(self) -> float | None:
-        """Return when the next hold expires."""
+    def take_freed(self) -> set[str]:
+        """Return the nodes on which plans since the last call have released room."""
+        freed, self._freed = self._freed, set()
+        return freed
+
+    def next_due(self) -> float | None:
+        """Return when the next hold expires; a past time if planning has released room."""
+        if self._freed:
+            return float("-inf")
         return min((hold.until for hold in self._holds() if hold.slots), default=None)
 
     def reserved_pods(self) -> dict[str, int]:
@@ -125,7 +135,15 @@ class Holds:
         """Plan units in order with ``run``, with the holds charged to the cycle."""
         if not len(self) and not any(unit.lease_seconds for unit in units):
             return run(cycle, units)
-        return _HoldPlanner(cycle, run, scoring, now, self._replacements, self._partial).plan(units)
+        before = self._count_slots()
+        planner = _HoldPlanner(cycle, run, scoring, now, self._replacements, self._partial)
+        outcome = planner.plan(units)
+        self._freed |= (before - self._count_slots()).keys()
+        return outcome
+
+    def _count_slots(self) -> Counter[str]:
+        """Count the slots on each node."""
+        return Counter(slot.node for hold in self._holds() for slot in hold.slots if slot.node)
 
     def _holds(self) -> Iterable[_Hold]:
         yield from self._replacements.values()

@@ -6,7 +6,7 @@ clock, plans or writes.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -112,6 +112,19 @@ class Queue:
         """Requeue all units that are blocked for one kind of reason."""
         for key in [key for key, one in self.blocked.items() if one.reason.code == code]:
             self._ready[key] = self.blocked.pop(key).unit
+
+    def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
+        """Requeue units that may fit on nodes where a plan has released held room.
+
+        Not those that hold room themselves: others' holds never keep them from starting, and what
+        each of them holds depends on the others, which might go on forever.
+        """
+        if not freed or not self.blocked:
+            return
+        hints = QueueingHints(Changes(freed=set(freed)), state.open_cycle())
+        for key, one in list(self.blocked.items()):
+            if not one.unit.lease_seconds and any(map(hints.concerns, one.pods)):
+                self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
         """Requeue all blocked units."""
