@@ -7,7 +7,7 @@ name, and a healthy, empty node.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from koord.core.constraints import (
     AffinityTerm,
@@ -41,6 +41,7 @@ from koord.core.pods import (
     RecordedPlan,
     Toleration,
 )
+from koord.core.quota.model import EVERYONE, QuotaSpec
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ def make_gang_spec(  # every setting of a gang, by name
         group=tuple(sorted(group)) or (key,),
         source=source,
     )
+
+
+def make_quota(name: str, namespace: str = "", **settings: Any) -> QuotaSpec:
+    """Make a quota that pods of every namespace may use, unless ``shared_with`` says otherwise."""
+    return QuotaSpec(name, namespace, **{"shared_with": (EVERYONE,), **settings})
 
 
 class PodBuilder:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import networkx as nx
 import pytest
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 from typer.testing import CliRunner
 
@@ -18,7 +18,6 @@ from koord.cli.missing_rights import warn_of_gaps
 from koord.cli.quota_text import choose_glyphs, make_bar
 from koord.core.framework.scoring import Scoring
 from koord.core.quota.hooks import Hooks, QuotaHook
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota_view import simulate_gang
 
 if TYPE_CHECKING:
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
+    from koord.core.quota.model import QuotaSpec
     from koord.core.state import ClusterState
     from koord.core.units import Amounts
 
 
 def team(name: str, parent: str = "", minimum: int = 0, most: int = 16, **more: bool) -> QuotaSpec:
     above = {"parent": parent} if parent else {}
-    return QuotaSpec(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above, **more)
+    return make_quota(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above, **more)
 
 
 def make_state(hooks: Hooks | None = None) -> ClusterState:

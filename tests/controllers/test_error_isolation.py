@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from tests.builders import GPU, make_node, make_pod
+from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import SCORING, make_cluster, open_cycle
 
 from koord.controllers import error_isolation
@@ -13,7 +13,6 @@ from koord.core.framework.scoring import Scoring
 from koord.core.holds import Holds
 from koord.core.plan import Plan, Unit
 from koord.core.queue import unit_of
-from koord.core.quota.model import QuotaSpec
 from koord.core.reasons import InternalError
 
 
@@ -22,7 +21,7 @@ def test_unit_that_fails_to_plan_does_not_affect_others(
 ) -> None:
     state = make_cluster().state
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("team", max={GPU: 8}))
+    state.upsert_quota(make_quota("team", max={GPU: 8}))
     pods = [make_pod(name).gpu(4).quota("team").build() for name in ("a", "bad", "b")]
     for pod in pods:
         state.upsert_pod(pod)

@@ -6,11 +6,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.controllers.quota_audit import QuotaAudit
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota_audit import Drift, find_drift
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 def make_state() -> ClusterState:
     cluster = make_cluster().nodes(make_node("n").gpu(16))
     cluster.quotas(
-        QuotaSpec("org", is_parent=True, min={GPU: 16}, max={GPU: 16}),
-        QuotaSpec("team", parent="org", min={GPU: 8}, max={GPU: 16}),
+        make_quota("org", is_parent=True, min={GPU: 16}, max={GPU: 16}),
+        make_quota("team", parent="org", min={GPU: 8}, max={GPU: 16}),
     )
     cluster.pod_groups(make_pod_group("default/g", 2))
     cluster.pods(
@@ -45,7 +44,7 @@ def test_without_a_defect_there_is_no_drift() -> None:
     assert find_drift(state) == ()
     state.upsert_pod(make_pod("g-1").gpu(1).quota("team").gang("default/g").build())
     state.remove_pod("uid-default-b")
-    state.upsert_quota(QuotaSpec("team", parent="org", min={GPU: 1}, max={GPU: 3}))
+    state.upsert_quota(make_quota("team", parent="org", min={GPU: 1}, max={GPU: 3}))
     assert find_drift(state) == ()
 
 

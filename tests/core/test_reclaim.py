@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.queue import Blocked, unit_of
-from koord.core.quota.model import QuotaSpec
 from koord.core.reclaim import Exempt, can_keep_running, plan_reclaim
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class Scene:
     def __init__(self, a: int = 8, b: int = 8, **more: object) -> None:
         cluster = make_cluster().nodes(make_node("n1").gpu(8), make_node("n2").gpu(8))
         for name, least in (("a", a), ("b", b)):
-            cluster.quotas(QuotaSpec(name, min={GPU: least}, max={GPU: 16}, **more))
+            cluster.quotas(make_quota(name, min={GPU: least}, max={GPU: 16}, **more))
         self.state = cluster.state
         self.blocked: list[Blocked] = []
 
@@ -76,7 +75,7 @@ def test_over_use_of_several_quotas_is_reclaimed_for_one_unit() -> None:
     scene = Scene(a=0, b=16)
     scene.state.remove_node("n2")
     scene.state.upsert_node(make_node("n1").gpu(16).build())
-    scene.state.upsert_quota(QuotaSpec("c", max={GPU: 16}))
+    scene.state.upsert_quota(make_quota("c", max={GPU: 16}))
     for name in ("a", "c"):
         for at in range(2):
             pod = make_pod(f"{name}{at}").gpu(4).quota(name).released("n1", "p").running("n1")
@@ -102,10 +101,10 @@ def test_nothing_is_evicted_for_a_unit_that_fits_on_no_node() -> None:
 
 def test_entitlement_of_a_parent_is_reclaimed_by_its_children_only() -> None:
     scene = Scene(a=0, b=0)
-    scene.state.upsert_quota(QuotaSpec("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
+    scene.state.upsert_quota(make_quota("org", is_parent=True, min={GPU: 8}, max={GPU: 16}))
     for name in ("a", "c"):
-        scene.state.upsert_quota(QuotaSpec(name, parent="org", max={GPU: 16}))
-    scene.state.upsert_quota(QuotaSpec("b", min={GPU: 8}, max={GPU: 16}))
+        scene.state.upsert_quota(make_quota(name, parent="org", max={GPU: 16}))
+    scene.state.upsert_quota(make_quota("b", min={GPU: 8}, max={GPU: 16}))
     for at in range(2):
         scene.single(f"p{at}")
     scene.want(8, quota="b")
@@ -138,7 +137,7 @@ def test_use_above_max_is_reclaimed_without_a_beneficiary() -> None:
     scene = Scene()
     scene.single("old", priority=1)
     scene.single("new")
-    scene.state.upsert_quota(QuotaSpec("a", min={GPU: 0}, max={GPU: 4}))
+    scene.state.upsert_quota(make_quota("a", min={GPU: 0}, max={GPU: 4}))
     assert scene.chosen() == [["new"]]
 
 
@@ -215,7 +214,7 @@ def test_over_use_by_rounding_is_not_reclaimed() -> None:
     """Weights 6, 6 and 2 share 10 as 4, 4, 2, and 11 as 5, 5, 1."""
     state = make_cluster().state
     for name, weight in (("a", 6), ("b", 6), ("c", 2)):
-        state.upsert_quota(QuotaSpec(name, max={GPU: 16}, weight={GPU: weight}))
+        state.upsert_quota(make_quota(name, max={GPU: 16}, weight={GPU: weight}))
     state.upsert_node(make_node("n").gpu(11).build())
     blocked = []
     for name, running in (("a", 4), ("b", 4), ("c", 2)):

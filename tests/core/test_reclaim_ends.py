@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import GPU, make_pod, make_pod_group
+from tests.builders import GPU, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.core import reclaim
 from koord.core.pods import RecordedPlan
-from koord.core.quota.model import QuotaSpec
 from koord.core.reclaim import plan_reclaim
 
 if TYPE_CHECKING:
@@ -33,13 +32,13 @@ class World:
         self.state, self.queue = self.cluster.state, self.cluster.queue
         self.minimum: dict[str, int] = {}
         self.lives = 0
-        self.state.upsert_quota(QuotaSpec("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
+        self.state.upsert_quota(make_quota("org", is_parent=True, max={GPU: 24}, min={GPU: 24}))
         for name in NAMES:
             least = rng.choice((0, 4, 8))
             parent = {"parent": "org"} if name != "c" or rng.random() < 0.5 else {}
             weight = rng.choice((None, {GPU: rng.randint(1, 5)}))
             self.state.upsert_quota(
-                QuotaSpec(name, min={GPU: least}, max={GPU: 24}, weight=weight, **parent)
+                make_quota(name, min={GPU: least}, max={GPU: 24}, weight=weight, **parent)
             )
 
     def submit(self, quota: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_quota
 
 from koord.core.quota.hooks import Hooks, QuotaHook
-from koord.core.quota.model import QuotaSpec
 from koord.core.state import ClusterState
 
 if TYPE_CHECKING:
+    from koord.core.quota.model import QuotaSpec
     from koord.core.quota.usage import PodUse
 
 
@@ -31,7 +31,7 @@ def test_opening_a_cycle_changes_nothing_and_calls_no_hook() -> None:
     recorder = Recorder()
     state = ClusterState(hooks=Hooks({"recorder": recorder}))
     state.upsert_node(make_node("n").cpu(4000).build())
-    state.upsert_quota(QuotaSpec("q", namespace="ns", max={"cpu": 4000}))
+    state.upsert_quota(make_quota("q", namespace="ns", max={"cpu": 4000}))
     state.upsert_pod(make_pod("p").requests(cpu=1000).quota("q").build())
     before = state.quotas.version
     state.open_cycle()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.builders import make_node, make_pod, select_pods
+from tests.builders import make_node, make_pod, make_quota, select_pods
 from tests.cluster import FakeCluster, make_cluster
 from tests.framework.toys import Booking, BookingSession, Lanes, LanesSession
 
@@ -19,7 +19,6 @@ from koord.core.plan import Demand, Refusal, Unit
 from koord.core.plugins.host_ports import HostPortsSession
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.plugins.volumes import Volume, VolumeClaim, VolumesSession
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.session import QuotaSession
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def make_walk_cluster() -> FakeCluster:
     cluster = make_cluster(more_plugins=[Lanes(3, taken), Booking(["n0", "n3"], 4000)])
     for at in range(NODES):
         cluster.nodes(make_node(f"n{at}").cpu(12_000).pods(12).label("zone", f"z{at % 3}"))
-    cluster.quotas(*(QuotaSpec(name, namespace="q", max={"cpu": 40_000}) for name in "ab"))
+    cluster.quotas(*(make_quota(name, namespace="q", max={"cpu": 40_000}) for name in "ab"))
     cluster.state.upsert_volume(Volume("v"))
     cluster.state.upsert_claim(VolumeClaim("default/data", "v", is_bound=True, is_exclusive=True))
     for kind in range(KINDS):

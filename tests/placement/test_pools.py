@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders import GPU, make_node, make_pod
+from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster, placed_on
 
 from koord.core.queue import find_pending
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import restrict_terms
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
@@ -46,11 +45,11 @@ class Scene:
         for pool in "ab":
             self.cluster.nodes(make_node(f"node-{pool}").gpu(8).label("pool", pool))
         self.set_root(A)
-        team = QuotaSpec("team", "q", parent="root", tree_id="t", max={GPU: 99})
+        team = make_quota("team", "q", parent="root", tree_id="t", max={GPU: 99})
         self.state.upsert_quota(team)
 
     def set_root(self, selector: LabelSelector) -> None:
-        root = QuotaSpec(
+        root = make_quota(
             "root",
             "q",
             is_parent=True,

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.core.pods import Handling, PodPhase
-from koord.core.quota.model import QuotaSpec
 
 if TYPE_CHECKING:
     from koord.core.nodes import Node
     from koord.core.pods import Pod
+    from koord.core.quota.model import QuotaSpec
     from koord.core.state import ClusterState
 
 QUOTAS = ["a", "b", "c", ""]
@@ -45,7 +45,7 @@ def pods(draw: st.DrawFn) -> Pod:
 @st.composite
 def specs(draw: st.DrawFn) -> QuotaSpec:
     most = draw(st.integers(0, 16))
-    return QuotaSpec(
+    return make_quota(
         draw(st.sampled_from(QUOTAS[:3])),
         namespace="q",
         parent=draw(st.sampled_from(["koordinator-root-quota", "a"])),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.builders import GPU, make_node, make_pod, make_pod_group
+from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import SCORING, FakeCluster, make_cluster, plan_in
 
 from koord.core.explain import PlacementState, explain_pod
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.queue import unit_of
 from koord.core.quota import cache, session
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import (
     AncestorInsufficient,
     InsufficientEntitlement,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from koord.core.pods import Pod
     from koord.core.quota.leftovers import Leftovers
+    from koord.core.quota.model import QuotaSpec
     from koord.core.quota.solve import ShareInput, Solution
 
 
@@ -55,7 +55,7 @@ def team(
     name: str, parent: str = "", minimum: int = 0, most: int = 64, **more: object
 ) -> QuotaSpec:
     above = {"parent": parent} if parent else {}
-    spec = QuotaSpec(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above)
+    spec = make_quota(name, namespace="q", min={GPU: minimum}, max={GPU: most}, **above)
     return replace(spec, **more)  # type: ignore[arg-type]
 
 

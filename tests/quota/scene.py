@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.builders import make_quota
+
 from koord.core.pods import PodShape
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import KOORDINATOR, ROOT, QuotaCharge, QuotaRules, QuotaSpec, Usage
@@ -31,7 +33,7 @@ def quota(
     """Make a quota of one resource; ``weight`` is a number, too."""
     if "weight" in more:
         more["weight"] = {key: more["weight"]}
-    return QuotaSpec(name, parent=parent, min={key: min}, max={key: max}, **more)
+    return make_quota(name, parent=parent, min={key: min}, max={key: max}, **more)
 
 
 def wants(amount: int, used: int = 0, key: str = "cpu") -> Usage:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
-from koord.core.quota.model import QuotaSpec
 from koord.core.selectors import Operator, Requirement
 
 IN_POOL = (Requirement("pool", Operator.IN, ("a",)),)
-ROOT = QuotaSpec(
+ROOT = make_quota(
     "root", "q", created=1.0, is_parent=True, tree_id="t", is_tree_root=True,
     min={"cpu": 100}, max={"cpu": 1000}, total={"cpu": 100}, selector=IN_POOL,
 )  # fmt: skip
-TEAM = QuotaSpec("team", "q", created=3.0, max={"cpu": 1000})
+TEAM = make_quota("team", "q", created=3.0, max={"cpu": 1000})
 
 
 def total(cluster: FakeCluster, tree: str = "") -> int:

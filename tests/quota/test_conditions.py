@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.builders import GPU, make_node, make_pod
+from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.quota.scene import make_ledger, quota, wants
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.pods import Handling
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reclaim import find_overuse
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
 from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_conditions, summarise
@@ -20,6 +19,7 @@ from koord.core.quota.status import REASON_IF_FALSE, QuotaCondition, find_condit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koord.core.quota.model import QuotaSpec
     from koord.core.units import Amounts
     from koord.kube.status import ConditionPatch
 
@@ -72,7 +72,7 @@ def test_the_over_use_condition_says_what_will_happen(delay: float | None, part:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink, revoke_delay=delay)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 4}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 4}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     assert sink.said["t"][1]["OverEntitlement"]
@@ -113,8 +113,8 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
-    state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 4}, max={GPU: 8}))
+    state.upsert_quota(make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     fields, conditions = sink.said["t"]
@@ -135,9 +135,9 @@ def test_a_status_is_written_only_when_it_changes() -> None:
 def test_the_status_keeps_the_last_valid_settings_while_current_ones_are_invalid() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
-    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 9}, max={GPU: 8}))
     policy.update_all()
     fields, conditions = sink.said["t"]
     assert fields["lastValidSpec"]["max"] == {GPU: "8"}
@@ -148,20 +148,20 @@ def test_annotations_are_written_when_a_number_other_than_zero_changes() -> None
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
-    state.upsert_quota(QuotaSpec("lost", namespace="q", parent="gone", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(make_quota("lost", namespace="q", parent="gone", max={GPU: 8}))
     policy.update_all()
     assert sink.recorded[-1] == ("lost", {})
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8, "cpu": 0}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8, "cpu": 0}))
     policy.update_all()
     name, amounts = sink.recorded[-1]
     assert (name, amounts["runtime"][GPU], amounts["child-request"]) == ("t", 6, {GPU: 6})
     count = len(sink.recorded)
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
     policy.update_all()
     assert len(sink.recorded) == count, "a zero more or less is no change"
-    state.upsert_quota(QuotaSpec("t", namespace="q", uid="another", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", uid="another", max={GPU: 8}))
     policy.update_all()
     assert len(sink.recorded) == count + 1
 
@@ -170,7 +170,7 @@ def test_usage_by_pods_of_other_schedulers_is_a_condition() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", min={GPU: 8}, max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
     policy.update_all()
     assert not sink.said["t"][1]["UnmanagedUsage"]
@@ -185,10 +185,10 @@ def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
     state, sink = make_cluster().state, Sink()
     policy = QuotaStatusPolicy(state, sink)
     state.upsert_node(make_node("n").gpu(8).build())
-    org = QuotaSpec("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
+    org = make_quota("org", namespace="q", min={GPU: 8}, max={GPU: 8}, is_parent=True)
     state.upsert_quota(org)
     for name in ("a", "b"):
-        spec = QuotaSpec(name, namespace="q", parent="org", min={GPU: 4}, max={GPU: 8})
+        spec = make_quota(name, namespace="q", parent="org", min={GPU: 4}, max={GPU: 8})
         state.upsert_quota(spec)
     state.upsert_pod(make_pod("p").gpu(2).quota("a").running("n").build())
     policy.update_all()
@@ -199,9 +199,9 @@ def test_a_satisfied_quota_is_not_reported_as_scaled() -> None:
 
 def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> None:
     state = make_cluster().state
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
     state.open_ledger()
     state.upsert_pod(make_pod("a").gpu(6).quota("t").running("n").build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}, is_parent=True))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}, is_parent=True))
     state.open_ledger()
     assert state.quotas.catalog.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.builders import GPU, make_node, make_pod
+from tests.builders import GPU, make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.quota.scene import charge, make_ledger, quota, wants
 
@@ -13,7 +13,6 @@ from koord.core.queue import find_pending
 from koord.core.quota.admission import try_charge
 from koord.core.quota.hooks import HookCondition, Hooks, QuotaHook
 from koord.core.quota.leftovers import PendingUnit, grant_leftovers
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import QuotaCheckFailed
 from koord.core.quota.status import Summary
 
@@ -67,7 +66,7 @@ def test_a_failing_hook_refuses_nothing_and_is_counted() -> None:
     assert try_charge(ledger, [charge("a", 3)]) is None
     assert isinstance(try_charge(ledger, [charge("a", 2)]), QuotaCheckFailed), "others still hold"
     hooks.notify_pod(None, None)
-    hooks.notify_quotas({}, {"a": QuotaSpec("a")})
+    hooks.notify_quotas({}, {"a": make_quota("a")})
     assert hooks.augment(Summary("a")) == ()
     counts = {key: failure.count for key, failure in hooks.failures.items()}
     assert counts == {
@@ -105,7 +104,7 @@ def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     cluster = make_cluster(hooks=Hooks({"diary": diary, "limit": Limit()}))
     state = cluster.state
     state.upsert_node(make_node("n").gpu(8).build())
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}))
     state.upsert_pod(make_pod("a").gpu(6).quota("t").build())
     state.open_ledger()
     assert diary.told == [("quota", None, {GPU: 8}), ("pod", None, False)]
@@ -113,7 +112,7 @@ def test_hooks_see_quotas_and_pods_and_refuse_units_in_planning() -> None:
     state.open_ledger()
     assert not diary.told, "nothing has changed"
     state.remove_pod("uid-default-a")
-    state.upsert_quota(QuotaSpec("t", namespace="q", max={GPU: 8, "cpu": 9}))
+    state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8, "cpu": 9}))
     state.open_ledger()
     assert sorted(diary.told, key=str) == [
         ("pod", False, None),

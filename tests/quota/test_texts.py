@@ -13,8 +13,10 @@ from koord.core.quota.reasons import (
     NonPreemptibleOverMin,
     QuotaCheckFailed,
     QuotaIsParent,
+    QuotaNotAllowed,
     QuotaNotInForce,
     QuotaShortage,
+    QuotaUnknown,
     SubmissionExceeded,
 )
 from koord.core.quota.spec_errors import _FAULTS, InvalidQuota, QuotaFault
@@ -84,6 +86,31 @@ EXPECTED = [
         ),
     ),
     (
+        QuotaNotAllowed("team", "q", "dev", ("q", "lab", "ops"), ("ops",)),
+        (
+            "pods of namespace dev may not use quota q/team, only those of q, lab, ops may; name "
+            "another quota in the label quota.scheduling.koordinator.sh/name, or remove the label, "
+            "or have its owner share it: kubectl annotate elasticquota -n q team --overwrite "
+            """operators.koordinator.sh/shared-with='["ops","dev"]'"""
+        ),
+    ),
+    (
+        QuotaNotAllowed("koordinator-system-quota", "", "dev", ("kube-system",)),
+        (
+            "pods of namespace dev may not use quota koordinator-system-quota, only those of "
+            "kube-system may; name another quota in the label "
+            "quota.scheduling.koordinator.sh/name, or remove the label, or add dev to "
+            "elasticQuota.builtInNamespaces in the configuration"
+        ),
+    ),
+    (
+        QuotaUnknown("taem", "dev", ("ops", "team")),
+        (
+            "there is no quota taem, which the label quota.scheduling.koordinator.sh/name names; "
+            "pods of namespace dev may name ops, team, or create it"
+        ),
+    ),
+    (
         QuotaCheckFailed("budget", "no money"),
         "CheckPod failed for hook plugin budget, err: no money",
     ),
@@ -98,7 +125,9 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "text"), EXPECTED, ids=[one.code for one, _ in EXPECTED])
+@pytest.mark.parametrize(
+    ("reason", "text"), EXPECTED, ids=[f"{at}-{one.code}" for at, (one, _) in enumerate(EXPECTED)]
+)
 def test_texts(reason: Reason, text: str) -> None:
     assert reason.text() == text
 

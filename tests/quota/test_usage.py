@@ -14,7 +14,6 @@ from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaSpec, Usage
 from koord.core.quota.profile import QuotaProfile, make_root_quota, make_tree_id
 from koord.core.quota.registry import (
     ActiveQuotas,
-    QuotaSource,
     find_inactive,
     find_quota,
     takes_pods,
@@ -101,44 +100,68 @@ def test_two_half_devices_count_as_one() -> None:
 
 REGISTRY = ActiveQuotas(
     [
-        quota("team", namespace="q", namespaces=("dev",)),
-        quota("like", namespace="like"),
-        quota("elsewhere", namespace="q"),
+        quota("team", namespace="q", namespaces=("dev",), shared_with=("lab",)),
+        quota("like", namespace="like", shared_with=()),
+        quota("elsewhere", namespace="q", shared_with=()),
+        quota("open", namespace="q"),
     ]
 )
 
 
 ABSENT = find_inactive(
     [
-        quota("broken", namespace="q", namespaces=("dev", "lost", "broken-too")),
-        quota("broken-too", namespace="broken-too"),
+        quota("broken", namespace="q", namespaces=("dev", "lost", "broken-too"), shared_with=()),
+        quota("broken-too", namespace="broken-too", shared_with=()),
     ]
 )
 
 
 @pytest.mark.parametrize(
-    ("label", "namespace", "expected"),
+    ("label", "namespace", "theirs", "ours"),
     [
-        ("team", "like", ("team", QuotaSource.LABEL)),
-        ("", "like", ("like", QuotaSource.NAMESPACE_NAME)),
-        ("", "elsewhere", (DEFAULT, QuotaSource.DEFAULT)),
-        ("", "dev", ("team", QuotaSource.NAMESPACES)),
-        ("", "other", (DEFAULT, QuotaSource.DEFAULT)),
-        ("gone", "dev", (DEFAULT, QuotaSource.DEFAULT)),
-        ("broken", "dev", ("broken", QuotaSource.LABEL)),
-        ("", "lost", ("broken", QuotaSource.NAMESPACES)),
-        ("", "broken-too", ("broken-too", QuotaSource.NAMESPACE_NAME)),
-        (SYSTEM, "dev", (SYSTEM, QuotaSource.LABEL)),
-        (ROOT, "other", (DEFAULT, QuotaSource.DEFAULT)),
+        ("", "like", ("like", "NamespaceName"), ""),
+        ("", "elsewhere", (DEFAULT, "Default"), ""),
+        ("", "dev", ("team", "Namespaces"), ""),
+        ("", "lab", (DEFAULT, "Default"), ""),
+        ("", "other", (DEFAULT, "Default"), ""),
+        ("team", "q", ("team", "Label"), ""),
+        ("team", "dev", ("team", "Label"), ""),
+        ("team", "lab", ("team", "Label"), ""),
+        ("team", "other", ("team", "Label"), "QuotaNotAllowed"),
+        ("team", "like", ("team", "Label"), "QuotaNotAllowed"),
+        ("open", "other", ("open", "Label"), ""),
+        ("gone", "other", (DEFAULT, "Default"), ""),
+        ("gone", "dev", (DEFAULT, "Default"), "QuotaUnknown"),
+        ("gone", "lab", (DEFAULT, "Default"), "QuotaUnknown"),
+        ("gone", "lost", (DEFAULT, "Default"), "QuotaUnknown"),
+        ("broken", "dev", ("broken", "Label"), ""),
+        ("broken", "lab", ("broken", "Label"), "QuotaNotAllowed"),
+        ("", "lost", ("broken", "Namespaces"), ""),
+        ("", "broken-too", ("broken-too", "NamespaceName"), ""),
+        (SYSTEM, "kube-system", (SYSTEM, "Label"), ""),
+        (DEFAULT, "kube-system", (DEFAULT, "Label"), ""),
+        (ROOT, "kube-system", (DEFAULT, "Default"), ""),
+        (SYSTEM, "dev", (SYSTEM, "Label"), "QuotaNotAllowed"),
+        (DEFAULT, "dev", (DEFAULT, "Label"), "QuotaNotAllowed"),
+        (ROOT, "dev", ("team", "Namespaces"), "QuotaNotAllowed"),
     ],
 )
-def test_a_pod_belongs_to_a_quota_by_label_then_namespace(label, namespace, expected) -> None:
-    assert find_quota(label, namespace, REGISTRY, OURS, ABSENT) == expected
+def test_a_label_chooses_among_the_quotas_that_a_namespace_may_use(
+    label, namespace, theirs, ours
+) -> None:
+    upstream = find_quota(label, namespace, REGISTRY, KOORDINATOR, ABSENT)
+    assert upstream is not None
+    assert (*upstream,) == (*theirs, None)
+    found = find_quota(label, namespace, REGISTRY, OURS, ABSENT)
+    assert found is not None
+    assert (found.refusal.code if found.refusal else "") == ours
+    # A pod that is refused counts as if it had no label.
+    assert found[:2] == (find_quota("", namespace, REGISTRY, OURS, ABSENT) if ours else theirs)[:2]
 
 
 @pytest.mark.parametrize(("label", "expected"), [("team", "team"), ("", None), ("gone", None)])
 def test_without_default_quota_only_labels_count(label, expected) -> None:
-    rules = replace(OURS, has_default_quota=False)
+    rules = replace(KOORDINATOR, has_default_quota=False)
     found = find_quota(label, "dev", REGISTRY, rules)
     assert (found and found[0]) == expected
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.builders import make_quota
 from tests.recorded.world import make_a_node
 
 from koord.core.nodes import Node, Taint
-from koord.core.quota.model import QuotaSpec
 
 if TYPE_CHECKING:
     from random import Random
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.recorded.jobs import Job, JobMaker
     from tests.recorded.quotas import Quotas
     from tests.recorded.world import World
+
+    from koord.core.quota.model import QuotaSpec
 
 
 NO_EXECUTE = Taint("node.kubernetes.io/unreachable", effect="NoExecute")
@@ -115,7 +117,7 @@ def change_quotas(step: Step, dice: Random, quotas: Quotas) -> None:
             step.add("remove quota", (spec.namespace, spec.name))
             continue
         if spec.name == "broken":
-            step.add("quota", QuotaSpec(spec.parent, "q", is_parent=True, max=spec.max))
+            step.add("quota", make_quota(spec.parent, "q", is_parent=True, max=spec.max))
         quotas.specs[at] = changed_quota(dice, spec)
         step.add("quota", quotas.specs[at])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tests.builders import GPU, select_labels
+from tests.builders import GPU, make_quota, select_labels
 
 from koord.core.quota.model import ROOT, QuotaSpec
 
@@ -54,7 +54,7 @@ class TreeMaker:
             guaranteed = {key: budget[key] * part // (100 * count) for key in KEYS}
             size = dice.choice((100, 100, 100, 60, 30))
             limit = {key: max(guaranteed[key], most[key] * size // 100) for key in KEYS}
-            spec = QuotaSpec(f"{prefix}-{at}", "q", parent=parent, min=guaranteed, max=limit)
+            spec = make_quota(f"{prefix}-{at}", "q", parent=parent, min=guaranteed, max=limit)
             if depth == 1:
                 self._add(self._finish_leaf(spec))
                 continue
@@ -103,7 +103,7 @@ def make_quotas(dice: Random, nodes: list[Node]) -> Quotas:
     maker = TreeMaker(made, dice, "", f"quotas of {depth} level{'s' * (depth > 1)}")
     maker.add_level(ROOT, whole, whole, depth)
     if dice.random() < 0.25:
-        made.add(QuotaSpec("broken", "q", parent="gone", max=whole), "quota not in force")
+        made.add(make_quota("broken", "q", parent="gone", max=whole), "quota not in force")
     return made
 
 
@@ -111,7 +111,7 @@ def add_pool(made: Quotas, dice: Random, tree: str, nodes: list[Node]) -> None:
     """Add a tree whose pods go to the nodes of one pool."""
     whole = capacity_of(nodes)
     pool = capacity_of(one for one in nodes if one.labels.get("pool") == tree)
-    root = QuotaSpec(
+    root = make_quota(
         f"root-{tree}",
         "q",
         is_parent=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tests.builders import make_node
+from tests.builders import make_node, make_quota
 from tests.recorded import changes
 from tests.recorded.changes import Step
 from tests.recorded.jobs import Job, JobMaker
@@ -15,7 +15,6 @@ from tests.recorded.quotas import Quotas, capacity_of, make_quotas
 from tests.recorded.world import NAMESPACES, World, make_world
 
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
-from koord.core.quota.model import QuotaSpec
 
 if TYPE_CHECKING:
     from random import Random
@@ -101,7 +100,7 @@ def make_rivals(dice: Random) -> tuple[World, Quotas, list[Job], JobMaker]:
     world.free = {one.name: dict(one.allocatable) for one in world.nodes}
     quotas, whole = Quotas(), capacity_of(world.nodes)
     for at in range(dice.choice((2, 2, 3))):
-        quotas.add(QuotaSpec(f"team-{at}", "q", max=whole), "quotas of 1 level")
+        quotas.add(make_quota(f"team-{at}", "q", max=whole), "quotas of 1 level")
     maker = JobMaker(world, quotas)
     size = len(world.nodes)
     jobs = [

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.builders import make_quota
 
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import Summary
 from koord.runtime.collectors import hook_failures
 from koord.runtime.hooks import GROUP, load_hooks
@@ -42,7 +42,7 @@ def test_example_hook_is_loaded_and_called(tmp_path: Path, monkeypatch: pytest.M
     hooks = load_hooks()
     assert not hooks.failures
     hook = hooks.hooks["largest-unit"]
-    team = QuotaSpec("team", max={"nvidia.com/gpu": 8})
+    team = make_quota("team", max={"nvidia.com/gpu": 8})
     assert hook.check_unit(team, {}, {"nvidia.com/gpu": 4, "cpu": 99}) == ""
     told = "it asks for 6 nvidia.com/gpu, more than half of the max of team"
     assert hook.check_unit(team, {}, {"nvidia.com/gpu": 6}) == told

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_quota
 from tests.cluster import make_cluster
 from tests.runtime.test_metrics import families_of
 
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.core.quota.hooks import Hooks, QuotaHook
-from koord.core.quota.model import QuotaSpec
 from koord.runtime.collectors import QuotaSeries
 from koord.runtime.metrics import Metrics
 from koord.runtime.operators import describe_quotas
@@ -65,7 +64,7 @@ class Scene:
         return None
 
 
-TEAM = QuotaSpec("team", uid="1", min={"cpu": 1500}, max={"cpu": 4000, "memory": 1 << 30})
+TEAM = make_quota("team", uid="1", min={"cpu": 1500}, max={"cpu": 4000, "memory": 1 << 30})
 
 
 def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
@@ -82,7 +81,7 @@ def test_cpu_is_in_thousandths_and_memory_in_bytes() -> None:
 
 def test_series_end_with_their_quota_or_when_a_label_changes() -> None:
     scene = Scene()
-    org = QuotaSpec("org", uid="2", is_parent=True, min=TEAM.min, max=TEAM.max)
+    org = make_quota("org", uid="2", is_parent=True, min=TEAM.min, max=TEAM.max)
     for spec in (org, TEAM):
         scene.state.upsert_quota(spec)
     root = "koordinator-root-quota"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.builders import make_node, make_pod, make_pod_group
+from tests.builders import make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import FakeCluster, make_cluster
 
 from koord.core.plan import Demand, Plan, Unit
-from koord.core.quota.model import QuotaSpec
 from koord.core.quota.reasons import InsufficientMax
 from koord.core.topology.layers import Layer
 from koord.core.topology.reasons import NoDomainFits
@@ -32,7 +31,7 @@ def make_state(most: int) -> FakeCluster:
     cluster.topology(*LAYERS)
     for at in range(4):
         cluster.nodes(make_node(f"n{at}").cpu(1000).label("block", f"b{at // 2}"))
-    cluster.quotas(QuotaSpec("t", max={"cpu": most * 1000}))
+    cluster.quotas(make_quota("t", max={"cpu": most * 1000}))
     return cluster
 
 

@@ -210,6 +210,10 @@ SHARED_WEIGHT: Final = _define(quota.SHARED_WEIGHT, ResourceList)
 QUOTA_NAMESPACES: Final = _define(quota.NAMESPACES, list[str])
 TOTAL_RESOURCE: Final = _define(quota.TOTAL_RESOURCE, ResourceList)
 UNSCHEDULABLE_RESOURCE: Final = _define(quota.UNSCHEDULABLE_RESOURCE, ResourceList)
+QUOTA_SHARED_WITH: Final = _define(
+    operators.SHARED_WITH,
+    list[Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)$")]],
+)
 NODE_SELECTOR: Final = _define(operators.NODE_SELECTOR, NodeSelector)
 ADMISSION: Final = _define(quota.ADMISSION, ResourceList)
 RESOURCE_KEYS: Final = _define(quota.RESOURCE_KEYS, list[Annotated[str, Field(min_length=1)]])

@@ -147,6 +147,8 @@ class RecordedPlan:
     """Creation time of the youngest pod that was released together; 0: unknown."""
     start_id: str = ""
     """Identifies the pods that were released together; empty: unknown."""
+    quota: str = ""
+    """The quota that the pod was charged to; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def find_drift(state: ClusterState) -> tuple[Drift, ...]:
 
 def recount(state: ClusterState) -> Ledger:
     """Return a ledger computed from nothing but pods, nodes and quotas in force."""
-    quotas = QuotaCache(state.quotas.rules, catalog=state.quotas.catalog)
+    kept = state.quotas
+    quotas = QuotaCache(kept.rules, catalog=kept.catalog, charged=dict(kept.charged))
     for node in state.table.nodes:
         if node is not None:
             quotas.upsert_node(node)

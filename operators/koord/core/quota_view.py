@@ -27,7 +27,8 @@ from koord.core.reasons import Planned, Reason
 from koord.core.state import ClusterState
 from koord.core.units import PODS, Amounts
 
-_WHAT_IF = "what-if"
+_WHAT_IF = "what_if"
+"""A name that no pod and no PodGroup can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +130,17 @@ def simulate_gang(
 ) -> Reason:
     """Return the outcome of a gang of equal pods in a quota; adds them to the state."""
     shape = PodShape(tuple(sorted({**requests, PODS: 1}.items())))
-    key = make_gang_key(_WHAT_IF, _WHAT_IF)
-    spec = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
-    claim = GangClaim(key, GangSource.ANNOTATION, spec)
+    spec = state.quotas.catalog.written_as(quota)
+    namespace = spec.namespace if spec is not None else _WHAT_IF
+    key = make_gang_key(namespace, _WHAT_IF)
+    settings = GangSpec(key, pods, pods, 0, group=(key,), source=GangSource.ANNOTATION)
+    claim = GangClaim(key, GangSource.ANNOTATION, settings)
     newest = max((pod.created for pod in state.pods.values()), default=0.0)
     for at in range(pods):
         state.upsert_pod(
             Pod(
                 uid=f"{_WHAT_IF}-{at}",
-                namespace=_WHAT_IF,
+                namespace=namespace,
                 name=f"{_WHAT_IF}-{at}",
                 shape=shape,
                 handling=Handling.RELEASE_AND_BIND,

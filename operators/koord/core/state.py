@@ -28,7 +28,7 @@ from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.ledger import Ledger
-from koord.core.quota.model import KOORDINATOR, QuotaRules, QuotaSpec
+from koord.core.quota.model import BUILT_IN_NAMESPACES, KOORDINATOR, QuotaRules, QuotaSpec
 from koord.core.quota.plugin import Quotas
 from koord.core.quota.profile import ProfileCache
 from koord.core.registry import make_plugins
@@ -47,6 +47,7 @@ class ClusterState:
         *,
         compat: bool = False,
         limits_by_share: bool = True,
+        built_in_namespaces: Iterable[str] = BUILT_IN_NAMESPACES,
         hooks: Hooks | None = None,
         more_plugins: Iterable[Plugin] = (),
     ) -> None:
@@ -57,7 +58,11 @@ class ClusterState:
         self.table = NodeTable()
         self.gangs = GangCache(compat=compat)
         self.profiles = ProfileCache()
-        rules = replace(KOORDINATOR if compat else QuotaRules(), limits_by_share=limits_by_share)
+        rules = replace(
+            KOORDINATOR if compat else QuotaRules(),
+            limits_by_share=limits_by_share,
+            built_in_namespaces=tuple(built_in_namespaces),
+        )
         self.plugins = (*make_plugins(self.gangs, rules, hooks), *more_plugins)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}

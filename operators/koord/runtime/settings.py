@@ -20,6 +20,7 @@ from koord.api import Compat
 from koord.api.quantity import parse_duration_seconds
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.gang_model import DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.quota.model import BUILT_IN_NAMESPACES
 from koord.runtime.logs import LogFormat
 
 _MAX_BYTES = 64 * 1024
@@ -83,8 +84,13 @@ def _default_scoring() -> dict[str, ResourceScore]:
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 
 
+_Namespace = Annotated[str, Field(max_length=63, pattern=_DNS_SUBDOMAIN)]
+
+
 class QuotaSettings(_Section):
     """How quotas are enforced; names and defaults are those of Koordinator's ElasticQuota plugin.
+
+    Only ``built_in_namespaces`` is ours: pods of these namespaces may name the built-in quotas.
 
     ``enable_runtime_quota``: a quota may use its fair share instead of its max.
     ``monitor_all_quotas``: use beyond the share is reclaimed after ``delay_evict_time``, checked
@@ -95,6 +101,9 @@ class QuotaSettings(_Section):
     monitor_all_quotas: bool = Field(default=False, strict=True)
     delay_evict_time: Seconds = Field(default=120.0, ge=0)
     revoke_pod_interval: Seconds = Field(default=1.0, gt=0)
+    built_in_namespaces: tuple[_Namespace, ...] = Field(
+        default=BUILT_IN_NAMESPACES, max_length=1024
+    )
 
     @property
     def revokes(self) -> bool:

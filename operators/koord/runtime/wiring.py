@@ -70,6 +70,7 @@ class Parts:
             ClusterState(
                 compat=settings.compat is Compat.KOORDINATOR,
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
+                built_in_namespaces=settings.elastic_quota.built_in_namespaces,
                 hooks=hooks,
             ),
             TranslatorOptions(

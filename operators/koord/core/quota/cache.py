@@ -23,7 +23,8 @@ from koord.core.quota.model import (
     TreeId,
     Usage,
 )
-from koord.core.quota.registry import Facts, find_quota
+from koord.core.quota.reasons import QuotaReason
+from koord.core.quota.registry import OUTSIDE, Binding, Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices
 from koord.core.selectors import LabelSelector, is_selected
@@ -51,6 +52,7 @@ class QuotaCache:
         rules: QuotaRules | None = None,
         catalog: QuotaCatalog | None = None,
         hooks: Hooks | None = None,
+        charged: dict[str, QuotaName] | None = None,
     ) -> None:
         self.rules = rules or QuotaRules()
         self.hooks = hooks or Hooks()
@@ -73,7 +75,13 @@ class QuotaCache:
         """Pod that waits -> why it is more than may be submitted to its quota."""
         self._limited: _Limited = {}
         """Quota that limits what is submitted -> what ``submission_refusals`` was found with."""
-        self._names: dict[Claim, QuotaName] = {}
+        self._found: dict[Claim, Binding] = {}
+        self.has_refusals = False
+        """Whether some pods name quotas that they may not use."""
+        self._known: frozenset[QuotaName] = frozenset()
+        """The quotas that pods on nodes could be charged to, as of the last ``settle``."""
+        self.charged = charged if charged is not None else {}
+        """Pod on a node -> the quota that it was charged to when it was first counted there."""
         self._bindings = -1
         self.solutions: dict[TreeId, Solution] = {}
         """Tree -> what was computed last."""
@@ -111,17 +119,36 @@ class QuotaCache:
         self._open = None
 
     def quota_of(self, pod: Pod) -> QuotaName:
-        """Return the quota that a pod counts for; the default quota if it is under none."""
-        claim = claim_of(pod)
-        name = self._names.get(claim)
-        if name is None:
-            name = self._names[claim] = self._resolve(claim)
-        return name
+        """Return the quota that a pod counts for; the default quota if it is under none.
 
-    def _resolve(self, claim: Claim) -> QuotaName:
+        Once a pod has a node, neither its labels nor the quota's annotations move it to another
+        quota: the release has recorded its quota, and a pod that others placed stays where it was
+        seen first.
+        """
+        if self.rules.restricts_use and is_used(pod):
+            recorded = pod.recorded.quota if pod.recorded is not None else ""
+            name = recorded or self.charged.get(pod.uid, "")
+            if name in self.catalog.known:
+                return name
+        return self._find(claim_of(pod)).quota
+
+    def refusal_of(self, pod: Pod) -> QuotaReason | None:
+        """Return why a pod may not start in the quota that it names."""
+        if not self.has_refusals or is_used(pod):
+            return None
+        return self._find(claim_of(pod)).refusal
+
+    def _find(self, claim: Claim) -> Binding:
+        found = self._found.get(claim)
+        if found is None:
+            found = self._found[claim] = self._resolve(claim)
+        return found
+
+    def _resolve(self, claim: Claim) -> Binding:
         book = self.catalog
-        found = find_quota(*claim, book.registry, self.rules, book.inactive)
-        return found[0] if found else DEFAULT
+        found = find_quota(*claim, book.registry, self.rules, book.inactive) or OUTSIDE
+        self.has_refusals |= found.refusal is not None
+        return found
 
     def pools(self) -> dict[TreeId, tuple[LabelSelector, ...]]:
         """Return where pods may go, of each tree that is confined to some nodes."""
@@ -131,8 +158,8 @@ class QuotaCache:
                 found[spec.tree_id] = (*found.get(spec.tree_id, ()), spec.selector)
         return {tree: selectors for tree, selectors in found.items() if all(selectors)}
 
-    def settle(self) -> frozenset[Claim]:
-        """Bring quotas into force; return the claims of pods that now lead to another quota."""
+    def settle(self) -> list[Pod]:
+        """Bring quotas into force; return the pods that now count for another quota."""
         usage = self.usage.usage()
         used = {name: one.used for name, one in usage.items()}
         in_force = dict(self.catalog.registry.specs) if self.hooks.hooks else {}
@@ -140,17 +167,28 @@ class QuotaCache:
         if self.hooks.hooks:
             self.hooks.notify_quotas(in_force, self.catalog.registry.specs)
         if self.catalog.bindings == self._bindings:
-            return frozenset()
+            return []
         self._bindings = self.catalog.bindings
-        before = self._names
-        self._names = {claim: self._resolve(claim) for claim in before}
+        before, known = self._found, self._known
+        self._known = self.catalog.known
+        self.has_refusals = False
+        self._found = {claim: self._resolve(claim) for claim in before}
         self.charges.clear()
-        moved = frozenset(claim for claim in before if before[claim] != self._names[claim])
-        if moved:  # otherwise their pods would not be recounted
-            self._seen = {
-                uid: seen for uid, seen in self._seen.items() if claim_of(seen[0]) not in moved
-            }
-        return moved
+        moved = {claim for claim in before if before[claim] != self._found[claim]}
+        if not moved and known == self._known:
+            return []
+        pods = [
+            pod
+            for uid, (pod, _) in self._seen.items()
+            if claim_of(pod) in moved or self._is_charged_elsewhere(uid, pod)
+        ]
+        for pod in pods:  # otherwise they would not be recounted
+            del self._seen[pod.uid]
+        return pods
+
+    def _is_charged_elsewhere(self, uid: str, pod: Pod) -> bool:
+        use = self.usage.get(uid)
+        return use is not None and use.quota != self.quota_of(pod)
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
@@ -204,7 +242,7 @@ class QuotaCache:
         pods: dict[QuotaName, list[Submitted]] = {name: [] for name in limited}
         for uid, (pod, _) in self._seen.items():
             use = self.usage.get(uid)
-            if use is not None and use.quota in pods:
+            if use is not None and use.quota in pods and self.refusal_of(pod) is None:
                 request = count_devices(dict(pod.shape.requests), self.rules)
                 one = Submitted(uid, request, pod.created, is_used=use.is_used)
                 pods[use.quota].append(one)
@@ -221,24 +259,32 @@ class QuotaCache:
         self._seen.pop(uid, None)
 
     def _count(self, pod: Pod, *, is_whole: bool) -> None:
-        is_used = bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
-        if pod.phase.is_terminal or (pod.is_terminating and not is_used):
+        uses = is_used(pod)
+        if pod.phase.is_terminal or (pod.is_terminating and not uses):
             self.usage.remove(pod.uid)
             return
+        quota = self.quota_of(pod)
+        if uses and quota != DEFAULT:
+            self.charged[pod.uid] = quota
+        else:
+            self.charged.pop(pod.uid, None)
         is_held = pod.handling is Handling.FOREIGN_GATE or (
             pod.handling is Handling.NOT_OURS and pod.is_gated
         )
         self.usage.upsert(
             PodUse(
                 pod.uid,
-                self.quota_of(pod),
+                quota,
                 pod.shape,
-                is_used=is_used,
-                is_ready=is_whole and not is_held and pod.uid not in self.submission_refusals,
+                is_used=uses,
+                is_ready=is_whole and not is_held and self._may_start(pod),
                 is_non_preemptible=pod.is_non_preemptible,
                 is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
             )
         )
+
+    def _may_start(self, pod: Pod) -> bool:
+        return pod.uid not in self.submission_refusals and self.refusal_of(pod) is None
 
     def solve(self, used_on: Callable[[str], Amounts]) -> list[Solution]:
         """Return the fair shares of all trees; ``used_on`` tells what pods use on a node."""
@@ -317,6 +363,11 @@ class QuotaCache:
             if not any(is_selected(node.labels, selector) for selector in apart)
         )
         return add_up((self._open, *held))
+
+
+def is_used(pod: Pod) -> bool:
+    """Whether a pod uses a share of its quota: it has a node, or is about to get it."""
+    return bool(pod.node) or (pod.recorded is not None and not pod.is_gated)
 
 
 def claim_of(pod: Pod) -> Claim:

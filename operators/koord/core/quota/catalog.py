@@ -14,6 +14,7 @@ from koord.core.quota.model import (
     BUILT_IN,
     DEFAULT_TREE,
     ROOT,
+    SYSTEM,
     QuotaName,
     QuotaRules,
     QuotaSpec,
@@ -51,6 +52,7 @@ class QuotaCatalog:
         self._trees: dict[TreeId, QuotaTree] = {}
         self._is_dirty = False
         self._inactive: InactiveQuotas | None = None
+        self._known: frozenset[QuotaName] | None = None
         self._was_settled = False
         """False until the first ``settle``: the last valid settings then were in force together."""
         self.bindings = 0
@@ -73,7 +75,7 @@ class QuotaCatalog:
             self._last_valid[key] = spec.last_valid
         if before == spec:
             return
-        self._inactive = None
+        self._inactive = self._known = None
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
@@ -86,7 +88,7 @@ class QuotaCatalog:
             if name in self.built_in and key_of(self.built_in[name]) == key:
                 del self.built_in[name]
             return
-        self._inactive = None
+        self._inactive = self._known = None
         self.bindings += 1
         self.edits += 1
         self._claims[spec.name].discard(key)
@@ -129,6 +131,13 @@ class QuotaCatalog:
             )
         return self._inactive
 
+    @property
+    def known(self) -> frozenset[QuotaName]:
+        """The quotas that pods on nodes may be charged to: those that exist, valid or not."""
+        if self._known is None:
+            self._known = frozenset({SYSTEM, *self.registry.specs, *self.inactive.specs})
+        return self._known
+
     def claimants(self, name: QuotaName) -> tuple[QuotaSpec, ...]:
         """Return the current settings of all objects of a name, in any namespace."""
         return tuple(self._written[key] for key in sorted(self._claims.get(name, ())))
@@ -154,7 +163,7 @@ class QuotaCatalog:
         if not self._is_dirty and not self._waits_for_facts():
             return
         self._is_dirty = False
-        self._inactive = None
+        self._inactive = self._known = None
         self.problems = {}
         self.defects = {}
         self._drop_orphans()
@@ -233,7 +242,8 @@ class QuotaCatalog:
         return fault
 
     def _put(self, before: QuotaSpec | None, spec: QuotaSpec) -> None:
-        if before is None or before.namespaces != spec.namespaces:
+        names = (spec.namespaces, spec.shared_with)
+        if before is None or (before.namespaces, before.shared_with) != names:
             self.bindings += 1
         self.registry.put(spec)
         tree = self._trees.get(spec.tree_id)

@@ -23,8 +23,13 @@ SYSTEM: Final[QuotaName] = "koordinator-system-quota"
 DEFAULT: Final[QuotaName] = "koordinator-default-quota"
 """Pods that no quota claims; what they use is not divided among quotas."""
 BUILT_IN: Final = frozenset({ROOT, SYSTEM, DEFAULT})
+BUILT_IN_NAMESPACES: Final = ("kube-system",)
+"""Namespaces whose pods may name built-in quotas, unless others are configured."""
 
 DEFAULT_TREE: Final[TreeId] = ""
+
+EVERYONE: Final = "*"
+"""Stands for all namespaces where a quota is shared."""
 
 NOTHING: Final[Amounts] = MappingProxyType({})
 
@@ -58,6 +63,9 @@ class QuotaSpec:
     unschedulable: Amounts = field(default_factory=dict)
     selector: LabelSelector = None
     namespaces: tuple[str, ...] = ()
+    """Pods of these namespaces belong to it."""
+    shared_with: tuple[str, ...] = ()
+    """Pods of these namespaces may name it, too; ``EVERYONE`` stands for all namespaces."""
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
@@ -101,6 +109,11 @@ class QuotaRules:
     ``docs/compatibility.md`` lists the differences with their reasons.
     """
 
+    restricts_use: bool = True
+    """A quota decides which namespaces may use it, and a pod stays charged to the quota that it
+    started in; otherwise the labels of pods decide, at any time."""
+    built_in_namespaces: tuple[str, ...] = BUILT_IN_NAMESPACES
+    """Namespaces whose pods may name built-in quotas, if use is restricted."""
     scales_min: bool = True
     """Guarantees shrink in proportion when there is less to divide than their sum."""
     guarantees_usage: bool = False
@@ -137,6 +150,7 @@ class QuotaRules:
 
 
 KOORDINATOR: Final = QuotaRules(
+    restricts_use=False,
     checks_ancestors=False,
     checks_unasked=True,
     shares_named_only=True,

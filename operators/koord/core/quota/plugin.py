@@ -16,7 +16,7 @@ from koord.core.framework.plugin import Plugin, QueueingHint, Session
 from koord.core.framework.undo_log import UndoLog
 from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
-from koord.core.quota.cache import QuotaCache, claim_of
+from koord.core.quota.cache import QuotaCache
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.session import QuotaSession
 from koord.core.reasons import Reason
@@ -56,12 +56,11 @@ class Quotas(Plugin):
             changes = Changes()
         with cache.stopwatch("settle"):
             moved = cache.settle()
-        for pod in state.pods.values() if moved else ():
-            if claim_of(pod) in moved:
-                if pod.gang is None:
-                    changes.singles.add(pod.uid)
-                else:
-                    changes.gangs.add(pod.gang.key)
+        for pod in moved:
+            if pod.gang is None:
+                changes.singles.add(pod.uid)
+            else:
+                changes.gangs.add(pod.gang.key)
         self._count(state, changes)
         cache.limit_submissions()
         with cache.stopwatch("solve"):

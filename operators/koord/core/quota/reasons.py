@@ -6,11 +6,14 @@ The texts quote Koordinator's wording in brackets, with its way of writing amoun
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.reasons import Reason, WakesOn
+from koord.core.text import MAX_QUOTED, listed
 from koord.core.units import format_amount
+
+_SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,60 @@ class QuotaNotInForce(QuotaReason):
 
     def _text(self) -> str:
         return f"quota {self.problem.quota} is not active: {self.problem.describe()}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNotAllowed(QuotaReason):
+    """Pods name a quota that their namespace may not use.
+
+    ``home`` is the namespace of the quota, empty for a built-in one; ``allowed`` are the namespaces
+    that may use it, ``shared_with`` those that its owner has shared it with.
+    """
+
+    code: ClassVar = "QuotaNotAllowed"
+    quota: str
+    home: str
+    namespace: str
+    allowed: tuple[str, ...]
+    shared_with: tuple[str, ...] = ()
+
+    def _text(self) -> str:
+        name = f"{self.home}/{self.quota}" if self.home else self.quota
+        return (
+            f"pods of namespace {self.namespace} may not use quota {name}, only those of "
+            f"{listed(self.allowed) or 'no namespace'} may; name another quota in the label "
+            f"quota.scheduling.koordinator.sh/name, or remove the label, or {self._permit}"
+        )
+
+    @property
+    def _permit(self) -> str:
+        """What its owner can do."""
+        if not self.home:
+            return f"add {self.namespace} to elasticQuota.builtInNamespaces in the configuration"
+        namespaces = ",".join(f'"{one}"' for one in (*self.shared_with, self.namespace))
+        if len(namespaces) > MAX_QUOTED:
+            return f'have its owner add "{self.namespace}" to its annotation {_SHARED_WITH}'
+        return (
+            f"have its owner share it: kubectl annotate elasticquota -n {self.home} {self.quota} "
+            f"--overwrite {_SHARED_WITH}='[{namespaces}]'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUnknown(QuotaReason):
+    """Pods name a quota that does not exist, and quotas limit their namespace."""
+
+    code: ClassVar = "QuotaUnknown"
+    quota: str
+    namespace: str
+    usable: tuple[str, ...] = ()
+
+    def _text(self) -> str:
+        those = f"pods of namespace {self.namespace} may name {listed(self.usable)}"
+        return (
+            f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
+            f"names; {those if self.usable else 'remove the label'}, or create it"
+        )
 
 
 def write_amounts(amounts: tuple[tuple[str, int], ...]) -> str:

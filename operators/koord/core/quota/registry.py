@@ -4,15 +4,30 @@ Holds valid quotas only, so children, namespaces and trees never contradict each
 checked here (see ``validation``). A pod belongs to the quota of its label
 ``quota.scheduling.koordinator.sh/name``, else to the quota named like its namespace, else to the
 quota that lists the namespace, else to the default quota (source: Koordinator).
+
+A label is written by the owner of the pod, so it only chooses among the quotas that the pod's
+namespace may use; that is decided by the quota. A label that names another one is refused, and the
+pod counts as if it had none.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from koord.core.quota.model import DEFAULT, ROOT, SYSTEM, QuotaName, QuotaRules, QuotaSpec, TreeId
+from koord.core.quota.model import (
+    BUILT_IN,
+    DEFAULT,
+    EVERYONE,
+    ROOT,
+    SYSTEM,
+    QuotaName,
+    QuotaRules,
+    QuotaSpec,
+    TreeId,
+)
+from koord.core.quota.reasons import QuotaNotAllowed, QuotaReason, QuotaUnknown
 from koord.core.units import Amounts
 
 if TYPE_CHECKING:
@@ -49,6 +64,8 @@ class ActiveQuotas:
         self.specs: dict[QuotaName, QuotaSpec] = {}
         self.owner_of: dict[str, QuotaName] = {}
         """Namespace -> the quota whose annotation lists it."""
+        self._usable: dict[str, list[QuotaName]] | None = None
+        """Namespace -> the quotas that its pods may name, as far as those name the namespace."""
         for spec in specs:
             self.put(spec)
 
@@ -83,9 +100,20 @@ class ActiveQuotas:
     def trees(self) -> set[TreeId]:
         return {spec.tree_id for spec in self.specs.values()}
 
+    def usable_in(self, namespace: str) -> tuple[QuotaName, ...]:
+        """Return the quotas that name a namespace for their pods and take pods, by name."""
+        if self._usable is None:
+            self._usable = {}
+            for name, spec in sorted(self.specs.items()):
+                for one in {spec.namespace, *spec.namespaces, *spec.shared_with}:
+                    if not spec.is_parent:
+                        self._usable.setdefault(one, []).append(name)
+        return tuple(self._usable.get(namespace, ()))
+
     def put(self, spec: QuotaSpec) -> None:
         """Bring a quota into force, instead of what was there under its name."""
         self.drop(spec.name)
+        self._usable = None
         self.specs[spec.name] = spec
         self._forest.add_edge(spec.parent, spec.name)
         for namespace in spec.namespaces:
@@ -96,6 +124,7 @@ class ActiveQuotas:
         spec = self.specs.pop(name, None)
         if spec is None:
             return
+        self._usable = None
         self._forest.remove_edge(spec.parent, name)
         unused = [one for one in (spec.parent, name) if not self._forest.degree(one)]
         self._forest.remove_nodes_from(unused)
@@ -113,12 +142,23 @@ class QuotaSource(StrEnum):
     DEFAULT = "Default"
 
 
+class Binding(NamedTuple):
+    """The quota of a pod, and why; ``refusal`` is what keeps the pod from starting there."""
+
+    quota: QuotaName
+    source: QuotaSource
+    refusal: QuotaReason | None = None
+
+
+OUTSIDE: Final = Binding(DEFAULT, QuotaSource.DEFAULT)
+
+
 @dataclass(frozen=True, slots=True)
 class InactiveQuotas:
     """Quotas that exist but are not in force, and the namespaces whose pods they would have."""
 
-    names: Collection[QuotaName] = ()
-    owner_of: Mapping[str, tuple[QuotaName, QuotaSource]] = field(default_factory=dict)
+    specs: Mapping[QuotaName, QuotaSpec] = field(default_factory=dict)
+    owner_of: Mapping[str, Binding] = field(default_factory=dict)
 
 
 NO_INACTIVE: Final = InactiveQuotas()
@@ -126,15 +166,16 @@ NO_INACTIVE: Final = InactiveQuotas()
 
 def find_inactive(specs: Iterable[QuotaSpec]) -> InactiveQuotas:
     """Return the namespaces of quotas that are not in force; the first claim to one counts."""
-    specs = list(specs)
-    owner_of: dict[str, tuple[QuotaName, QuotaSource]] = {}
+    by_name: dict[QuotaName, QuotaSpec] = {}
+    owner_of: dict[str, Binding] = {}
     for spec in specs:
+        by_name.setdefault(spec.name, spec)
         if spec.name == spec.namespace:
-            owner_of[spec.namespace] = (spec.name, QuotaSource.NAMESPACE_NAME)
-    for spec in specs:
+            owner_of[spec.namespace] = Binding(spec.name, QuotaSource.NAMESPACE_NAME)
+    for spec in by_name.values():
         for namespace in spec.namespaces:
-            owner_of.setdefault(namespace, (spec.name, QuotaSource.NAMESPACES))
-    return InactiveQuotas({spec.name for spec in specs}, owner_of)
+            owner_of.setdefault(namespace, Binding(spec.name, QuotaSource.NAMESPACES))
+    return InactiveQuotas(by_name, owner_of)
 
 
 def find_quota(
@@ -143,20 +184,34 @@ def find_quota(
     registry: ActiveQuotas,
     rules: QuotaRules,
     inactive: InactiveQuotas = NO_INACTIVE,
-) -> tuple[QuotaName, QuotaSource] | None:
-    """Return the quota of a pod and why; None if it belongs to no quota.
+) -> Binding | None:
+    """Return the quota of a pod; None if it belongs to no quota.
 
     A quota that exists but is not in force (``inactive``) keeps its pods: they stay pending instead
     of starting without a limit.
     """
-    named, source = _named(label, namespace, registry, rules)
-    if named and (named in registry.specs or named in {DEFAULT, SYSTEM} or named in inactive.names):
-        return named, source
+    if rules.restricts_use:
+        refusal = _refuse_label(label, namespace, registry, rules, inactive) if label else None
+        label = "" if refusal else label
+    else:
+        refusal = None
+    if label and label != ROOT:
+        if label in registry.specs or label in {DEFAULT, SYSTEM} or label in inactive.specs:
+            return Binding(label, QuotaSource.LABEL)
+        return OUTSIDE if rules.has_default_quota else None
     if not rules.has_default_quota:
         return None
-    if not named and namespace in inactive.owner_of:
-        return inactive.owner_of[namespace]
-    return DEFAULT, QuotaSource.DEFAULT
+    return _find_owner(namespace, registry, inactive)._replace(refusal=refusal)
+
+
+def may_use(spec: QuotaSpec, namespace: str) -> bool:
+    """Whether pods of a namespace may name a quota."""
+    return (
+        namespace == spec.namespace
+        or namespace in spec.namespaces
+        or namespace in spec.shared_with
+        or EVERYONE in spec.shared_with
+    )
 
 
 def takes_pods(spec: QuotaSpec | None, rules: QuotaRules) -> bool:
@@ -164,14 +219,31 @@ def takes_pods(spec: QuotaSpec | None, rules: QuotaRules) -> bool:
     return spec is None or not spec.is_parent or spec.name == DEFAULT or rules.parents_take_pods
 
 
-def _named(
-    label: str, namespace: str, registry: ActiveQuotas, rules: QuotaRules
-) -> tuple[QuotaName, QuotaSource]:
-    if label and label != ROOT:
-        return label, QuotaSource.LABEL
-    if not rules.has_default_quota:
-        return "", QuotaSource.LABEL
+def _find_owner(namespace: str, registry: ActiveQuotas, inactive: InactiveQuotas) -> Binding:
     like = registry.get(namespace)
     if like is not None and like.namespace == namespace:
-        return namespace, QuotaSource.NAMESPACE_NAME
-    return registry.owner_of.get(namespace, ""), QuotaSource.NAMESPACES
+        return Binding(namespace, QuotaSource.NAMESPACE_NAME)
+    if namespace in registry.owner_of:
+        return Binding(registry.owner_of[namespace], QuotaSource.NAMESPACES)
+    return inactive.owner_of.get(namespace, OUTSIDE)
+
+
+def _refuse_label(
+    label: str,
+    namespace: str,
+    registry: ActiveQuotas,
+    rules: QuotaRules,
+    inactive: InactiveQuotas,
+) -> QuotaReason | None:
+    if label in BUILT_IN:
+        allowed = rules.built_in_namespaces
+        return None if namespace in allowed else QuotaNotAllowed(label, "", namespace, allowed)
+    spec = registry.get(label) or inactive.specs.get(label)
+    if spec is not None:
+        if may_use(spec, namespace):
+            return None
+        allowed = tuple(dict.fromkeys((spec.namespace, *spec.namespaces, *spec.shared_with)))
+        return QuotaNotAllowed(label, spec.namespace, namespace, allowed, spec.shared_with)
+    usable = registry.usable_in(namespace)
+    is_covered = usable or _find_owner(namespace, registry, inactive) is not OUTSIDE
+    return QuotaUnknown(label, namespace, usable) if is_covered else None

@@ -168,7 +168,12 @@ class QuotaSession(Session):
         for pod in pods if refused else ():
             if pod.uid in refused:
                 return refused[pod.uid]
-        for name in sorted({self._cache.quota_of(pod) for pod in pods}):
+        names = sorted({self._cache.quota_of(pod) for pod in pods})
+        for pod in pods if self._cache.has_refusals else ():
+            refusal = self._cache.refusal_of(pod)
+            if refusal is not None:
+                return refusal
+        for name in names:
             failure = self._cache.failure_of(name)
             if failure is not None:
                 return InternalError(type(failure).__name__, name)

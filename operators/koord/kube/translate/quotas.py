@@ -19,6 +19,7 @@ from koord.api.annotations import (
     MAX_STRICT_CHECK_RESOURCE_KEYS,
     NODE_SELECTOR,
     QUOTA_NAMESPACES,
+    QUOTA_SHARED_WITH,
     SHARED_WEIGHT,
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
@@ -128,6 +129,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         unschedulable=_read_amounts(UNSCHEDULABLE_RESOURCE, annotations, unreadable) or {},
         selector=_read_selector(annotations, unreadable),
         namespaces=_read_names(QUOTA_NAMESPACES, annotations, unreadable),
+        shared_with=_read_names(QUOTA_SHARED_WITH, annotations, unreadable),
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
         unreadable=tuple(unreadable),
@@ -218,6 +220,8 @@ def encode_last_valid(spec: QuotaSpec) -> dict[str, Any]:
         keys.NAMESPACES: msgspec.json.encode(spec.namespaces).decode(),
         keys.MAX_STRICT_CHECK_RESOURCE_KEYS: msgspec.json.encode(spec.strict_keys).decode(),
     }
+    if spec.shared_with:
+        annotations[operators.SHARED_WITH] = msgspec.json.encode(spec.shared_with).decode()
     if spec.selector:
         annotations[operators.NODE_SELECTOR] = encode_selector(spec.selector)
     return {
