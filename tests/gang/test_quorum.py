@@ -24,7 +24,7 @@ from koord.core.gang.reasons import (
 from koord.core.gang.start import Permit, PermitState, make_start_id, permit_member
 from koord.core.gang_model import BadValue, GangClaim, GangSource, MatchPolicy, PodGroup
 from koord.core.pods import Pod, PodPhase
-from koord.core.reasons import WaitingForForeignGate
+from koord.core.reasons import TooLarge, WaitingForForeignGate
 from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
 
 if TYPE_CHECKING:
@@ -473,3 +473,46 @@ def test_surplus_of_a_gang_with_multiples_is_planned_together() -> None:
         made = demands(book, "ns/a")
         assert isinstance(made, Ready)
         assert len(made.units) == units
+
+
+def make_chain(count: int) -> GangCache:
+    """Make gangs of one member, each of which lists its neighbours: one group of all of them."""
+    book = GangCache()
+    for at in range(count):
+        near = tuple(f"default/g{other:04}" for other in (at - 1, at, at + 1) if 0 <= other < count)
+        key = f"default/g{at:04}"
+        book.upsert_pod_group(make_pod_group(key, 1).group(*near).build())
+        book.upsert_pod(make_pod(f"p{at:04}").gang(key).build())
+    return book
+
+
+def test_a_group_of_too_many_gangs_waits() -> None:
+    first = "default/g0000"
+    assert isinstance(demands(make_chain(256), first), Ready)
+    book = make_chain(257)
+    refused = demands(book, first)
+    assert refused == TooLarge("gang", first, "gangs in its group", 257, 256)
+    assert "has 257 gangs in its group, more than the 256" in refused.text()
+    book.touched()
+    book.upsert_pod(make_pod("more").gang(first).build())
+    assert book.touched() == {first}, "its members change nothing for the other gangs"
+    book.remove_pod_group("default/g0128")
+    book.remove_pod("p0128")
+    assert len(book.touched()) > 250, "its lists do"
+    book.upsert_pod_group(make_pod_group("default/g0127", 1).build())
+    assert demands(book, "default/g0001") != refused
+
+
+def test_a_list_of_too_many_gangs_waits() -> None:
+    listing = make_pod_group(A, 1).group(A, B).build()
+    book = make_book([make_pod("p").gang(A).build()])
+    book.upsert_pod_group(replace(listing, spec=replace(listing.spec, listed=900)))
+    assert demands(book, A) == TooLarge("gang", A, "gangs in its list", 900, 256)
+
+
+def test_too_many_waiting_members_wait() -> None:
+    book = make_book(make_pods("p", 10_001, A), [make_pod_group(A, 1).build()])
+    refused = demands(book, A)
+    assert refused == TooLarge("gang", A, "waiting members", 10_001, 10_000)
+    book.remove_pod(next(iter(book.members(A))))
+    assert isinstance(demands(book, A), Ready)

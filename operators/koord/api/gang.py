@@ -379,7 +379,7 @@ class _Reader:
 def _find_tree_fault(found: SubGroups) -> str:
     """Return why sub-groups are not a tree below their gang; empty if they are."""
     names = [one.name for one in found.groups]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
+    if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         return f'names "{twice}" twice'
     if stray := next((one.parent for one in found.groups if one.parent not in {"", *names}), ""):
         return f'names "{stray}" as a parent, and has no such sub-group'

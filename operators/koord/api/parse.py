@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from koord.api.model import JsonSchema, Model, make_schema
+from koord.caches import cached_by_text
 
 MAX_TEXT: Final = 64 * 1024
 """Longer texts are rejected unread; all annotations of an object together have 256 KiB."""
@@ -189,7 +190,7 @@ class JsonAnnotation(Generic[T]):
         return found
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text()
 def _read(annotation: JsonAnnotation[Any], text: str, unknown_fields: UnknownFields) -> Any:
     location = ("metadata", "annotations", annotation.key)
     try:

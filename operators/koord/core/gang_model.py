@@ -200,6 +200,8 @@ class GangSpec:
     on_member_failure: OnMemberFailure = OnMemberFailure.REPLACE
     on_bind_failure: OnBindFailure = OnBindFailure.RETRY
     sub_groups: SubGroupTree | None = None
+    listed: int = 0
+    """How many gangs its list names, if those are too many; ``group`` holds the first then."""
 
 
 @dataclass(frozen=True, slots=True)

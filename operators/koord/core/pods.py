@@ -39,6 +39,15 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class Excess:
+    """More of something than is planned: what, how many, and how many there may be."""
+
+    what: str
+    count: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class PodShape:
     """Everything that decides on which nodes a pod fits.
 
@@ -62,6 +71,8 @@ class PodShape:
     constraints: PodConstraints | None = None
     needs_kube_scheduler: tuple[str, ...] = ()
     asks: tuple[tuple[str, Hashable], ...] = ()
+    size: int = field(repr=False, compare=False, default=0)
+    """Bytes of the texts that it was made of."""
     _spec: "PodShape | None" = field(repr=False, compare=False, default=None)
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
@@ -192,6 +203,8 @@ class Pod:
     """Rank among the members of its gang; negative: none."""
     sub_group: str = ""
     """The sub-group of its gang, from its label."""
+    excess: Excess | None = None
+    """Why it is not planned: too much in its spec. Its rules are left out of its shape."""
     attraction: str = ""
     """Pods with equal non-empty values are placed close to each other."""
     reserved_node: str = ""

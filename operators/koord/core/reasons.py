@@ -146,6 +146,34 @@ class NeedsKubeScheduler(PodReason):
 
 
 @dataclass(frozen=True, slots=True)
+class TooLarge(Reason):
+    """A pod or gang has more of something than is planned; ``subject`` is its ``namespace/name``.
+
+    ``kind`` is ``pod`` or ``gang``.
+    """
+
+    code: ClassVar = "TooLarge"
+    kind: str
+    subject: str
+    what: str
+    count: int
+    most: int
+
+    @property
+    def culprit(self) -> str:
+        return self.subject if self.kind == "pod" else ""
+
+    def _text(self) -> str:
+        return (
+            f"{self.kind} {self.subject} has {self.count} {self.what}, more than the {self.most} "
+            "that the operators plan"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Reduce the {self.what} of {self.subject} to {self.most} or fewer."
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingForForeignGate(PodReason):
     """``pods`` members of the unit have scheduling gates of others; ``pod`` is the first."""
 

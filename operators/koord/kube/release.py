@@ -8,13 +8,13 @@ annotation is encoded and decoded here only, with the values of the core.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from koord.api.gang import encode_bind_record
 from koord.api.keys import operators
+from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
@@ -33,8 +33,8 @@ _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = f"{_NODE_AFFINITY}/{_REQUIRED}/nodeSelectorTerms"
-MAX_TEXT: Final = 64 * 1024
-"""Longer annotations are not ours; a group id is some dozens of names at most."""
+MAX_TEXT: Final = 256 * 1024
+"""What the API server allows for all annotations of an object: what it accepted can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     }
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text()
 def decode_plan(text: str) -> RecordedPlan | None:
     """Decode a plan annotation; None if we cannot have written it."""
     if len(text) > MAX_TEXT:

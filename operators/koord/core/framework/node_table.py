@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from koord.caches import MIB, BoundedCache, size_of
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.labels import LabelColumns
 from koord.core.nodes import Node
@@ -20,7 +21,8 @@ from koord.core.units import CPU, MEMORY, PODS
 
 _FIRST_ROWS = 64
 _FIRST_COLUMNS = 8
-_MAX_VECTORS = 1 << 13
+_MAX_VECTORS = 4 * MIB
+"""Bytes."""
 ON_NO_NODE: Final = 0
 """The column of all resources that no node has. Each request for one is counted as 1."""
 
@@ -58,7 +60,9 @@ class NodeTable:
         self.labels = LabelColumns(_FIRST_ROWS)
         self.epoch = 0
         self._free_rows: list[int] = list(range(_FIRST_ROWS - 1, -1, -1))
-        self._vectors: dict[tuple[tuple[str, int], ...], RequestVector] = {}
+        self._vectors: BoundedCache[tuple[tuple[str, int], ...], RequestVector] = BoundedCache(
+            _MAX_VECTORS
+        )
         self._rank: Ints | None = None
 
     def __len__(self) -> int:
@@ -131,9 +135,7 @@ class NodeTable:
                 for column, (_, amount) in zip(columns, asked, strict=True)
             ]
             known = RequestVector(tuple(name for name, _ in asked), columns, amounts)
-            if len(self._vectors) >= _MAX_VECTORS:
-                self._vectors.clear()
-            self._vectors[shape.requests] = known
+            self._vectors.keep(shape.requests, known, 2 * size_of(shape.requests))
         return known
 
     def column(self, resource: str) -> int:

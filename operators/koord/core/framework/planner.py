@@ -21,7 +21,7 @@ from koord.core.framework.shortage import explain_shortage
 from koord.core.framework.undo_log import Mark
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason
+from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason, TooLarge
 
 
 def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
@@ -314,6 +314,8 @@ def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:
     """Return why the operators cannot place these pods on any node."""
     reasons = cycle.obstacles(pods)
     for pod in pods:
+        if pod.excess is not None:
+            return TooLarge("pod", pod.key, pod.excess.what, pod.excess.count, pod.excess.most)
         if pod.shape.needs_kube_scheduler and not _is_bound_by_others(pod):
             return NeedsKubeScheduler(pod.key, pod.shape.needs_kube_scheduler)
         if pod.pinned and pod.recorded and not cycle.can_keep(pod.shape, pod.recorded.node):

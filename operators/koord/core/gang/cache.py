@@ -261,7 +261,9 @@ class GangCache:
         for key in dirty:
             if key not in touched:
                 touched.add(key)
-                touched.update(self.group(key).gangs)
+                group = self.group(key)
+                if group.excess is None:  # otherwise only lists matter, which mark all of it
+                    touched.update(group.gangs)
         return touched
 
     def take_departed(self) -> list[Pod]:

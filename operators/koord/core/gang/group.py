@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.gang_model import GangKey
+from koord.core.pods import Excess
 
 GROUP_SEPARATOR: Final = ","
 """Not allowed in names of gangs."""
+MAX_GANGS: Final = 256
+"""Gangs of a group: every member records all of them, and each has to look at the others."""
+MAX_ID: Final = 32 * 1024
+"""Characters of the id of a group, which is recorded on every member, several times."""
 
 GroupId: TypeAlias = str
 """The sorted gang keys of a group, joined with ``,``."""
@@ -34,6 +39,15 @@ class Group:
     gangs: tuple[GangKey, ...]
     unreturned: tuple[tuple[GangKey, tuple[GangKey, ...]], ...] = ()
     absent: tuple[tuple[GangKey, tuple[GangKey, ...]], ...] = ()
+
+    @property
+    def excess(self) -> Excess | None:
+        """Why it is too large to start, whatever its members are."""
+        if len(self.gangs) > MAX_GANGS:
+            return Excess("gangs in its group", len(self.gangs), MAX_GANGS)
+        if len(self.id) > MAX_ID:
+            return Excess("characters in the names of its group", len(self.id), MAX_ID)
+        return None
 
 
 def make_gang_key(namespace: str, name: str) -> GangKey:

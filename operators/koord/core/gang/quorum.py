@@ -17,10 +17,10 @@ this, so there a workload recreated under the same PodGroup starts member by mem
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from koord.core.gang.cache import GangCache, order_of
-from koord.core.gang.group import make_group_id
+from koord.core.gang.group import MAX_GANGS, make_group_id
 from koord.core.gang.reasons import (
     GangCount,
     InconsistentGroup,
@@ -36,7 +36,7 @@ from koord.core.gang.tally import gangs_of, is_present
 from koord.core.gang_model import GangKey, GangMode, GangSpec, MatchPolicy, OnMemberFailure
 from koord.core.plan import Demand, Unit
 from koord.core.pods import Pod
-from koord.core.reasons import Reason, WaitingForForeignGate
+from koord.core.reasons import Reason, TooLarge, WaitingForForeignGate
 from koord.core.topology_constraint import TopologyConstraint
 
 _NO_SETTINGS = PermitState(min_member=0, policy=MatchPolicy.ONCE_SATISFIED, waiting=0, bound=0)
@@ -50,8 +50,15 @@ class Ready:
 
 
 NotReady: TypeAlias = (
-    MissingMembers | MissingPodGroup | MissingGang | InconsistentGroup | InvalidAnnotation
+    MissingMembers
+    | MissingPodGroup
+    | MissingGang
+    | InconsistentGroup
+    | InvalidAnnotation
+    | TooLarge
 )
+MAX_MEMBERS: Final = 10_000
+"""Waiting members of gangs that are planned together."""
 
 
 def is_satisfied(cache: GangCache, key: GangKey) -> bool:
@@ -168,6 +175,9 @@ class _Part:
     def demands(self) -> Ready | Reason:
         if not isinstance(self.quorum, Reached):
             return self.quorum
+        members = sum(len(self._cache.tally(gang).plannable) for gang in self._gangs)
+        if members > MAX_MEMBERS:
+            return TooLarge("gang", self._gangs[0], "waiting members", members, MAX_MEMBERS)
         if not self._is_permitted(self._plannable):
             tallies = map(self._cache.tally, self._gangs)
             return _blame_gates(_sort_members(p for one in tallies for p in one.foreign.values()))
@@ -256,6 +266,9 @@ class _Part:
             return self._explain_no_settings(self._gangs[0])
         if self.is_satisfied and not self._compat:
             return None
+        return self._find_excess() or self._find_fault_of_lists()
+
+    def _find_fault_of_lists(self) -> NotReady | None:
         for lister, silent in self._group.unreturned:
             if lister in self._gangs:
                 return InconsistentGroup(lister, silent)
@@ -266,6 +279,16 @@ class _Part:
                 return MissingGang(lister, missing)
             return self._explain_no_settings(absent[0])
         return None
+
+    def _find_excess(self) -> TooLarge | None:
+        """Return why the gangs are too many, or list too many, to be planned together."""
+        first, excess = self._gangs[0], self._group.excess
+        if excess is not None:
+            return TooLarge("gang", first, excess.what, excess.count, excess.most)
+        specs = ((gang, self._cache.spec(gang)) for gang in self._gangs)
+        listed = ((gang, spec.listed) for gang, spec in specs if spec and spec.listed > MAX_GANGS)
+        gang, count = next(listed, (first, 0))
+        return TooLarge("gang", gang, "gangs in its list", count, MAX_GANGS) if count else None
 
     def _explain_no_settings(self, gang: GangKey) -> MissingPodGroup | InvalidAnnotation:
         """Return why a gang has no settings: no PodGroup, or no member with a valid minimum."""

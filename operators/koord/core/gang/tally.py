@@ -1,9 +1,9 @@
 """Running counts of the members of one gang, updated by each change without rescanning."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TypeAlias
 
+from koord.caches import cached_by_text
 from koord.core.gang.group import GROUP_SEPARATOR
 from koord.core.pods import Handling, Pod, PodPhase
 
@@ -31,7 +31,7 @@ Release: TypeAlias = tuple[str, int]
 """The group released, and how much of its minimum the gang had with that release (0: unknown)."""
 
 
-@lru_cache(maxsize=256)
+@cached_by_text()
 def gangs_of(group: str) -> frozenset[str]:
     return frozenset(group.split(GROUP_SEPARATOR))
 

@@ -5,11 +5,12 @@ cached until labels or taints of a node change.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
+from koord.caches import EXPANSION, MIB, BoundedCache
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
@@ -23,6 +24,11 @@ from koord.core.pods import PodShape
 TAINT_WEIGHT: Final = 3
 NODE_WEIGHT: Final = 2
 """kube-scheduler's default weights; the score of resources weighs 1."""
+_Limits: TypeAlias = tuple[tuple[Cause, Ints], ...]
+
+
+def _make_cache() -> BoundedCache[PodShape, _Limits]:
+    return BoundedCache(16 * MIB)
 
 
 class NodeRules(Plugin):
@@ -32,23 +38,25 @@ class NodeRules(Plugin):
 
     def __init__(self) -> None:
         self._epoch = -1
-        self._limits: dict[PodShape, tuple[tuple[Cause, Ints], ...]] = {}
+        self._limits = _make_cache()
 
     @override
     def open(self, cycle: Cycle) -> "NodeRulesSession":
         return NodeRulesSession(self, cycle.table)
 
-    def limits(self, table: NodeTable, spec: PodShape) -> tuple[tuple[Cause, Ints], ...]:
+    def limits(self, table: NodeTable, spec: PodShape) -> _Limits:
         """Return the limits of each check that some node fails."""
         if self._epoch != table.epoch:
-            self._epoch, self._limits = table.epoch, {}
+            self._epoch, self._limits = table.epoch, _make_cache()
         found = self._limits.get(spec)
         if found is None:
-            found = self._limits[spec] = tuple(
+            found = tuple(
                 (cause, np.where(rows, NO_LIMIT, 0))
                 for cause, rows in check_node_rules(table.labels, spec)
                 if not rows[table.is_live].all()
             )
+            arrays = sum(limits.nbytes for _, limits in found)
+            self._limits.keep(spec, found, arrays + EXPANSION * spec.size)
         return found
 
 

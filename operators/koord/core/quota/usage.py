@@ -13,6 +13,7 @@ by itself, so a quota in cards does not see shares.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from koord.caches import MIB, BoundedCache, size_of
 from koord.core.pods import PodShape
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
@@ -51,18 +52,21 @@ _State: TypeAlias = tuple[bool, bool, bool, bool]
 _Kind: TypeAlias = tuple[PodShape, _State]
 
 
+_Requests: TypeAlias = tuple[tuple[str, int], ...]
+
+
 class _Counted:
-    """The amounts of each shape that count; computed once per shape."""
+    """The amounts of each shape that count; computed once per request."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self._rules = rules
-        self._known: dict[PodShape, tuple[tuple[str, int], ...]] = {}
+        self._known: BoundedCache[_Requests, _Requests] = BoundedCache(4 * MIB)
 
-    def of(self, shape: PodShape) -> tuple[tuple[str, int], ...]:
-        known = self._known.get(shape)
+    def of(self, shape: PodShape) -> _Requests:
+        known = self._known.get(shape.requests)
         if known is None:
             known = tuple(count_devices(dict(shape.requests), self._rules).items())
-            self._known[shape] = known
+            self._known.keep(shape.requests, known, 2 * size_of(known))
         return known
 
 

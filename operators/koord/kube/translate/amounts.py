@@ -3,12 +3,12 @@
 Results are shared by all objects with the same bytes and must not be modified.
 """
 
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from koord.api.quantity import parse_quantity
+from koord.caches import cached_by_text
 from koord.core.units import AMOUNT_LIMIT, CPU, Amounts, format_amount
 
 _NOTHING: Final[Amounts] = {}
@@ -29,13 +29,13 @@ def parse_amount(resource: str, text: str | int) -> int:
     return max(0, min(amount, AMOUNT_LIMIT))
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_amounts(raw: bytes) -> Amounts:
     """Parse a resource map such as ``status.allocatable``; empty bytes mean it is absent."""
     return _amounts(_map_decoder.decode(raw) if raw else None)
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_requests(raw: bytes) -> Amounts:
     requirements = _requirements_decoder.decode(raw) if raw else None
     return _amounts(requirements.requests if requirements else None)

@@ -1,10 +1,10 @@
 """Nodes, namespaces, volumes, claims and storage classes: the fields that decide placement."""
 
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from koord.caches import cached_by_text
 from koord.core.nodes import Namespace, Node, Taint
 from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
 from koord.core.selectors import SelectorTerm
@@ -49,7 +49,7 @@ def translate_node(wire: WireNode) -> Node:
     )
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text()
 def _parse_taints(raw: bytes) -> tuple[Taint, ...]:
     """Sorted, without the times at which they were added."""
     wire = (_taints_decoder.decode(raw) if raw else None) or ()
@@ -98,7 +98,7 @@ def translate_storage_class(wire: WireStorageClass) -> StorageClass:
     return StorageClass(wire.metadata.name, wire.volume_binding_mode == _DELAYED)
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def _terms_of(raw: bytes) -> tuple[SelectorTerm, ...] | None:
     return parse_node_selector(raw) if raw else None
 

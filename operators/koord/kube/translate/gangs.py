@@ -21,7 +21,8 @@ from koord.api.gang import (
     parse_pod_group_settings,
 )
 from koord.api.keys import gang as keys
-from koord.core.gang.group import make_gang_key
+from koord.caches import EXPANSION, MIB, BoundedCache, size_of
+from koord.core.gang.group import MAX_GANGS, make_gang_key
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import (
     ROOT,
@@ -49,7 +50,6 @@ from koord.core.topology_constraint import (
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import Condition, ObjectMeta, WireNativePodGroup, WirePodGroup
 
-MAX_CLAIMS: Final = 1 << 16
 _NO_TEXTS: Final[dict[str, str]] = {}
 _PHASES: Final = {phase.value: phase for phase in Phase}
 
@@ -59,7 +59,7 @@ class GangClaims:
 
     def __init__(self, defaults: GangDefaults) -> None:
         self._defaults = defaults
-        self._known: dict[tuple[str | None, ...], GangClaim] = {}
+        self._known: BoundedCache[tuple[str | None, ...], GangClaim] = BoundedCache(16 * MIB)
 
     def look_up(self, meta: ObjectMeta, native: str = "") -> GangClaim | None:
         """Return a pod's claim; None for a pod without a gang.
@@ -85,9 +85,7 @@ class GangClaims:
         if claim is None:
             gang = parse_pod_gang(meta.namespace, labels, annotations, self._defaults, native)
             claim = _make_claim(meta.namespace, gang)
-            if len(self._known) >= MAX_CLAIMS:
-                self._known.clear()
-            self._known[key] = claim
+            self._known.keep(key, claim, EXPANSION * size_of(key))
         return claim
 
 
@@ -117,7 +115,8 @@ def _make_spec(
         wait_seconds=settings.wait_seconds,
         mode=GangMode(settings.mode),
         match_policy=MatchPolicy(settings.match_policy),
-        group=settings.groups,
+        group=settings.groups[:MAX_GANGS],
+        listed=len(settings.groups) if len(settings.groups) > MAX_GANGS else 0,
         source=source,
         bad_values=bad,
         topology=make_constraint(settings),

@@ -5,12 +5,12 @@ Also the form of the required terms, on which the patch that pins a pod depends.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from koord.caches import cached_by_text
 from koord.core.pods import Toleration
 from koord.core.selectors import Operator, Requirement, SelectorTerm
 
@@ -99,7 +99,7 @@ _tolerations_decoder = msgspec.json.Decoder(list[_WireToleration] | None)
 _NO_AFFINITY: Final = ParsedAffinity()
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_affinity(raw: bytes) -> ParsedAffinity:
     """Parse ``spec.affinity``; empty bytes mean it is absent."""
     affinity = _affinity_decoder.decode(raw) if raw else None
@@ -129,12 +129,12 @@ def parse_node_selector(raw: bytes) -> tuple[SelectorTerm, ...] | None:
     return None if selector is None else tuple(map(_parse_term, selector.node_selector_terms or ()))
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_selector(raw: bytes) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((_selector_decoder.decode(raw) or {}).items())) if raw else ()
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     """Parse ``spec.tolerations``, sorted, without duplicates and timeouts."""
     wire = (_tolerations_decoder.decode(raw) if raw else None) or ()

@@ -5,12 +5,12 @@ for ``matchLabelKeys`` of spread constraints. For affinity the API server has al
 keys into the selector.
 """
 
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from koord.caches import cached_by_text
 from koord.core.constraints import (
     AffinityTerm,
     PodConstraints,
@@ -83,14 +83,14 @@ def may_have_constraints(affinity: bytes, spread: bytes) -> bool:
     return bool(spread) or b'"podA' in affinity
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def spread_label_keys(raw: bytes) -> tuple[str, ...]:
     """Return the label keys on whose values the spread constraints depend, sorted."""
     wire = (_spread_decoder.decode(raw) if raw else None) or ()
     return tuple(sorted({key for one in wire for key in one.match_label_keys or ()}))
 
 
-@lru_cache(maxsize=8192)
+@cached_by_text()
 def parse_constraints(
     affinity: bytes, spread: bytes, namespace: str, labels: Labels
 ) -> PodConstraints | None:

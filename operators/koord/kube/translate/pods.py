@@ -13,19 +13,17 @@ from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
+from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
-from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
+from koord.core.pods import Excess, Handling, Pod, PodPhase, RecordedPlan
 from koord.kube.release import PodForm, decode_plan
 from koord.kube.translate.gangs import GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
-from koord.kube.translate.shapes import ShapeCache, claims_of
+from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
 from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
-
-MAX_TEXTS: Final = 1 << 17
-MAX_PROFILES: Final = 1 << 16
 
 _OUT_OF: Final = "OutOf"
 _ADMISSION_FAILURES: Final = frozenset(
@@ -60,8 +58,8 @@ class PodTranslator:
         self._shapes = ShapeCache()
         self._claims = GangClaims(defaults)
         self._forms: dict[str, PodForm] = {}
-        self._texts: dict[str, str] = {}
-        self._profiles: dict[PodLabels, PodLabels] = {}
+        self._texts: BoundedCache[str, str] = BoundedCache(16 * MIB)
+        self._profiles: BoundedCache[PodLabels, PodLabels] = BoundedCache(16 * MIB)
 
     def form_of(self, uid: str) -> PodForm | None:
         return self._forms.get(uid)
@@ -83,7 +81,8 @@ class PodTranslator:
         # A plan next to a gate was copied: the release writes the one and removes the other.
         recorded = None if gates else _recorded(meta)
         pinned = recorded is not None and shaped.pinned_to == recorded.node
-        claims = claims_of(wire)
+        excess = shaped.excess or _find_excess(wire)
+        claims = () if excess else claims_of(wire)
         needs_kube_scheduler = bool(shaped.shape.needs_kube_scheduler or claims)
         handling = self._handling(
             spec, gates, needs_kube_scheduler=needs_kube_scheduler, pinned=pinned
@@ -96,7 +95,7 @@ class PodTranslator:
             namespace=self._intern(meta.namespace),
             name=meta.name,
             shape=shaped.shape,
-            profile=self._profile(meta),
+            profile=self._profile(meta.namespace, _NO_LABELS if excess else labels),
             claims=claims,
             handling=handling,
             gang=self._claims.look_up(meta, _native_group(spec)),
@@ -107,7 +106,9 @@ class PodTranslator:
             is_terminating=is_deleted or is_eviction_pending,
             is_eviction_pending=is_eviction_pending,
             owners=self._owners(meta),
-            foreign_gates=tuple(sorted(g for g in gates if g != operators.PLACEMENT_GATE)),
+            foreign_gates=tuple(
+                sorted(g for g in gates[:MAX_PARTS] if g != operators.PLACEMENT_GATE)
+            ),
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
@@ -117,6 +118,7 @@ class PodTranslator:
             quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
+            excess=excess,
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -156,24 +158,22 @@ class PodTranslator:
     def _owners(self, meta: ObjectMeta) -> tuple[str, ...]:
         if not meta.owner_references:
             return ()
-        return tuple(sorted(self._intern(owner.name) for owner in meta.owner_references))
+        owners = meta.owner_references[:MAX_PARTS]
+        return tuple(sorted(self._intern(owner.name) for owner in owners))
 
-    def _profile(self, meta: ObjectMeta) -> PodLabels:
+    def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
-        seen = PodLabels(meta.namespace, meta.labels or {})
+        seen = PodLabels(namespace, labels)
         known = self._profiles.get(seen)
         if known is None:
-            if len(self._profiles) >= MAX_PROFILES:
-                self._profiles.clear()
-            labels = {self._intern(key): self._intern(value) for key, value in seen.labels.items()}
-            known = PodLabels(self._intern(meta.namespace), labels)
-            self._profiles[known] = known
+            own = {self._intern(key): self._intern(value) for key, value in labels.items()}
+            known = PodLabels(self._intern(namespace), own)
+            self._profiles.keep(known, known, size_of(own))
         return known
 
     def _intern(self, text: str) -> str:
-        if len(self._texts) > MAX_TEXTS:
-            self._texts.clear()
-        return self._texts.setdefault(text, text)
+        known = self._texts.get(text)
+        return self._texts.keep(text, text, len(text)) if known is None else known
 
 
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
@@ -182,6 +182,20 @@ def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
         affinity=affinity,
         conditions=tuple(c for c in wire.status.conditions or () if c.type in _WRITTEN_CONDITIONS),
     )
+
+
+def _find_excess(wire: WirePod) -> Excess | None:
+    """Return of what a pod has too much outside the fields of its shape."""
+    meta, spec = wire.metadata, wire.spec
+    for what, items in (
+        ("labels", meta.labels),
+        ("owners", meta.owner_references),
+        ("volumes", spec.volumes),
+        ("scheduling gates", spec.scheduling_gates),
+    ):
+        if items and len(items) > MAX_PARTS:
+            return Excess(what, len(items), MAX_PARTS)
+    return None
 
 
 def _native_group(spec: PodSpec) -> str:

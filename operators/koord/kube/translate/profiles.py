@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +23,7 @@ from koord.api.quotaprofile import (
     ElasticQuotaProfileSpec,
     find_policy_problems,
 )
+from koord.caches import cached_by_text
 from koord.core.quota.profile import DEFAULT_KEYS, QuotaProfile
 from koord.kube.translate.last_valid import read_last_valid
 from koord.kube.translate.node_selectors import make_selector, translate_selector
@@ -75,7 +75,7 @@ def translate_profile(meta: ObjectMeta, raw: bytes) -> QuotaProfile:
     )
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text()
 def _parse(raw: bytes) -> ElasticQuotaProfileSpec | InvalidObject:
     spec: Any = msgspec.json.decode(raw) if raw else {}
     return parse_value(_adapter, spec or {}, at=("spec",))

@@ -8,7 +8,6 @@ the status keeps them over a restart, in the form of the object.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +27,7 @@ from koord.api.keys import operators
 from koord.api.keys import quota as keys
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.quantity import Quantity, parse_quantity
+from koord.caches import cached_by_text
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.status import RECORDED
 from koord.core.selectors import LabelSelector
@@ -138,7 +138,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
     )
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text()
 def _parse_amounts(raw: bytes) -> Amounts:
     """Parse ``min`` or ``max``; validation in the core reports negative amounts."""
     amounts = (_map_decoder.decode(raw) if raw else None) or {}

@@ -1,8 +1,11 @@
 """The shape of a pod, cached by the raw bytes of all fields that it depends on.
 
 Equal pods of one job cost one dictionary lookup each. Equal shapes are one object, even if their
-bytes differ, until ``MAX_SHAPES`` were seen; then the caches are cleared, and shapes remain equal
-but may no longer be identical.
+bytes differ, until the cache is full; then it is cleared, and shapes remain equal but may no longer
+be identical.
+
+Pods may be almost as large as the API server allows. What is planned is bounded: a pod with more
+than ``MAX_TEXT`` or ``LIMITS`` allow has only its requests in its shape, and an ``excess``.
 """
 
 from collections.abc import Iterable
@@ -11,9 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.constraints import ClaimUse, PodConstraints
 from koord.core.pod_requests import InitContainer, effective_requests, resized_requests
-from koord.core.pods import HostPort, PodShape
+from koord.core.pods import Excess, HostPort, PodShape
 from koord.core.selectors import SelectorTerm
 from koord.core.units import Amounts
 from koord.kube.translate.amounts import parse_amounts, parse_requests
@@ -31,7 +35,13 @@ from koord.kube.translate.pod_constraints import (
 )
 from koord.kube.wire import Container, ContainerPort, ContainerStatus, PodSpec, WirePod
 
-MAX_SHAPES: Final = 1 << 16
+MAX_TEXT: Final = 64 * 1024
+"""Bytes of all fields of a pod that its shape depends on."""
+MAX_RESOURCES: Final = 64
+MAX_TERMS: Final = 64
+MAX_REQUIREMENTS: Final = 256
+MAX_PARTS: Final = 256
+_CACHE: Final = 32 * MIB
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - as kube-scheduler reads an absent hostIP
 
 _Key: TypeAlias = tuple[Any, ...]
@@ -45,32 +55,69 @@ class ShapedSpec:
     shape: PodShape
     form: AffinityForm
     pinned_to: str
+    excess: Excess | None = None
 
 
 class ShapeCache:
     """Caches the shapes of pod specs."""
 
     def __init__(self) -> None:
-        self._known: dict[_Key, ShapedSpec] = {}
-        self._shapes: dict[PodShape, PodShape] = {}
+        self._known: BoundedCache[_Key, ShapedSpec] = BoundedCache(_CACHE)
+        self._shapes: BoundedCache[PodShape, PodShape] = BoundedCache(_CACHE)
 
     def look_up(self, pod: WirePod) -> ShapedSpec:
         key = _key_of(pod)
         known = self._known.get(key)
         if known is None:
-            known = self._make(pod)
-            if len(self._known) >= MAX_SHAPES:
-                self._known.clear()
-            self._known[key] = known
+            size = size_of(key)
+            known = self._make(pod, size, _count_text(key))
+            self._known.keep(key, known, EXPANSION * size)
         return known
 
-    def _make(self, pod: WirePod) -> ShapedSpec:
+    def _make(self, pod: WirePod, size: int, text: int) -> ShapedSpec:
+        if text > MAX_TEXT:
+            bare = PodShape(requests=_requests_of(pod)[:MAX_RESOURCES])
+            too_long = Excess("bytes of scheduling rules and requests", text, MAX_TEXT)
+            return ShapedSpec(bare, AffinityForm(), "", too_long)
         affinity = parse_affinity(bytes(pod.spec.affinity))
-        shape = _make_shape(pod, affinity)
-        if len(self._shapes) >= MAX_SHAPES:
-            self._shapes.clear()
-        shape = self._shapes.setdefault(shape, shape)
-        return ShapedSpec(shape, affinity.form, affinity.pinned_to)
+        shape = _make_shape(pod, affinity, size)
+        excess = _find_excess(shape, pod.spec)
+        if excess is not None:
+            shape = PodShape(requests=shape.requests[:MAX_RESOURCES])
+        known = self._shapes.get(shape)
+        shape = self._shapes.keep(shape, shape, EXPANSION * size) if known is None else known
+        return ShapedSpec(shape, affinity.form, affinity.pinned_to, excess)
+
+
+def _count_text(value: object) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return sum(map(_count_text, value)) if isinstance(value, tuple) else 0
+
+
+def _find_excess(shape: PodShape, spec: PodSpec) -> Excess | None:
+    """Return what a pod has too much of; the first in a fixed order."""
+    rules = shape.constraints or PodConstraints()
+    terms = len(rules.affinity) + len(rules.anti_affinity) + len(rules.preferred)
+    spread = len(rules.spread) + len(rules.even)
+    node_terms = [*(shape.terms or ()), *(term for _, term in shape.preferences)]
+    requirements = len(shape.node_selector)
+    requirements += sum(len(one.expressions) + len(one.fields) for one in node_terms)
+    for pods in rules.selectors:
+        requirements += len(pods.selector or ()) + len(pods.namespace_selector or ())
+    containers = len(spec.containers or ()) + len(spec.init_containers or ())
+    for what, count, most in (
+        ("terms of pod affinity and anti-affinity", terms, MAX_TERMS),
+        ("topology spread constraints", spread, MAX_TERMS),
+        ("requirements in selectors and affinity", requirements, MAX_REQUIREMENTS),
+        ("tolerations", len(shape.tolerations), MAX_PARTS),
+        ("host ports", len(shape.host_ports), MAX_PARTS),
+        ("containers", containers, MAX_PARTS),
+        ("requested resources", len(shape.requests), MAX_RESOURCES),
+    ):
+        if count > most:
+            return Excess(what, count, most)
+    return None
 
 
 def _key_of(pod: WirePod) -> _Key:
@@ -114,7 +161,7 @@ def _statuses_key(statuses: list[ContainerStatus] | None) -> _Key:
     return tuple((s.name, bytes(s.allocated_resources), bytes(s.resources)) for s in statuses or ())
 
 
-def _make_shape(pod: WirePod, affinity: ParsedAffinity) -> PodShape:
+def _make_shape(pod: WirePod, affinity: ParsedAffinity, size: int) -> PodShape:
     spec = pod.spec
     return PodShape(
         requests=_requests_of(pod),
@@ -125,6 +172,7 @@ def _make_shape(pod: WirePod, affinity: ParsedAffinity) -> PodShape:
         preferences=affinity.preferences,
         constraints=_constraints_of(pod),
         needs_kube_scheduler=_unsupported_fields(spec),
+        size=size,
     )
 
 
