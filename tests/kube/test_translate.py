@@ -361,9 +361,9 @@ NOTE = '{"node":"n1","plan":"x1","group":"ns/a","members":2}'
         (NOTE, {}, RecordedPlan("n1", "x1", "ns/a", 2), False),
         (NOTE, pin("n1"), RecordedPlan("n1", "x1", "ns/a", 2), True),
         (
-            NOTE[:-1] + ',"youngest":9,"start":"f00d"}',
+            NOTE[:-1] + ',"youngest":9,"start":"f00d","quota":"team"}',
             {},
-            RecordedPlan("n1", "x1", "ns/a", 2, youngest=9.0, start_id="f00d"),
+            RecordedPlan("n1", "x1", "ns/a", 2, youngest=9.0, start_id="f00d", quota="team"),
             False,
         ),
         (NOTE, pin("n2"), RecordedPlan("n1", "x1", "ns/a", 2), False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -127,3 +128,29 @@ def test_a_gang_with_one_such_member_waits_as_a_whole(
     tenant.relabel("g-1", None)
     cluster.expect_bound("g-0", "g-1")
     assert GROUP_LABEL in cluster.get_pod("g-1")["metadata"]["labels"]
+
+
+def test_relabelling_a_running_pod_frees_nothing(cluster: Cluster, tenant: Tenant) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("team", 0, 16, namespaces=[cluster.namespace])
+    quotas.create("spare", 0, 16)
+    cluster.add_nodes(4)
+    tenant.pod("ours", gpus=8)
+    tenant.pod("foreign", gpus=8, gated=False, scheduler="default-scheduler")
+    cluster.expect_bound("ours", "foreign")
+    cluster.expect(lambda: quotas.status("team").get("used") == {GPU: "16"}, "both count")
+    for label in (quotas.name("spare"), "nobody", "koordinator-system-quota"):
+        tenant.relabel("ours", label)
+        tenant.relabel("foreign", label)
+        tenant.pod(f"more-{label[-5:]}")
+    for label in ("spare", "obody", "quota"):
+        cluster.expect_pod(f"more-{label}", "InsufficientMax")
+    plan = cluster.get_pod("ours")["metadata"]["annotations"]["operators.koordinator.sh/plan"]
+    assert json.loads(plan)["quota"] == quotas.name("team")
+    cluster.operators.kill()
+    cluster.operators.start()
+    tenant.pod("last")
+    cluster.expect_pod("last", "InsufficientMax")
+    assert set(cluster.bound()) == {"ours", "foreign"}
+    assert quotas.status("team")["used"] == {GPU: "16"}
+    assert "used" not in quotas.status("spare")

@@ -8,7 +8,7 @@ assumed on one state of the cluster; each commit runs in its own task.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptCounter, Attempts
@@ -235,6 +235,9 @@ class PlacementController:
 
     def _assume(self, unit: Unit, placement: Placement) -> Flight:
         self.queue.begin(unit)
+        charged = self.state.quotas.charges_of(one.pod for one in placement.assignments)
+        if charged:
+            placement = replace(placement, charged=charged)
         for assignment in placement.assignments:
             self.state.assume(assignment.pod.uid, assignment.node)
         return self.flights.begin(unit, placement)

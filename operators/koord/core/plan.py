@@ -161,6 +161,8 @@ class Placement:
     """One per topology constraint of the unit's gangs."""
     strengths: Mapping[str, int] = field(default_factory=dict)
     """Gang -> how much of its minimum it has with these members."""
+    charged: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Pod uid -> the quota that the pod is charged to from now on; others are in none."""
     uids: frozenset[str] = field(init=False, repr=False, compare=False)
     """The members that are released together."""
     youngest: float = field(init=False, repr=False, compare=False)

@@ -117,6 +117,7 @@ class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
     gap: str | msgspec.UnsetType = msgspec.UNSET
     youngest: int = 0
     start: str = ""
+    quota: str = ""
 
 
 _decoder = msgspec.json.Decoder(_PlanAnnotation)
@@ -130,6 +131,7 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     strength = placement.strengths.get(gang.key, 0) if gang is not None else 0
     plan = _PlanAnnotation(assignment.node, placement.plan_id, placement.group, members, strength)
     plan.gap = placement.gap or msgspec.UNSET
+    plan.quota = placement.charged.get(assignment.pod.uid, "")
     if record is not None:
         plan.youngest = int(placement.youngest)
         plan.start = record.start_id
@@ -162,4 +164,5 @@ def decode_plan(text: str) -> RecordedPlan | None:
         plan.gap or "",
         float(plan.youngest),
         plan.start,
+        plan.quota,
     )

@@ -6,7 +6,7 @@ ElasticQuota nothing is kept. What quotas allow a unit is asked of ``quota_gate`
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from koord.core.nodes import Node
 from koord.core.pods import Handling, Pod
@@ -41,6 +41,9 @@ Claim: TypeAlias = tuple[str, str]
 """What decides on the quota of a pod: its label, and its namespace."""
 
 
+MOST_STALE: Final = 1024
+"""Pods and labels that are remembered beyond twice the pods that are counted."""
+
 _Limited: TypeAlias = dict[QuotaName, tuple[QuotaSpec, Usage | None]]
 
 
@@ -65,7 +68,7 @@ class QuotaCache:
         self._nodes: dict[str, Node] = {}
         self._open: dict[str, int] | None = None
         self._closed: list[Node] = []
-        self.charges: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
+        self.asked: dict[UnitKey, tuple[Unit, PendingUnit]] = {}
         """What units ask that were looked at before; as long as they are the very same."""
         self._members: dict[str, set[str]] = {}
         """Gang -> uids of its pods that are counted."""
@@ -132,6 +135,13 @@ class QuotaCache:
                 return name
         return self._find(claim_of(pod)).quota
 
+    def charges_of(self, pods: Iterable[Pod]) -> dict[str, QuotaName]:
+        """Return uid -> quota of pods that are about to be released, to be recorded with that."""
+        if not (self.is_in_use and self.rules.restricts_use):
+            return {}
+        names = {pod.uid: self.quota_of(pod) for pod in pods}
+        return {uid: name for uid, name in names.items() if name != DEFAULT}
+
     def refusal_of(self, pod: Pod) -> QuotaReason | None:
         """Return why a pod may not start in the quota that it names."""
         if not self.has_refusals or is_used(pod):
@@ -173,7 +183,7 @@ class QuotaCache:
         self._known = self.catalog.known
         self.has_refusals = False
         self._found = {claim: self._resolve(claim) for claim in before}
-        self.charges.clear()
+        self.asked.clear()
         moved = {claim for claim in before if before[claim] != self._found[claim]}
         if not moved and known == self._known:
             return []
@@ -189,6 +199,15 @@ class QuotaCache:
     def _is_charged_elsewhere(self, uid: str, pod: Pod) -> bool:
         use = self.usage.get(uid)
         return use is not None and use.quota != self.quota_of(pod)
+
+    def forget_stale(self) -> None:
+        """Forget pods that are gone, and labels that no pod has any more."""
+        most = 2 * len(self._seen) + MOST_STALE
+        if len(self.charged) > most:
+            self.charged = {uid: self.charged[uid] for uid in self.charged.keys() & self._seen}
+        if len(self._found) > most:
+            claims = {claim_of(pod) for pod, _ in self._seen.values()}
+            self._found = {claim: self._found[claim] for claim in self._found.keys() & claims}
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""

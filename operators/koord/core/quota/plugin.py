@@ -62,6 +62,7 @@ class Quotas(Plugin):
             else:
                 changes.gangs.add(pod.gang.key)
         self._count(state, changes)
+        cache.forget_stale()
         cache.limit_submissions()
         with cache.stopwatch("solve"):
             cache.solve(state.used_on)

@@ -186,8 +186,8 @@ class QuotaSession(Session):
     def _find_leftovers(self) -> Leftovers:
         if self._leftovers is None:
             units = list(self._pending())
-            if len(self._cache.charges) > 2 * len(units) + MOST_REMEMBERED:
-                self._cache.charges.clear()
+            if len(self._cache.asked) > 2 * len(units) + MOST_REMEMBERED:
+                self._cache.asked.clear()
             pending = [self._as_pending(unit) for unit in units]
             self._newest = max((unit.since for unit in pending), default=0.0)
             self._leftovers = grant_leftovers(
@@ -196,11 +196,11 @@ class QuotaSession(Session):
         return self._leftovers
 
     def _as_pending(self, unit: Unit) -> PendingUnit:
-        known = self._cache.charges.get(unit.key)
+        known = self._cache.asked.get(unit.key)
         if known is None or known[0] is not unit:
             pods = _required(unit) or unit.pods[:1]
             pending = PendingUnit(unit.key, tuple(self._charges_of(pods)), unit.since)
-            known = self._cache.charges[unit.key] = (unit, pending)
+            known = self._cache.asked[unit.key] = (unit, pending)
         return known[1]
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
