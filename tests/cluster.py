@@ -149,7 +149,7 @@ class FakeCluster:
         """Count placed pods on their nodes; return their names."""
         placed = [one for placement in outcome.placements for one in placement.assignments]
         for one in placed:
-            self.state.assume(one.pod.uid, one.node)
+            self.state.assume(one.pod.uid, one.node, one.allocations)
         return [one.pod.name for one in placed]
 
     # Planning with the queue, as the operators do

@@ -9,6 +9,8 @@ from koord.core.device.causes import Lacking
 from koord.core.device.model import (
     OURS,
     Device,
+    DeviceName,
+    DeviceReport,
     DeviceRequest,
     DeviceRules,
     FunctionGroup,
@@ -112,3 +114,21 @@ def minors_by_type(shares: Iterable[Share]) -> dict[str, list[int]]:
     for share in shares:
         minors.setdefault(share.kind, []).append(share.minor)
     return minors
+
+
+def report(
+    node: str, inventory: Inventory | None = None, labels: Mapping[str, str] | None = None
+) -> DeviceReport:
+    """Return what the Device object of a node with these devices says."""
+    devices = (inventory or a100x8()).devices
+    names = {
+        (kind, one.minor): DeviceName(
+            f"{kind.upper()}-{node}-{one.minor}",
+            tuple(
+                (n, f"0000:{one.minor:02x}:00.{n}") for group in one.groups for n in group.numbers
+            ),
+        )
+        for kind, pool in devices
+        for one in pool
+    }
+    return DeviceReport(node, devices, names, labels=labels or {})

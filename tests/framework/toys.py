@@ -14,7 +14,7 @@ import numpy as np
 
 from koord.core.framework.cause import Cause
 from koord.core.framework.plugin import Holder, Plugin, Reach, Scale, Score, Session, Short
-from koord.core.plan import AnnotationWrite
+from koord.core.pods import AnnotationWrite
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from koord.core.framework.arrays import Ints, Rows
     from koord.core.framework.cycle import Cycle
     from koord.core.framework.plugin import Draft
-    from koord.core.plan import Allocation
-    from koord.core.pods import Pod, PodShape
+    from koord.core.pods import Allocation, Pod, PodShape
 
 NO_LANE = Cause("NoLane", 80, "node(s) had no free lane", "Add lanes to {nodes}.")
 

@@ -91,7 +91,7 @@ class _Cluster:
     def _commit(self, unit: Unit, placement: Placement) -> None:
         self.queue.begin(unit)
         for one in placement.assignments:
-            self.state.assume(one.pod.uid, one.node)
+            self.state.assume(one.pod.uid, one.node, one.allocations)
         for one in placement.assignments:
             self._meet_fate(one, placement)
         self.queue.end(unit)

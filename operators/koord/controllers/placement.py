@@ -239,7 +239,7 @@ class PlacementController:
         if charged:
             placement = replace(placement, charged=charged)
         for assignment in placement.assignments:
-            self.state.assume(assignment.pod.uid, assignment.node)
+            self.state.assume(assignment.pod.uid, assignment.node, assignment.allocations)
         return self.flights.begin(unit, placement)
 
     async def _commit(self, flight: Flight) -> None:

@@ -4,12 +4,12 @@ A *unit* is decided as a whole: a single pod, or all gangs of a gang group. The 
 least ``required`` pods of every demand of the unit, or none of the unit.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from koord.core.gang_model import SubGroupTree
-from koord.core.pods import Pod
+from koord.core.pods import Allocation, Pod
 from koord.core.reasons import Reason
 from koord.core.topology_constraint import TopologyConstraint
 
@@ -98,22 +98,6 @@ class Unit:
             count = sum(pod.uid in placed for pod in demand.pods)
             members[demand.gang] = members.get(demand.gang, 0) + count
         return {gang: one.strength_with(members[gang]) for gang, one in demands.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotationWrite:
-    """An annotation that records an allocation: on which object, by uid, under which key."""
-
-    uid: str
-    key: str
-    value: str
-
-
-class Allocation(Protocol):
-    """What a domain allocated to one pod besides node resources; compared by value."""
-
-    def writes(self) -> Iterable[AnnotationWrite]:
-        """Yield the annotations that record it."""
 
 
 @dataclass(frozen=True, slots=True)

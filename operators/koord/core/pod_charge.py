@@ -6,7 +6,7 @@ Bound pods are charged to their node; so are pods that will be bound to a known 
 from dataclasses import dataclass, field
 
 from koord.core.constraints import ClaimUse, PodConstraints, PodLabels
-from koord.core.pods import HostPort, Pod, PodShape
+from koord.core.pods import Allocation, HostPort, Pod, PodShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class PodCharge:
     is_visible: bool
     """Whether inter-pod rules see it; not for a daemon pod that is not bound yet."""
     shape: PodShape = field(compare=False)
+    allocations: tuple[Allocation, ...] = ()
+    """What plugins gave it on its node."""
 
 
 def charge_of(pod: Pod) -> PodCharge | None:
@@ -50,6 +52,7 @@ def charge_of(pod: Pod) -> PodCharge | None:
         is_terminating=pod.is_terminating,
         is_visible=is_visible,
         shape=shape,
+        allocations=pod.allocations,
     )
 
 

@@ -5,10 +5,10 @@ together, and results per shape are cached. Shapes are interned by their makers,
 shapes are identical.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from koord.core.constraints import (
     ClaimUse,
@@ -163,6 +163,22 @@ class RecordedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnotationWrite:
+    """An annotation that records an allocation: on which object, by uid, under which key."""
+
+    uid: str
+    key: str
+    value: str
+
+
+class Allocation(Protocol):
+    """What a domain allocated to one pod besides node resources; compared by value."""
+
+    def writes(self) -> Iterable[AnnotationWrite]:
+        """Yield the annotations that record it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod. ``created`` is seconds since the epoch; ``node`` is empty until bound.
 
@@ -209,6 +225,10 @@ class Pod:
     """Pods with equal non-empty values are placed close to each other."""
     reserved_node: str = ""
     """Node that a waiting DaemonSet pod was created for; it is charged to that node."""
+    said: tuple[tuple[str, Hashable], ...] = ()
+    """What annotations of the pod say to plugins, by their names."""
+    allocations: tuple[Allocation, ...] = ()
+    """What plugins gave the pod on its node."""
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""

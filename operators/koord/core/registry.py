@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+from koord.core.device.plugin import Devices
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
 from koord.core.plugins.host_ports import HostPorts
@@ -27,6 +28,7 @@ def make_plugins(
         HostPorts(),
         Volumes(),
         InterPod(),
+        Devices(),
         Topologies(gangs),
         Quotas(QuotaCache(rules, hooks=hooks)),
     )

@@ -23,7 +23,7 @@ from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.pod_index import NOWHERE
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
 from koord.core.pod_charge import PodCharge, charge_of
-from koord.core.pods import Handling, Pod, PodShape
+from koord.core.pods import Allocation, Handling, Pod, PodShape
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.hooks import Hooks
@@ -68,6 +68,8 @@ class ClusterState:
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
+        self._allocated: dict[str, tuple[Allocation, ...]] = {}
+        """Uid of an assumed pod -> what plugins gave it."""
         self._assumed_until_release: set[str] = set()
         """uids of pods whose assumption ends when the watch shows their release."""
         self._charges: dict[str, PodCharge] = {}
@@ -340,10 +342,12 @@ class ClusterState:
         if self.volumes.classes.pop(name, None) is not None:
             self._changes.claims |= self.volumes.claims_in(name)
 
-    def assume(self, uid: str, node: str) -> None:
+    def assume(self, uid: str, node: str, allocations: tuple[Allocation, ...] = ()) -> None:
         """Charge a waiting pod to ``node``, ahead of its binding."""
         if uid in self._observed:
             self._assumed[uid] = node
+            if allocations:
+                self._allocated[uid] = allocations
             self._assumed_until_release.discard(uid)
             self._refresh(uid)
 
@@ -366,6 +370,7 @@ class ClusterState:
 
     def _drop_assumption(self, uid: str) -> bool:
         self._assumed_until_release.discard(uid)
+        self._allocated.pop(uid, None)
         return self._assumed.pop(uid, None) is not None
 
     def _refresh(self, uid: str) -> None:
@@ -373,7 +378,7 @@ class ClusterState:
         observed = self._observed[uid]
         before = self.pods.get(uid)
         assumed = self._assumed.get(uid)
-        pod = observed if assumed is None else replace(observed, node=assumed)
+        pod = observed if assumed is None else self._as_assumed(observed, assumed)
         if pod.reserved_node and not self._is_large_enough(pod.reserved_node, pod.shape):
             # It can never run there, so it must not block other pods.
             pod = replace(pod, reserved_node="")
@@ -388,6 +393,10 @@ class ClusterState:
             self.gangs.remove_pod(uid)
         else:
             self.gangs.upsert_pod(pod)
+
+    def _as_assumed(self, pod: Pod, node: str) -> Pod:
+        allocations = self._allocated.get(pod.uid, pod.allocations)
+        return replace(pod, node=node, allocations=allocations)
 
     def _index_reserved(self, before: Pod | None, pod: Pod | None) -> None:
         if before is not None and before.reserved_node:

@@ -72,6 +72,8 @@ class Allocator:
         self._cycle = cycle
         self._scoring = scoring
         self._cached: _Ranking | None = None
+        self._reserved: tuple[PodShape, int, Ints] | None = None
+        """The shape last placed one by one, the version afterwards, and the keys of all rows."""
 
     def fill(self, shape: PodShape, count: int) -> list[RowShare]:
         """Place up to ``count`` pods of a shape and return where; fewer when there is no room."""
@@ -98,39 +100,57 @@ class Allocator:
         """Place pods of a shape one by one, each reserved exactly on the best row.
 
         A row where reserving failed is skipped for the other pods. After each pod only the changed
-        rows are evaluated again.
+        rows are evaluated again, unless the scores of the others depend on them.
         """
-        cycle, terms = self._cycle, self._terms_of(shape)
-        every = np.arange(len(cycle.table.nodes))
-        room, placed = cycle.bounds(shape, every), list[tuple[Pod, Place]]()
+        cycle, placed = self._cycle, list[tuple[Pod, Place]]()
+        keys, is_local = self._keys_for(shape)
         for pod in pods:
-            found = self._reserve_one(shape, pod, terms, room)
-            if not isinstance(found, tuple):
+            found = self._reserve_one(shape, pod, keys)
+            if found is None:
                 break
             place, since = found
             placed.append((pod, place))
-            changed = every if cycle.is_reactive(shape) else cycle.touched(since)
-            room[changed] = cycle.bounds(shape, changed)
+            changed = cycle.touched(since) if is_local else np.arange(keys.size)
+            self._rank_rows(shape, changed, keys)
+        is_valid = is_local and not cycle.is_restricted and len(placed) == len(pods)
+        self._reserved = (shape, cycle.version, keys) if is_valid else None
         return placed
 
-    def _reserve_one(
-        self, shape: PodShape, pod: Pod, terms: list[Term], room: Ints
-    ) -> tuple[Place, int] | None:
+    def _keys_for(self, shape: PodShape) -> tuple[Ints, bool]:
+        """Return the keys of all rows, and whether no key depends on other rows."""
+        cycle = self._cycle
+        if self._reserved is not None and not cycle.is_restricted:
+            known, version, keys = self._reserved
+            if known is shape and version == cycle.version:
+                return keys, True
+        every = np.arange(len(cycle.table.nodes))
+        keys = np.full(every.size, _FULL)
+        self._rank_rows(shape, every, keys)
+        return keys, not cycle.is_reactive(shape) and _is_local(cycle, shape, every)
+
+    def _rank_rows(self, shape: PodShape, rows: Ints, keys: Ints) -> None:
+        """Write the keys of rows; those without room get the last one."""
+        cycle = self._cycle
+        keys[rows] = _FULL
+        rows = rows[cycle.bounds(shape, rows) > 0]
+        if rows.size:
+            preferred = _preferences(cycle, shape, rows)
+            scores = _first_scores(cycle, rows, self._terms_of(shape), preferred)
+            keys[rows] = _keys_of(cycle, rows, scores)
+
+    def _reserve_one(self, shape: PodShape, pod: Pod, keys: Ints) -> tuple[Place, int] | None:
         """Reserve a pod on the best row; return its place and the version of the cycle before it.
 
-        Rows where reserving fails get no room.
+        Rows where reserving fails get the last key.
         """
-        cycle = self._cycle
-        while (rows := np.flatnonzero(room)).size:
-            scores = _first_scores(cycle, rows, terms, _preferences(cycle, shape, rows))
-            row = int(rows[_keys_of(cycle, rows, scores).argmin()])
-            since = cycle.version
-            found = cycle.reserve(pod, shape, row)
+        while keys.size and keys[row := int(keys.argmin())] != _FULL:
+            since = self._cycle.version
+            found = self._cycle.reserve(pod, shape, row)
             if isinstance(found, Place):
                 return found, since
             if found.ends_unit:
                 return None
-            room[row] = 0
+            keys[row] = _FULL
         return None
 
     def _cached_ranking(self, shape: PodShape) -> _Ranking | None:
@@ -166,6 +186,11 @@ def _is_plain(cycle: Cycle, ranking: _Ranking) -> bool:
     """
     shape = ranking.shape
     return ranking.bonus is None and cycle.is_plain(shape) and not cycle.is_restricted
+
+
+def _is_local(cycle: Cycle, shape: PodShape, rows: Ints) -> bool:
+    """Whether no score of a row depends on other rows."""
+    return all(score.scale is Scale.ABSOLUTE for score in cycle.scores(shape, rows))
 
 
 def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:

@@ -18,8 +18,8 @@ from koord.core.framework.node_table import NodeTable
 from koord.core.framework.plugin import Draft, Holder, Plugin, Reach, Session, Short
 from koord.core.framework.undo_log import Mark, UndoLog
 from koord.core.framework.view import CycleView
-from koord.core.plan import Allocation, Unit
-from koord.core.pods import Pod, PodShape
+from koord.core.plan import Unit
+from koord.core.pods import Allocation, Pod, PodShape
 
 _MANY: Final = 8
 """From this many rows on, arithmetic on arrays is faster than row by row."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from koord.core.framework.arrays import NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import Cause
-from koord.core.plan import Allocation, Assignment, Demand, Plan, Refusal, Unit
-from koord.core.pods import Pod, PodShape
+from koord.core.plan import Assignment, Demand, Plan, Refusal, Unit
+from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.reasons import Reason
 
 if TYPE_CHECKING:

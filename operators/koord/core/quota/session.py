@@ -11,8 +11,8 @@ from typing import Final
 from typing_extensions import override
 
 from koord.core.framework.plugin import Admission, Reach, Session
-from koord.core.plan import Allocation, Refusal, Unit, UnitKey
-from koord.core.pods import Pod, PodShape
+from koord.core.plan import Refusal, Unit, UnitKey
+from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.quota.admission import has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.capacity import add_up

@@ -1,0 +1,26 @@
+"""Why devices keep a pod from being placed on any node."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from koord.core.device.request import InvalidRequest
+from koord.core.reasons import PodReason
+from koord.core.text import listed
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidDeviceRequest(PodReason):
+    """The device resources of a pod are no valid request."""
+
+    code: ClassVar = "InvalidDeviceRequest"
+    problem: InvalidRequest
+
+    def _text(self) -> str:
+        return f"{self.pod}: {self.problem.describe()}"
+
+    def _advice(self) -> Iterable[str]:
+        asked = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
+        nearest = listed(f"{key}: {amount}" for key, amount in self.problem.nearest)
+        if nearest:
+            yield f"Request {nearest} instead of {asked}, for example."

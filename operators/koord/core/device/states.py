@@ -1,0 +1,133 @@
+"""Ledgers as numbered states, with remembered answers: what one more pod gets, how many fit.
+
+Nodes with equal devices and equal use are in the same state, so a cluster of thousands of nodes has
+few states, and most questions have been answered before. Numbers stay valid until :meth:`compact`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from koord.core.device.allocate import Settings, allocate
+from koord.core.device.causes import Lacking
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share
+from koord.core.device.scoring import score_node
+
+StateId: TypeAlias = int
+NO_DEVICES: Final[StateId] = 0
+"""The state of nodes of which no devices are known."""
+
+MOST_STATES: Final = 50_000
+MOST_ANSWERS: Final = 200_000
+"""When there are more, those that no node is in, and all answers, are forgotten."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A request that pods share; compared by identity."""
+
+    request: DeviceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a pod gets, and the state afterwards."""
+
+    shares: tuple[Share, ...]
+    after: StateId
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many pods with a request fit, and why not one more."""
+
+    count: int
+    lacking: Lacking
+
+
+class LedgerStates:
+    """All states that nodes are in, or may get into."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._ledgers: list[Ledger] = []
+        self._number_of: dict[Ledger, StateId] = {}
+        self._inventories: dict[Inventory, Inventory] = {}
+        self._moves: dict[tuple[StateId, Asked], Move | Lacking] = {}
+        self._fits: dict[tuple[StateId, Asked], Fit] = {}
+        self._points: dict[tuple[StateId, Asked], int] = {}
+        self.compact(())
+
+    def compact(self, used: Iterable[Ledger]) -> None:
+        """Forget all states but these, which get new numbers in this order, and all answers."""
+        kept = list(used)
+        empty = Ledger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
+        self._ledgers, self._number_of, self._inventories = [empty], {}, {}
+        for answers in (self._moves, self._fits, self._points):
+            answers.clear()
+        for ledger in kept:
+            self.number(ledger.with_inventory(self.intern(ledger.inventory)))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._ledgers) > MOST_STATES or len(self._moves) > MOST_ANSWERS
+
+    def intern(self, inventory: Inventory) -> Inventory:
+        """Return the one inventory of all nodes with equal devices."""
+        return self._inventories.setdefault(inventory, inventory)
+
+    def number(self, ledger: Ledger) -> StateId:
+        known = self._number_of.get(ledger)
+        if known is None:
+            known = self._number_of[ledger] = len(self._ledgers)
+            self._ledgers.append(ledger)
+        return known
+
+    def ledger(self, state: StateId) -> Ledger:
+        return self._ledgers[state]
+
+    def move(self, state: StateId, asked: Asked) -> Move | Lacking:
+        """Return what one pod gets."""
+        key = (state, asked)
+        found = self._moves.get(key)
+        if found is None:
+            ledger = self._ledgers[state]
+            shares = allocate(ledger, asked.request, ANYWHERE, self.settings)
+            if isinstance(shares, Lacking):
+                found = shares
+            else:
+                found = Move(shares, self.number(ledger.with_shares(shares)))
+            self._moves[key] = found
+        return found
+
+    def fit(self, state: StateId, asked: Asked) -> Fit:
+        """Return how many pods fit one after the other."""
+        path: list[StateId] = []
+        known = self._fits.get((state, asked))
+        while known is None:
+            move = self.move(state, asked)
+            if isinstance(move, Lacking):
+                known = self._fits[state, asked] = Fit(0, move)
+            else:
+                path.append(state)
+                state = move.after
+                known = self._fits.get((state, asked))
+        for steps, before in enumerate(reversed(path), 1):
+            self._fits[before, asked] = Fit(known.count + steps, known.lacking)
+        return self._fits[path[0], asked] if path else known
+
+    def points(self, state: StateId, asked: Asked) -> int:
+        """Return the score of a node in this state."""
+        key = (state, asked)
+        found = self._points.get(key)
+        if found is None:
+            scoring = self.settings.scoring
+            ledger, rules = self._ledgers[state], self.settings.rules
+            found = score_node(ledger, asked.request, scoring, rules) if scoring else 0
+            self._points[key] = found
+        return found
+
+    def after(self, state: StateId, shares: Iterable[Share], count: int) -> StateId:
+        """Return the state with shares given (1) or taken back (-1)."""
+        return self.number(self._ledgers[state].with_shares(shares, count))

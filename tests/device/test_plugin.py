@@ -1,0 +1,201 @@
+"""Devices in the planner: which node, which devices, and that everything can be undone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import make_node, make_pod
+from tests.cluster import make_cluster, make_unit
+from tests.device import nodes as devices
+from tests.device.nodes import a100x8, report
+
+from koord.core.device.model import Joint, JointScope
+from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
+from koord.core.device.plugin import NAME, DeviceAllocation, Devices, DeviceSession
+from koord.core.device.reasons import InvalidDeviceRequest
+from koord.core.device.request import Wishes
+from koord.core.framework.cycle import Place
+from koord.core.framework.reasons import InsufficientNodes
+
+if TYPE_CHECKING:
+    from tests.builders import PodBuilder
+    from tests.cluster import FakeCluster
+
+    from koord.core.device.model import Inventory
+    from koord.core.plan import Assignment, Plan
+    from koord.core.pods import Pod
+
+ROOMY = {GPU_CORE: 800, GPU_MEMORY_RATIO: 800, RDMA_SHARE: 400}
+
+
+def gpu_cluster(count: int = 2, inventory: Inventory | None = None) -> FakeCluster:
+    cluster = make_cluster()
+    for at in range(count):
+        node = make_node(f"n{at}").gpu(8)
+        for name, amount in ROOMY.items():
+            node.resource(name, amount)
+        cluster.nodes(node)
+        cluster.state.plugin(Devices).upsert_report(report(f"n{at}", inventory))
+    return cluster
+
+
+def whole(name: str, count: int = 1) -> PodBuilder:
+    return make_pod(name).gpu(count)
+
+
+def part(name: str, percent: int = 50) -> PodBuilder:
+    return make_pod(name).resource(GPU_CORE, percent).resource(GPU_MEMORY_RATIO, percent)
+
+
+def minors(assignment: Assignment, kind: str = GPU) -> list[int]:
+    return [
+        share.minor
+        for one in assignment.allocations
+        if isinstance(one, DeviceAllocation)
+        for share in one.shares
+        if share.kind == kind
+    ]
+
+
+def placed(plan: Plan) -> list[tuple[str, list[int]]]:
+    (placement,) = plan.placements
+    return sorted((one.node, minors(one)) for one in placement.assignments)
+
+
+def settle(cluster: FakeCluster, *pods: PodBuilder) -> None:
+    """Place pods as the operators do: they are on their nodes from now on."""
+    built = [pod.build() for pod in pods]
+    cluster.pods(*built)
+    cluster.assume(cluster.plan(make_unit("settled", built)))
+
+
+def test_each_member_of_a_gang_gets_its_own_devices() -> None:
+    plan = gpu_cluster().plan(make_unit("u", [whole(f"p{at}", 4) for at in range(4)]))
+    half = [list(range(4)), list(range(4, 8))]
+    assert placed(plan) == [(node, one) for node in ("n0", "n1") for one in half]
+
+
+def test_shares_fill_one_gpu_before_the_next() -> None:
+    plan = gpu_cluster().plan(make_unit("u", [part(f"p{at}") for at in range(3)]))
+    assert placed(plan) == [("n0", [0]), ("n0", [0]), ("n0", [1])]
+
+
+def test_free_halves_are_no_whole_gpu() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, *(part(f"p{at}", 60) for at in range(8)))
+    (refusal,) = cluster.plan(make_unit("v", [whole("w")])).refusals
+    assert isinstance(refusal.reason, InsufficientNodes)
+    assert "Insufficient GPU Devices" in refusal.reason.text()
+
+
+def test_devices_of_pods_on_nodes_are_taken() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("p", 2))
+    assert placed(cluster.plan(make_unit("v", [whole("q", 2)]))) == [("n0", [2, 3])]
+    cluster.delete_pods("p")
+    assert placed(cluster.plan(make_unit("v", [whole("q", 2)]))) == [("n0", [0, 1])]
+
+
+def test_gpus_of_pods_of_others_are_left_free() -> None:
+    cluster = gpu_cluster(1).pods(whole("other", 3).not_ours().bound("n0"))
+    assert not cluster.plan(make_unit("u", [whole("p", 6)])).placements
+    assert placed(cluster.plan(make_unit("u", [whole("p", 5)]))) == [("n0", [0, 1, 2, 3, 4])]
+
+
+def test_a_node_without_a_device_object_gives_plain_resources() -> None:
+    cluster = gpu_cluster(1).nodes(make_node("bare").gpu(8))
+    cluster.pods(whole("other", 8).not_ours().bound("n0"))
+    assert placed(cluster.plan(make_unit("u", [whole("p", 8)]))) == [("bare", [])]
+
+
+def test_an_invalid_request_waits_and_says_what_would_be_valid() -> None:
+    pod = make_pod("p").resource(GPU_CORE, 50).resource(GPU_MEMORY_RATIO, 150)
+    (refusal,) = gpu_cluster().plan(make_unit("u", [pod])).refusals
+    assert isinstance(refusal.reason, InvalidDeviceRequest)
+    assert refusal.reason.advice()
+
+
+def test_gpus_and_nics_on_the_same_switches() -> None:
+    wishes = Wishes(joint=Joint((GPU, RDMA), JointScope.SAME_PCIE))
+    pods: list[Pod] = [
+        replace(whole(f"p{at}", 2).resource(RDMA_SHARE, 1).build(), said=((NAME, wishes),))
+        for at in range(4)
+    ]
+    (placement,) = gpu_cluster(1).plan(make_unit("u", pods)).placements
+    given = sorted((minors(one), minors(one, RDMA)) for one in placement.assignments)
+    assert given == [([2 * at, 2 * at + 1], [at + 1]) for at in range(4)]
+
+
+def test_devices_that_fail_are_not_given_and_their_pods_keep_them() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("p", 2))
+    sick = tuple(replace(one, total=()) if one.minor in {0, 2} else one for one in a100x8().of(GPU))
+    plugin = cluster.state.plugin(Devices)
+    plugin.upsert_report(report("n0", devices.make_node(sick)))
+    assert placed(cluster.plan(make_unit("v", [whole("q")]))) == [("n0", [3])]
+    plugin.upsert_report(report("n0"))
+    assert placed(cluster.plan(make_unit("v", [whole("q", 6)]))) == [("n0", [2, 3, 4, 5, 6, 7])]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["place", "remove", "restore", "rollback"]), st.integers(0, 9)),
+        max_size=30,
+    )
+)
+def test_undo_and_restore_are_exact(steps: list[tuple[str, int]]) -> None:
+    cluster = gpu_cluster(2)
+    settle(cluster, whole("b0", 2), part("b1"))
+    before = [cluster.pod("b0"), cluster.pod("b1")]
+    cycle = cluster.open_cycle()
+    session = cycle.session(DeviceSession)
+    pods = [*before, *(whole(f"p{at}", 1 + at % 3).build() for at in range(4)), part("h").build()]
+    taken, marks = [], []
+    for step, at in steps:
+        states = session.signature(pods[0].shape, np.arange(2)).tolist()
+        marks.append((cycle.checkpoint(), states))
+        pod = pods[at % len(pods)]
+        match step:
+            case "place" if cycle.place_of(pod) is None:
+                cycle.reserve(pod, cycle.shape_of(pod), at % 2)
+            case "remove":
+                removed = cycle.remove([pod])
+                taken.append((removed, states, cycle.version))
+            case "restore" if taken and taken[-1][2] == cycle.version:
+                removed, earlier, _ = taken.pop()
+                assert cycle.restore(removed)
+                assert session.signature(pods[0].shape, np.arange(2)).tolist() == earlier
+            case "rollback":
+                mark, earlier = marks[at % len(marks)]
+                del marks[at % len(marks) :]
+                taken.clear()
+                cycle.rollback(mark)
+                assert session.signature(pods[0].shape, np.arange(2)).tolist() == earlier
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_the_filter_counts_exactly(count: int) -> None:
+    cluster = gpu_cluster(1)
+    cycle = cluster.open_cycle()
+    pod = whole("p", count).build()
+    shape = cycle.shape_of(pod)
+    (bound,) = cycle.bounds(shape, np.array([0])).tolist()
+    fitting = 0
+    while isinstance(cycle.reserve(pod, shape, 0), Place):
+        fitting += 1
+    assert bound == fitting == 8 // count
+
+
+def test_states_that_no_node_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koord.core.device.states.MOST_STATES", 1)
+    cluster = gpu_cluster(2)
+    settle(cluster, whole("p", 2))
+    cluster.open_cycle()
+    plugin = cluster.state.plugin(Devices)
+    assert sorted(plugin.state_of[:2].tolist()) == [1, 2]
+    assert placed(cluster.plan(make_unit("v", [whole("q", 7)]))) == [("n1", list(range(7)))]
