@@ -1,0 +1,469 @@
+"""NUMA policies: which NUMA nodes of a machine a pod may use, and how it is spread over them.
+
+Every requested resource gives hints: sets of NUMA nodes that could serve it. A policy merges them
+into one set for the whole pod, or refuses the node. How hints of devices come about is not known
+here; hints of CPU and memory are made by :func:`make_zone_hints`. Sources: the kubelet's topology
+manager, and Koordinator's, which adds scores and exclusive use.
+
+A set of NUMA nodes is an integer with one bit per node.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from operator import itemgetter
+from typing import ClassVar, Final, TypeAlias
+
+from koord.core.framework.cause import Cause
+from koord.core.framework.scoring import MAX_SCORE, ScoringStrategy
+from koord.core.units import CPU, MEMORY, Amounts
+
+NumaNodes: TypeAlias = int
+"""A set of NUMA nodes: bit n is node n."""
+
+MAX_SETS: Final = 255
+"""All sets of 8 NUMA nodes. Larger machines are tried with fewer: small sets, and all nodes."""
+
+_RANK: Final = 60
+"""After the other requests of a pod, which may explain more."""
+POLICY_MISMATCH: Final = Cause(
+    "NUMAPolicyMismatch",
+    _RANK,
+    "node(s) NUMA Topology policy not match",
+    "Give the pod the NUMA policy of {nodes}, or none.",
+)
+NO_NUMA_NODES: Final = Cause(
+    "NUMAInfoMissing",
+    _RANK + 1,
+    "node(s) missing NUMA resources",
+    "Report the NUMA nodes of {nodes} in a NodeResourceTopology.",
+)
+UNALIGNED: Final = Cause(
+    "NUMAUnaligned",
+    _RANK + 8,
+    "{detail}",
+    "Free room on the same NUMA nodes of {nodes}, or use the policy BestEffort.",
+    by_detail=True,
+)
+INSUFFICIENT: Final = Cause(
+    "InsufficientNUMA",
+    _RANK + 9,
+    "Insufficient NUMA {detail}",
+    "Free {detail} on the NUMA nodes of {nodes}, or request less.",
+    by_detail=True,
+)
+
+
+class NumaPolicy(StrEnum):
+    """How strictly the resources of a pod must be on the same NUMA nodes."""
+
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether nodes are filtered by it; otherwise it only guides the choice on a node."""
+        return self is not NumaPolicy.BEST_EFFORT
+
+
+class NumaExclusive(StrEnum):
+    """Whether pods on one NUMA node and pods that span several have to keep apart."""
+
+    REQUIRED = "Required"
+    PREFERRED = "Preferred"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRefusal:
+    """The policy of a pod cannot be applied on a node; no room that is freed would help."""
+
+    cause: Cause
+    node: NumaPolicy | None
+    pod: NumaPolicy | None
+
+    is_resolvable: ClassVar = False
+
+    def describe(self) -> str:
+        """Return the message of Koordinator."""
+        return self.cause.describe()
+
+
+def choose_policy(
+    pod: NumaPolicy | None,
+    *,
+    label: NumaPolicy | None,
+    kubelet: NumaPolicy | None,
+    every: NumaNodes,
+) -> NumaPolicy | PolicyRefusal | None:
+    """Return the policy for a pod on a node that has ``every`` NUMA node; None: there is none.
+
+    A label of the node overrides the policy of its kubelet.
+    """
+    node = label or kubelet
+    if node and pod and node is not pod:
+        return PolicyRefusal(POLICY_MISMATCH, node, pod)
+    if (node or pod) and not every:
+        return PolicyRefusal(NO_NUMA_NODES, node, pod)
+    return node or pod
+
+
+def choose_exclusive(pod: NumaPolicy | None, written: NumaExclusive | None) -> NumaExclusive:
+    """Return whether a pod keeps apart: as written, else if it names a policy itself."""
+    return written or (NumaExclusive.REQUIRED if pod else NumaExclusive.PREFERRED)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaConflict:
+    """NUMA nodes that a pod cannot use because it keeps apart from the pods there.
+
+    ``is_shared``: those pods span NUMA nodes; otherwise each of them is on one.
+    """
+
+    nodes: NumaNodes
+    is_shared: bool
+
+    def describe(self) -> str:
+        state = "shared" if self.is_shared else "single"
+        numbers = (number for number in range(self.nodes.bit_length()) if self.nodes >> number & 1)
+        which = ", ".join(f"NUMA node {number} is {state}" for number in numbers)
+        return f"{which} (singleNUMANodeExclusive: Required)"
+
+
+@dataclass(frozen=True, slots=True)
+class NumaOccupancy:
+    """NUMA nodes with pinned pods: all of them on one node only (single), or not (shared)."""
+
+    single: NumaNodes = 0
+    shared: NumaNodes = 0
+
+    def conflict(self, exclusive: NumaExclusive, nodes: NumaNodes) -> NumaConflict | None:
+        """Return what keeps a pod from using a set of nodes, all of them."""
+        if exclusive is NumaExclusive.PREFERRED:
+            return None
+        is_shared = nodes.bit_count() == 1
+        found = nodes & (self.shared if is_shared else self.single)
+        return NumaConflict(found, is_shared) if found else None
+
+
+NOT_OCCUPIED: Final = NumaOccupancy()
+
+
+def find_occupancy(pods: Iterable[NumaNodes]) -> NumaOccupancy:
+    """Return the occupancy from the NUMA nodes that the CPUs of each pinned pod belong to."""
+    single = shared = 0
+    for nodes in pods:
+        if nodes.bit_count() == 1:
+            single |= nodes
+        else:
+            shared |= nodes
+    return NumaOccupancy(single & ~shared, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaHint:
+    """NUMA nodes that could serve a request; ``nodes`` None: any.
+
+    ``is_unsatisfied``: they cannot serve all of it.
+    """
+
+    nodes: NumaNodes | None
+    is_preferred: bool
+    score: int = 0
+    is_unsatisfied: bool = False
+
+
+Hints: TypeAlias = Sequence[NumaHint] | None
+"""At most one per set of nodes; None: no preference; empty: nothing can serve the request."""
+
+_ANYWHERE: Final = (NumaHint(None, is_preferred=True),)
+_NOWHERE: Final = (NumaHint(None, is_preferred=False, is_unsatisfied=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSets:
+    """The sets of NUMA nodes that the hints of one resource name."""
+
+    resource: str
+    preferred: tuple[NumaNodes | None, ...]
+    possible: tuple[NumaNodes | None, ...]
+
+    def describe(self) -> str:
+        preferred, possible = (
+            " ".join("<nil>" if one is None else f"{one:02b}" for one in sets)
+            for sets in (self.preferred, self.possible)
+        )
+        return f"{self.resource} prefer [{preferred}] among [{possible}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Unaligned:
+    """The resources of a pod cannot be on the same NUMA nodes as its policy demands.
+
+    ``unsatisfied`` resources fit nowhere; if there are none, the ``sets`` have none in common, or
+    there is a ``conflict`` with other pods.
+    """
+
+    policy: NumaPolicy
+    unsatisfied: tuple[str, ...] = ()
+    sets: tuple[ResourceSets, ...] = ()
+    conflict: NumaConflict | None = None
+
+    cause: ClassVar = UNALIGNED
+    is_resolvable: ClassVar = True
+
+    def messages(self) -> tuple[str, ...]:
+        """Return the messages of Koordinator."""
+        if self.unsatisfied:
+            return tuple(f"Unsatisfied NUMA {resource}" for resource in self.unsatisfied)
+        separator = "," if self.policy is NumaPolicy.SINGLE_NUMA_NODE else " & "
+        return (f"Unaligned NUMA Hint cause {separator.join(one.describe() for one in self.sets)}",)
+
+    def describe(self) -> str:
+        """Return the messages, and the conflict that they do not mention."""
+        conflict = [self.conflict.describe()] if self.conflict else []
+        return "; ".join([*self.messages(), *conflict])
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What a policy makes of the hints; the pod is admitted unless there is a ``refusal``."""
+
+    hint: NumaHint
+    refusal: Unaligned | None = None
+
+
+def align(
+    policy: NumaPolicy,
+    every: NumaNodes,
+    hints: Sequence[tuple[str, Hints]],
+    exclusive: NumaExclusive = NumaExclusive.PREFERRED,
+    occupancy: NumaOccupancy = NOT_OCCUPIED,
+) -> Alignment:
+    """Merge the hints of the requested resources and apply the policy."""
+    choices = [_choices(policy, one) for _, one in hints]
+    best = merge_hints(every, choices, lambda nodes: not occupancy.conflict(exclusive, nodes))
+    if policy is NumaPolicy.BEST_EFFORT:
+        return Alignment(NumaHint(every, is_preferred=False) if best.is_unsatisfied else best)
+    if policy is NumaPolicy.SINGLE_NUMA_NODE and best.nodes == every:
+        best = replace(best, nodes=None)
+    if best.is_preferred:
+        return Alignment(best)
+    wanted = merge_hints(every, choices) if exclusive is NumaExclusive.REQUIRED else best
+    refusal = Unaligned(
+        policy,
+        unsatisfied=tuple(sorted(name for name, one in hints if one is not None and not one)),
+        sets=tuple(_make_sets(name, one) for name, one in sorted(hints, key=itemgetter(0)) if one),
+        conflict=occupancy.conflict(exclusive, wanted.nodes or 0) if wanted.is_preferred else None,
+    )
+    return Alignment(best, refusal)
+
+
+def _choices(policy: NumaPolicy, hints: Hints) -> Sequence[NumaHint]:
+    found = _ANYWHERE if hints is None else hints or _NOWHERE
+    if policy is not NumaPolicy.SINGLE_NUMA_NODE:
+        return found
+    return [
+        one
+        for one in found
+        if one.is_preferred and (one.nodes is None or one.nodes.bit_count() == 1)
+    ]
+
+
+def _make_sets(resource: str, hints: Sequence[NumaHint]) -> ResourceSets:
+    possible = [one for one in hints if not one.is_unsatisfied]
+    preferred = (one.nodes for one in possible if one.is_preferred)
+    return ResourceSets(resource, tuple(preferred), tuple(one.nodes for one in possible))
+
+
+def merge_hints(
+    every: NumaNodes,
+    choices: Sequence[Sequence[NumaHint]],
+    is_allowed: Callable[[NumaNodes], bool] = lambda _: True,
+) -> NumaHint:
+    """Choose one hint per resource so that their common NUMA nodes are the best.
+
+    Preferred comes first, then fewer nodes, a higher score, lower numbers. Common nodes are
+    preferred if every hint names exactly them and prefers them, and they are allowed; they are
+    unsatisfied if any hint needs more nodes. Without common nodes the answer is every node, not
+    preferred.
+
+    Combinations of hints are too many to be tried, sets are not. Among combinations with the same
+    common nodes, those are best whose hints name exactly them.
+    """
+    tables = [{one.nodes: one for one in hints} for hints in choices]
+    named = {every, *(nodes for table in tables for nodes in table if nodes)}
+    found = [
+        hint
+        for nodes in named
+        if (hint := _merge_to(nodes, tables)).is_preferred and is_allowed(nodes)
+    ]
+    if not found:
+        common = frozenset({every})
+        for table in tables:
+            common = _meet(common, frozenset(table))
+        merged = (replace(_merge_to(nodes, tables), is_preferred=False) for nodes in common)
+        found = [NumaHint(every, is_preferred=False), *merged]
+    return min(found, key=_order)
+
+
+def _merge_to(nodes: NumaNodes, tables: Sequence[Mapping[NumaNodes | None, NumaHint]]) -> NumaHint:
+    exact = [hint for table in tables if (hint := table.get(nodes) or table.get(None))]
+    is_exact = len(exact) == len(tables)
+    return NumaHint(
+        nodes,
+        is_preferred=is_exact and all(one.is_preferred for one in exact),
+        score=sum(one.score for one in exact if one.nodes is not None),
+        is_unsatisfied=not is_exact or any(one.is_unsatisfied for one in exact),
+    )
+
+
+@lru_cache(maxsize=1024)  # the sets of equal machines are equal
+def _meet(common: frozenset[NumaNodes], sets: frozenset[NumaNodes | None]) -> frozenset[NumaNodes]:
+    every = {-1 if nodes is None else nodes for nodes in sets}
+    return frozenset(nodes for one in common for other in every if (nodes := one & other))
+
+
+def _order(hint: NumaHint) -> tuple[int, int, NumaNodes]:
+    nodes = hint.nodes or 0
+    return nodes.bit_count(), -hint.score, nodes
+
+
+@lru_cache(maxsize=256)
+def list_sets(every: NumaNodes) -> tuple[NumaNodes, ...]:
+    """Return the sets of NUMA nodes to try, smaller ones first.
+
+    Those are all, but on machines with very many nodes only the smallest and all nodes.
+    """
+    nodes = [1 << number for number in range(every.bit_length()) if every >> number & 1]
+    found: list[NumaNodes] = []
+    for size in range(1, len(nodes)):
+        if len(found) + comb(len(nodes), size) >= MAX_SETS:
+            break
+        found += (sum(some) for some in combinations(nodes, size))
+    return (*found, every) if every else ()
+
+
+def make_hints(
+    feasible: Sequence[tuple[NumaNodes, int]], *, prefer_all: bool = False
+) -> tuple[NumaHint, ...]:
+    """Make hints of feasible sets with their scores; the smallest sets are preferred, or all."""
+    smallest = min((nodes.bit_count() for nodes, _ in feasible), default=0)
+    return tuple(
+        NumaHint(nodes, prefer_all or nodes.bit_count() == smallest, score)
+        for nodes, score in feasible
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NumaZone:
+    """What one NUMA node has, and what of it is available."""
+
+    number: int
+    total: Amounts
+    available: Amounts
+
+
+def make_zone_hints(
+    requests: Amounts,
+    zones: Sequence[NumaZone],
+    is_feasible: Callable[[NumaNodes], bool],
+    policy: NumaPolicy,
+    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
+) -> dict[str, tuple[NumaHint, ...]]:
+    """Return hints for the requested resources that belong to NUMA nodes.
+
+    ``is_feasible`` tries to allocate all of the request on a set of NUMA nodes. A set with a node
+    that has nothing left of a resource is no hint for that resource.
+    """
+    resources = [name for name in requests if any(name in zone.total for zone in zones)]
+    every = sum(1 << zone.number for zone in zones)
+    feasible = [
+        (nodes, score_zones(requests, _zones_in(zones, nodes), strategy))
+        for nodes in list_sets(every)
+        if is_feasible(nodes)
+    ]
+    lacking = {
+        name: sum(1 << zone.number for zone in zones if not zone.available.get(name))
+        for name in resources
+    }
+    return {
+        name: make_hints(
+            [one for one in feasible if not one[0] & lacking[name]],
+            prefer_all=policy is NumaPolicy.RESTRICTED,
+        )
+        for name in resources
+    }
+
+
+def score_zones(requests: Amounts, zones: Sequence[NumaZone], strategy: ScoringStrategy) -> int:
+    """Score NUMA nodes together, 0 to 100: CPU and memory count alike."""
+    shares = []
+    for name in (CPU, MEMORY):
+        if total := sum(zone.total.get(name, 0) for zone in zones):
+            available = sum(zone.available.get(name, 0) for zone in zones)
+            left = min(max(available - requests.get(name, 0), 0), total)
+            is_packing = strategy is ScoringStrategy.MOST_ALLOCATED
+            shares.append((total - left if is_packing else left) * MAX_SCORE // total)
+    return sum(shares) // len(shares) if shares else 0
+
+
+def _zones_in(zones: Iterable[NumaZone], nodes: NumaNodes) -> list[NumaZone]:
+    return [zone for zone in zones if nodes >> zone.number & 1]
+
+
+@dataclass(frozen=True, slots=True)
+class NumaShare:
+    """What a pod is given of one NUMA node; amounts in the order of names."""
+
+    number: int
+    amounts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InsufficientNuma:
+    """NUMA nodes lack something; ``lacking`` amounts in the order of names."""
+
+    lacking: tuple[tuple[str, int], ...]
+
+    cause: ClassVar = INSUFFICIENT
+    is_resolvable: ClassVar = True
+
+    def messages(self) -> tuple[str, ...]:
+        """Return the messages of Koordinator."""
+        return tuple(self.cause.describe(detail=resource) for resource, _ in self.lacking)
+
+    def describe(self) -> str:
+        return "; ".join(self.messages())
+
+
+def distribute(
+    requests: Amounts, zones: Sequence[NumaZone], nodes: NumaNodes, cpu_step: int = 1
+) -> tuple[NumaShare, ...] | InsufficientNuma:
+    """Divide a request among a set of NUMA nodes, as evenly as what is available allows.
+
+    CPU is divided in multiples of ``cpu_step`` milli-CPU. Resources that no NUMA node reports are
+    left out.
+    """
+    inside = _zones_in(zones, nodes)
+    shares: dict[int, dict[str, int]] = {}
+    lacking = []
+    for name in sorted(requests):
+        if not any(name in zone.total for zone in zones):
+            continue
+        step = cpu_step if name == CPU else 1
+        rest = requests[name]
+        ascending = sorted((zone.available.get(name, 0) // step, zone.number) for zone in inside)
+        for index, (room, number) in enumerate(ascending):
+            share = min(rest // step // (len(ascending) - index), room) * step
+            if share > 0:
+                shares.setdefault(number, {})[name] = share
+                rest -= share
+        if rest:
+            lacking.append((name, rest))
+    if lacking:
+        return InsufficientNuma(tuple(lacking))
+    return tuple(NumaShare(number, tuple(of.items())) for number, of in sorted(shares.items()))

@@ -1,0 +1,373 @@
+"""NUMA policies: which NUMA nodes a pod uses, and how its requests are divided among them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.core.device.numa_policy import (
+    MAX_SETS,
+    NO_NUMA_NODES,
+    POLICY_MISMATCH,
+    InsufficientNuma,
+    NumaExclusive,
+    NumaHint,
+    NumaOccupancy,
+    NumaPolicy,
+    NumaShare,
+    NumaZone,
+    PolicyRefusal,
+    align,
+    choose_exclusive,
+    choose_policy,
+    distribute,
+    find_occupancy,
+    list_sets,
+    make_hints,
+    make_zone_hints,
+    merge_hints,
+)
+from koord.core.framework.scoring import ScoringStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BEST_EFFORT, RESTRICTED, SINGLE = NumaPolicy
+REQUIRED, PREFERRED = NumaExclusive
+GIB = 1 << 30
+
+
+def prefer(nodes: int | None, score: int = 0) -> NumaHint:
+    return NumaHint(nodes, is_preferred=True, score=score)
+
+
+def offer(nodes: int | None, score: int = 0) -> NumaHint:
+    return NumaHint(nodes, is_preferred=False, score=score)
+
+
+# Which policy applies
+
+
+@pytest.mark.parametrize(
+    ("pod", "label", "kubelet", "policy"),
+    [
+        (None, None, None, None),
+        (RESTRICTED, None, None, RESTRICTED),
+        (None, SINGLE, None, SINGLE),
+        (None, None, SINGLE, SINGLE),
+        (None, RESTRICTED, SINGLE, RESTRICTED),
+        (SINGLE, SINGLE, None, SINGLE),
+        (SINGLE, RESTRICTED, SINGLE, PolicyRefusal(POLICY_MISMATCH, RESTRICTED, SINGLE)),
+    ],
+)
+def test_policies_of_pod_and_node_must_not_differ(pod, label, kubelet, policy):
+    assert choose_policy(pod, label=label, kubelet=kubelet, every=0b11) == policy
+
+
+def test_policy_needs_numa_nodes():
+    refusal = choose_policy(SINGLE, label=None, kubelet=None, every=0)
+    assert refusal == PolicyRefusal(NO_NUMA_NODES, None, SINGLE)
+    assert refusal.describe() == "node(s) missing NUMA resources"
+    assert not refusal.is_resolvable
+    assert choose_policy(None, label=None, kubelet=None, every=0) is None
+
+
+def test_pods_keep_apart_by_default_if_they_name_a_policy():
+    assert choose_exclusive(SINGLE, None) is REQUIRED
+    assert choose_exclusive(SINGLE, PREFERRED) is PREFERRED
+    assert choose_exclusive(None, None) is PREFERRED
+
+
+def test_best_effort_never_refuses_nodes():
+    assert [policy for policy in NumaPolicy if policy.may_refuse] == [RESTRICTED, SINGLE]
+
+
+# Pods that keep apart
+
+
+def test_numa_nodes_are_single_shared_or_idle():
+    assert find_occupancy([0b0001, 0b0001, 0b0010, 0b0110]) == NumaOccupancy(0b0001, 0b0110)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "single", "shared", "conflict"),
+    [
+        (0b01, 0b10, 0b00, 0),
+        (0b01, 0b10, 0b01, 0b01),
+        (0b01, 0b01, 0b10, 0),
+        (0b11, 0b10, 0b01, 0b10),
+        (0b11, 0b00, 0b01, 0),
+        (0b11, 0b00, 0b11, 0),
+    ],
+)
+def test_exclusive_pods_avoid_pods_of_the_other_kind(nodes, single, shared, conflict):
+    occupancy = NumaOccupancy(single, shared)
+    found = occupancy.conflict(REQUIRED, nodes)
+    assert (found.nodes if found else 0) == conflict
+    assert occupancy.conflict(PREFERRED, nodes) is None
+
+
+# Merging hints
+
+
+CPU_OR_GPU = [("cpu", [prefer(1), prefer(2), offer(3)]), ("gpu", [prefer(2, 500), offer(3, 500)])]
+
+
+@pytest.mark.parametrize("policy", NumaPolicy)
+def test_resources_share_a_numa_node(policy):
+    assert align(policy, 3, CPU_OR_GPU).hint == prefer(2, 500)
+
+
+def test_a_higher_score_decides_between_sets_of_one_size():
+    scored = [prefer(1, 10), prefer(2, 90), prefer(4, 90), prefer(3, 500)]
+    assert merge_hints(7, [scored]) == prefer(2, 90)
+
+
+def test_resource_without_preference_does_not_decide():
+    hints = [("cpu", None), ("gpu", [prefer(2)])]
+    assert align(RESTRICTED, 3, hints).hint == prefer(2)
+    assert align(RESTRICTED, 3, [("cpu", None)]).hint == prefer(3)
+
+
+def test_single_numa_node_without_preference_names_no_node():
+    assert align(SINGLE, 3, [("cpu", None)]).hint == prefer(None)
+
+
+def test_best_effort_uses_every_node_if_a_resource_needs_more():
+    hints = [("cpu", [prefer(1)]), ("gpu", [prefer(3)])]
+    found = align(BEST_EFFORT, 15, hints)
+    assert found.hint == offer(15)
+    assert found.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "hints", "messages"),
+    [
+        (RESTRICTED, [("gpu", []), ("cpu", [offer(1)])], ["Unsatisfied NUMA gpu"]),
+        (SINGLE, [("gpu", []), ("cpu", [])], ["Unsatisfied NUMA cpu", "Unsatisfied NUMA gpu"]),
+        (
+            RESTRICTED,
+            [("gpu", [prefer(1), offer(3)]), ("cpu", [prefer(2), offer(3)])],
+            [
+                (
+                    "Unaligned NUMA Hint cause cpu prefer [10] among [10 11]"
+                    " & gpu prefer [01] among [01 11]"
+                )
+            ],
+        ),
+        (
+            SINGLE,
+            [("gpu", [prefer(3)]), ("cpu", [offer(None)]), ("memory", None)],
+            ["Unaligned NUMA Hint cause cpu prefer [] among [<nil>],gpu prefer [11] among [11]"],
+        ),
+    ],
+)
+def test_refusal_names_what_each_resource_would_need(policy, hints, messages):
+    refusal = align(policy, 3, hints).refusal
+    assert refusal is not None
+    assert list(refusal.messages()) == messages
+    assert refusal.describe() == "; ".join(messages)
+    assert refusal.is_resolvable
+
+
+def test_refusal_names_the_nodes_of_pods_that_keep_apart():
+    found = align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED, NumaOccupancy(single=0b10))
+    assert found.refusal is not None
+    assert found.refusal.describe() == (
+        "Unaligned NUMA Hint cause gpu prefer [11] among [11]; "
+        "NUMA node 1 is single (singleNUMANodeExclusive: Required)"
+    )
+    assert align(RESTRICTED, 3, [("gpu", [prefer(3)])], REQUIRED).refusal is None
+
+
+MASKS = st.integers(1, 15)
+CHOICES = st.lists(
+    st.one_of(
+        st.just([prefer(None)]),
+        st.just([NumaHint(None, is_preferred=False, is_unsatisfied=True)]),
+        st.lists(
+            st.builds(NumaHint, MASKS, st.booleans(), st.sampled_from([0, 7, 500])),
+            max_size=6,
+            unique_by=lambda hint: hint.nodes,
+        ),
+    ),
+    max_size=4,
+)
+
+
+def merge_all(
+    every: int, choices: Sequence[Sequence[NumaHint]], is_allowed: Callable[[int], bool]
+) -> NumaHint:
+    """Try every combination of hints."""
+    best = offer(every)
+    for some in product(*choices):
+        sets = [one.nodes for one in some if one.nodes is not None]
+        common = every
+        for nodes in sets:
+            common &= nodes
+        if not common:
+            continue
+        merged = NumaHint(
+            common,
+            all(one.is_preferred for one in some) and len(set(sets)) <= 1 and is_allowed(common),
+            sum(one.score for one in some if one.nodes == common),
+            any(one.is_unsatisfied for one in some)
+            or any(nodes.bit_count() > common.bit_count() for nodes in sets),
+        )
+        best = min(best, merged, key=rank)
+    return best
+
+
+def rank(hint: NumaHint) -> tuple[bool, int, int, int]:
+    assert hint.nodes is not None
+    return not hint.is_preferred, hint.nodes.bit_count(), -hint.score, hint.nodes
+
+
+@given(CHOICES, MASKS)
+def test_merging_finds_the_best_combination(choices, barred):
+    def is_allowed(nodes: int) -> bool:
+        return not nodes & barred & (barred >> 1)
+
+    assert merge_hints(15, choices, is_allowed) == merge_all(15, choices, is_allowed)
+
+
+@given(CHOICES)
+def test_preferred_result_is_preferred_by_every_resource(choices):
+    found = merge_hints(15, choices)
+    if found.is_preferred:
+        for hints in choices:
+            assert any(one.nodes in {None, found.nodes} and one.is_preferred for one in hints)
+
+
+@given(CHOICES, st.sampled_from(NumaPolicy))
+def test_strict_policies_admit_preferred_sets_only(choices, policy):
+    found = align(policy, 15, [(str(index), one) for index, one in enumerate(choices)])
+    if policy is BEST_EFFORT:
+        assert found.refusal is None
+        assert not found.hint.is_unsatisfied
+    else:
+        assert (found.refusal is None) == found.hint.is_preferred
+    if policy is SINGLE and found.refusal is None:
+        assert found.hint.nodes is None or found.hint.nodes.bit_count() == 1
+
+
+# Hints of CPU and memory
+
+
+def zone(number: int, cpu: int, memory: int, total: tuple[int, int] = (64000, 256)) -> NumaZone:
+    return NumaZone(
+        number,
+        {"cpu": total[0], "memory": total[1] * GIB},
+        {"cpu": cpu, "memory": memory * GIB},
+    )
+
+
+def hints_of(requests, zones, policy=BEST_EFFORT, strategy=ScoringStrategy.LEAST_ALLOCATED):
+    def is_feasible(nodes):
+        return not isinstance(distribute(requests, zones, nodes), InsufficientNuma)
+
+    return make_zone_hints(requests, zones, is_feasible, policy, strategy)
+
+
+def test_smallest_feasible_sets_are_preferred():
+    zones = [zone(0, 32000, 128), zone(1, 64000, 256)]
+    request = {"cpu": 16000, "memory": 64 * GIB, "nvidia.com/gpu": 1}
+    expected = (prefer(1, 25), prefer(2, 75), offer(3, 62))
+    assert hints_of(request, zones) == {"cpu": expected, "memory": expected}
+    packed = hints_of(request, zones, strategy=ScoringStrategy.MOST_ALLOCATED)["cpu"]
+    assert packed == (prefer(1, 75), prefer(2, 25), offer(3, 37))
+
+
+def test_restricted_prefers_every_feasible_set():
+    zones = [zone(0, 8000, 256), zone(1, 64000, 256)]
+    hints = hints_of({"cpu": 16000}, zones, RESTRICTED)
+    assert [(one.nodes, one.is_preferred) for one in hints["cpu"]] == [(2, True), (3, True)]
+
+
+def test_sets_with_a_node_that_lacks_a_resource_are_no_hints_for_it():
+    zones = [zone(0, 0, 256), zone(1, 64000, 256)]
+    hints = hints_of({"cpu": 1000, "memory": GIB}, zones)
+    assert [one.nodes for one in hints["cpu"]] == [2]
+    assert [one.nodes for one in hints["memory"]] == [2, 3]
+
+
+def test_resource_that_fits_nowhere_has_no_hints():
+    hints = hints_of({"cpu": 200000}, [zone(0, 64000, 256), zone(1, 64000, 256)])
+    assert hints == {"cpu": ()}
+    refusal = align(RESTRICTED, 3, list(hints.items())).refusal
+    assert refusal is not None
+    assert refusal.messages() == ("Unsatisfied NUMA cpu",)
+
+
+def test_all_sets_are_listed_by_size():
+    assert list_sets(0b1011) == (1, 2, 8, 3, 9, 10, 11)
+    assert len(list_sets((1 << 8) - 1)) == MAX_SETS
+    assert list_sets(0) == ()
+
+
+def test_large_machines_are_tried_with_small_sets_and_all_nodes():
+    sets = list_sets((1 << 34) - 1)
+    assert len(sets) == 35
+    assert sets[-1] == (1 << 34) - 1
+    assert make_hints([(one, 0) for one in sets])[33:] == (prefer(1 << 33), offer(sets[-1]))
+
+
+# Division among NUMA nodes
+
+
+def test_requests_are_divided_evenly_starting_with_the_fullest_node():
+    zones = [zone(0, 60000, 200), zone(1, 10000, 200), zone(2, 64000, 0)]
+    shares = distribute({"cpu": 40001, "memory": 5 * GIB, "example.com/x": 1}, zones, 0b011)
+    assert shares == (
+        NumaShare(0, (("cpu", 30001), ("memory", 5 * GIB // 2))),
+        NumaShare(1, (("cpu", 10000), ("memory", 5 * GIB // 2))),
+    )
+
+
+@pytest.mark.parametrize(("step", "shares"), [(1000, (3000, 4000)), (2000, None)])
+def test_pinned_cpus_are_divided_whole(step, shares):
+    zones = [zone(0, 3999, 1), zone(1, 64000, 1)]
+    found = distribute({"cpu": 7000}, zones, 3, step)
+    if shares is None:
+        assert found == InsufficientNuma((("cpu", 1000),))
+    else:
+        assert [dict(one.amounts)["cpu"] for one in found] == list(shares)
+
+
+def test_what_does_not_fit_is_named():
+    found = distribute({"cpu": 9000, "memory": 3 * GIB}, [zone(0, 4000, 1), zone(1, 3000, 9)], 3)
+    assert isinstance(found, InsufficientNuma)
+    assert found.lacking == (("cpu", 2000),)
+    assert found.describe() == "Insufficient NUMA cpu"
+    assert found.is_resolvable
+
+
+@given(
+    st.integers(0, 60),
+    st.lists(st.integers(-2, 30), min_size=1, max_size=4),
+    st.integers(1, 15),
+    st.sampled_from([1, 2, 4]),
+)
+def test_division_succeeds_whenever_there_is_room(parts, rooms, nodes, step):
+    zones = [NumaZone(number, {"cpu": 99}, {"cpu": room}) for number, room in enumerate(rooms)]
+    usable = [max(room, 0) // step * step for i, room in enumerate(rooms) if nodes >> i & 1]
+    found = distribute({"cpu": parts * step}, zones, nodes, step)
+    if parts * step > sum(usable):
+        assert found == InsufficientNuma((("cpu", parts * step - sum(usable)),))
+        return
+    assert not isinstance(found, InsufficientNuma)
+    given_to = {one.number: dict(one.amounts)["cpu"] for one in found}
+    assert sum(given_to.values()) == parts * step
+    most = max(given_to.values(), default=0)
+    for number, room in enumerate(rooms):
+        share = given_to.get(number, 0)
+        assert share % step == 0
+        assert share <= max(room, 0)
+        if nodes >> number & 1:
+            assert share >= min(most - step, max(room, 0) // step * step)
+        else:
+            assert not share
