@@ -19,6 +19,7 @@ from benchmarks.rows import make_row
 from benchmarks.runner import Choice, _divide
 from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
 from benchmarks.wire import Chunks, body_of, is_complete
+from tests.support.plan_keys import make_keys
 
 from koord.core.gang.start import make_start_id
 from koord.core.gang_model import GangClaim, GangSource
@@ -71,7 +72,7 @@ def test_the_ceiling_writes_what_the_operators_write(size):
     strengths = {group: size} if group else {}
     placement = Placement("unit", PLAN_ID, group, assignments, strengths=strengths)
 
-    written = encode_annotations(assignments[0], placement)
+    written = encode_annotations(assignments[0], placement, make_keys())
     start_id = make_start_id(placement.uids)
     ours = make_annotations("node-1", "gang-7" if size > 1 else "", size, start_id)
 

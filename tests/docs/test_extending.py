@@ -110,12 +110,13 @@ PARTS = """
 import asyncio
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
+from koord.kube.plan_keys import PlanKeys
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
 
 async def main():
     async with Client(Credentials(lambda: Access("http://127.0.0.1:9"))) as client:
-        parts = Parts(client, Settings(), ["nodefreeze"])
+        parts = Parts(client, Settings(), ["nodefreeze"], keys=PlanKeys())
         print(*sorted(parts.reader.reflectors), *sorted(plural for plural, _ in parts.writers))
 
 asyncio.run(main())

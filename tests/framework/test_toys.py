@@ -10,6 +10,7 @@ import pytest
 from tests.builders import make_pod
 from tests.cluster import make_cluster, make_unit
 from tests.framework.toys import Booking, BookingSession, Lane, Lanes, LanesSession, Refuse
+from tests.support.plan_keys import make_keys
 
 from koord.core.framework.cycle import Place
 from koord.core.framework.reasons import InsufficientNodes
@@ -45,7 +46,7 @@ def test_reserved_allocations_are_part_of_the_assignment() -> None:
 
 def test_allocations_are_written_with_the_release_of_their_pod() -> None:
     (placement,) = cluster_with(Lanes(2)).plan(make_unit("u", laned(2))).placements
-    written = [encode_annotations(one, placement) for one in placement.assignments]
+    written = [encode_annotations(one, placement, make_keys()) for one in placement.assignments]
     assert {one["toy.example/lane"] for one in written} == {"0"}
 
 

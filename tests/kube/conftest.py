@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+from tests.support.plan_keys import make_keys
 
 from koord.api.keys import operators
 from koord.core.plan import Assignment, Demand, Placement, Unit
@@ -78,7 +79,7 @@ class Pods:
 
 @pytest.fixture
 def pods(client: Client, namespace: str) -> Pods:
-    return Pods(client, namespace, PodTranslator())
+    return Pods(client, namespace, PodTranslator(plans=make_keys()))
 
 
 def place(*assignments: tuple[Pod, str], group: str = "", plan_id: str = "plan-1") -> Placement:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.kube.conftest import Pods, place
+from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
 from koord.core.gang.start import make_start_id
@@ -22,7 +23,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @pytest.fixture
 def binder(client: Client, pods: Pods) -> Binder:
-    return Binder(client, pods.translator.form_of)
+    return Binder(client, pods.translator.form_of, make_keys())
 
 
 def only(placement: Placement) -> tuple[Any, Placement]:
@@ -218,7 +219,10 @@ async def test_pod_ungated_by_another_client_is_left_to_its_scheduler(
 
 async def test_unknown_pod_is_read_first(pods: Pods, client: Client) -> None:
     pod = await pods.create(meta={"annotations": {"mine": "stays"}})
-    assert await Binder(client, lambda _: None).release(*only(place((pod, NODE)))) == Done()
+    assert (
+        await Binder(client, lambda _: None, make_keys()).release(*only(place((pod, NODE))))
+        == Done()
+    )
     assert (await pods.read(pod))["metadata"]["annotations"]["mine"] == "stays"
 
 
@@ -268,7 +272,7 @@ async def test_transient_errors_are_retried(
 ) -> None:
     pod = await pods.create()
     faulty = Faulty(client, failure, is_carried_out=is_carried_out)
-    binder = Binder(faulty, pods.translator.form_of)
+    binder = Binder(faulty, pods.translator.form_of, make_keys())
     placement = place((pod, NODE))
     assert await binder.release(*only(placement)) == Done()
     faulty.failures = [failure]
@@ -280,7 +284,7 @@ async def test_transient_errors_are_retried(
 async def test_outcome_is_unknown_after_the_patience(pods: Pods, client: Client) -> None:
     pod = await pods.create()
     faulty = Faulty(client, *[ConnectionLost("reset", sent=True)] * 100)
-    binder = Binder(faulty, pods.translator.form_of)
+    binder = Binder(faulty, pods.translator.form_of, make_keys())
     place_it = only(place((pod, NODE)))
     assert await binder.release(*place_it, patience=0.5) == Unknown(0, "reset")
     assert faulty.sent > 1
@@ -294,7 +298,7 @@ async def test_server_failures_are_retried_only_briefly(
     pod = await pods.create()
     failed = ServerUnavailable(500, "InternalError", "failed calling webhook")
     faulty = Faulty(client, *[failed] * 100)
-    binder = Binder(faulty, pods.translator.form_of)
+    binder = Binder(faulty, pods.translator.form_of, make_keys())
     assert await binder.release(*only(place((pod, NODE)))) == Unknown(500, failed.message)
     assert faulty.sent > 1
     busy = ServerUnavailable(503, "ServiceUnavailable", "etcd leader lost", 0.6)
@@ -326,16 +330,16 @@ async def test_write_counts_as_done_if_rights_are_lost_after_a_lost_response(
     for scheduler in ("koord-scheduler", "nobody"):
         pod = await pods.create(schedulerName=scheduler)
         place_it = only(place((pod, NODE)))
-        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of)
+        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of, make_keys())
         assert await binder.release(*place_it) == Done()
-        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of)
+        binder = Binder(Revoked(client, lost, reads=reads), pods.translator.form_of, make_keys())
         assert await binder.bind(*place_it) == Done()
 
 
 async def test_permanent_errors_are_refused_without_retry(pods: Pods, client: Client) -> None:
     pod = await pods.create()
     faulty = Faulty(client, Forbidden(403, "Forbidden", "no"))
-    binder = Binder(faulty, pods.translator.form_of)
+    binder = Binder(faulty, pods.translator.form_of, make_keys())
     assert await binder.release(*only(place((pod, NODE)))) == Refused(403, "no")
     faulty.failures = [Forbidden(403, "Forbidden", "no")]
     free = await pods.create(schedulingGates=[])
@@ -357,7 +361,7 @@ async def test_concurrency_is_bounded(client: Client, pods: Pods) -> None:
                 running -= 1
 
     made = [await pods.create() for _ in range(12)]
-    binder = Binder(Counting(client), pods.translator.form_of, in_flight=3)
+    binder = Binder(Counting(client), pods.translator.form_of, make_keys(), in_flight=3)
     placement = place(*[(pod, NODE) for pod in made])
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(binder.release(a, placement)) for a in placement.assignments]

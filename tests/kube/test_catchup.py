@@ -30,6 +30,20 @@ async def mark_of(pods: Pods, pod: Pod) -> str | None:
     return (await pods.read(pod))["metadata"].get("annotations", {}).get(operators.TAKEN_OVER_BY)
 
 
+class Relist:
+    """Stands for the list of all pods; counts how often it is asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __call__(self) -> None:
+        self.count += 1
+
+
+async def never() -> None:
+    raise AssertionError("a pod can be annotated")
+
+
 async def is_pending(task: asyncio.Task[None]) -> bool:
     with suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(task), 0.2)
@@ -41,14 +55,14 @@ async def test_nothing_is_written_without_pending_pods(
     client: Client, pods: Pods, change: dict[str, object]
 ) -> None:
     pod = await pods.create()
-    await catch_up(client, state_of(replace(pod, **change)), "me")
+    await catch_up(client, state_of(replace(pod, **change)), "me", never)
     assert await mark_of(pods, pod) is None
 
 
 async def test_waits_until_the_watch_delivers_the_mark(client: Client, pods: Pods) -> None:
     pod = await pods.create()
     state = state_of(pod)
-    task = asyncio.create_task(catch_up(client, state, "me"))
+    task = asyncio.create_task(catch_up(client, state, "me", never))
     assert await is_pending(task)
     assert await mark_of(pods, pod) == "me"
     state.upsert_pod(pod)
@@ -60,7 +74,7 @@ async def test_waits_until_the_watch_delivers_the_mark(client: Client, pods: Pod
 async def test_later_revisions_of_the_marked_pod_count(client: Client, pods: Pods) -> None:
     pod = await pods.create()
     state = state_of(pod)
-    task = asyncio.create_task(catch_up(client, state, "me"))
+    task = asyncio.create_task(catch_up(client, state, "me", never))
     assert await is_pending(task)
     state.remove_pod(pod.uid)
     await task
@@ -70,7 +84,7 @@ async def test_deleted_pod_proves_nothing_before_its_mark(client: Client, pods: 
     gone, other = await pods.create(), await pods.create()
     await pods.delete(gone)
     state = state_of(gone, other)
-    task = asyncio.create_task(catch_up(client, state, "me"))
+    task = asyncio.create_task(catch_up(client, state, "me", never))
     assert await is_pending(task)
     assert await mark_of(pods, other) == "me"
     state.upsert_pod(await pods.translate(other.name))
@@ -83,7 +97,8 @@ async def test_recreated_pod_is_not_marked(
     monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)
     pod = await pods.create()
     stale = replace(pod, uid="11111111-0000-0000-0000-000000000000")
-    await catch_up(client, state_of(stale), "me")
+    await catch_up(client, state_of(stale), "me", relist := Relist())
+    assert relist.count == 1
     assert await mark_of(pods, pod) is None
 
 
@@ -94,7 +109,7 @@ async def test_transient_errors_of_marks_are_retried(sandbox: Sandbox, pods: Pod
         assert fault.times < MOST_FAILURES
         async with Client(proxy.credentials) as through:
             state = state_of(pod)
-            task = asyncio.create_task(catch_up(through, state, "me"))
+            task = asyncio.create_task(catch_up(through, state, "me", never))
             await until(lambda: fault.times == 0)
             while await is_pending(task) and await mark_of(pods, pod) is None:
                 pass
@@ -110,7 +125,7 @@ async def test_another_pod_is_marked_if_the_mark_is_not_observed(
     monkeypatch.setattr("koord.kube.catchup.SEEN_WITHIN_SECONDS", 0.1)
     unreadable, other = await pods.create(), await pods.create()
     state = state_of(unreadable, other)
-    task = asyncio.create_task(catch_up(client, state, "me"))
+    task = asyncio.create_task(catch_up(client, state, "me", never))
     while await is_pending(task) and await mark_of(pods, other) is None:
         pass
     assert await is_pending(task)
@@ -137,5 +152,7 @@ async def test_response_without_a_revision_is_a_failure(
 ) -> None:
     monkeypatch.setattr("koord.kube.catchup.MOST_FAILURES", 1)
     babbler = Babbler(body)
-    await catch_up(babbler, state_of(make_pod("p").build()), "me")  # type: ignore[arg-type]
+    relist = Relist()
+    await catch_up(babbler, state_of(make_pod("p").build()), "me", relist)  # type: ignore[arg-type]
+    assert relist.count == 1
     assert babbler.asked == 2

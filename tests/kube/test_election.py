@@ -66,6 +66,33 @@ def test_moves_of_a_candidate(found: Lease | None, at: float, move: Move) -> Non
     assert make_election(found).next_move(at) is move
 
 
+def take(before: Lease | None, identity: str = ME, *, signs: bool = False) -> Lease:
+    """Return the Lease after a process of this release has taken it."""
+    election = Election(identity, is_candidate=True, signs=signs)
+    election.observe(before, 100.0)
+    claim = election.claim(0.0)
+    return Lease(election.mark(before.metadata if before else {}, claim, 100.0), claim)
+
+
+def take_unsigned(before: Lease) -> Lease:
+    """The same, by a process of a release that did not sign plans."""
+    claim = LeaseSpec(OTHER, lease_transitions=(before.spec.lease_transitions or 0) + 1)
+    return Lease(before.metadata, claim)
+
+
+def test_terms_after_a_leader_that_did_not_sign_are_recognised_until_its_plans_are_signed() -> None:
+    """Whatever the order of releases, and however often a leader ends before it has signed."""
+    first = take(None)
+    assert first.is_signed, "nobody has led before"
+    assert take(take(first)).is_signed
+    interrupted = take(take_unsigned(first))
+    assert not interrupted.is_signed
+    assert not take(interrupted, OTHER).is_signed
+    signed = take(interrupted, OTHER, signs=True)
+    assert take(signed).is_signed
+    assert not take(take_unsigned(take_unsigned(signed))).is_signed
+
+
 @pytest.mark.parametrize("found", [None, lease(""), lease(OTHER), lease(ME)])
 def test_process_that_is_not_a_candidate_only_waits(found: Lease | None) -> None:
     election = make_election(found)
@@ -373,7 +400,8 @@ class ManyProcesses(RuleBasedStateMachine):
         if move is Move.GIVE_UP:
             one.is_over = True
         elif move is not Move.WAIT and not one.is_doubtful:
-            sent = Lease(one.election.mark({}, now), one.election.claim(self.now))
+            claimed = one.election.claim(self.now)
+            sent = Lease(one.election.mark({}, claimed, now), claimed)
             one.election.send(sent.spec, now)
             claim = Claim(one, one.version, sent, self.now)
             one.is_doubtful = True

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.plan_keys import make_keys, sign_plan
 
 from koord.api.gang import UPSTREAM_DEFAULTS
 from koord.api.keys import gang, operators
@@ -47,7 +48,7 @@ def container(name: str = "main", **requests: str) -> dict[str, Any]:
 
 @pytest.fixture
 def translator() -> PodTranslator:
-    return PodTranslator()
+    return PodTranslator(plans=make_keys())
 
 
 def test_plain_fields(translator: PodTranslator) -> None:
@@ -208,7 +209,7 @@ def test_released_pod_that_kube_scheduler_cannot_bind(
 ) -> None:
     left = {"affinity": ON_N1, "volumes": WITH_CLAIM} | spec
     status = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}
-    plan = {operators.PLAN: '{"node":"n1","plan":"p"}'}
+    plan = sign_plan("u", '{"node":"n1","plan":"p"}')
     pod = translator.translate(wire(left, status, annotations=plan))
     assert pod.is_unschedulable is expected
 
@@ -386,7 +387,7 @@ def test_recorded_plans(
     recorded: RecordedPlan | None,
     pinned: bool,  # noqa: FBT001
 ) -> None:
-    annotations = {} if text is None else {operators.PLAN: text}
+    annotations = {} if text is None else sign_plan("u", text)
     pod = translator.translate(wire(spec, annotations=annotations))
     assert (pod.recorded, pod.pinned) == (recorded, pinned)
 

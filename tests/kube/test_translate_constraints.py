@@ -17,6 +17,7 @@ from koord.core.constraints import (
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.kube.plan_keys import AnySignature
 from koord.kube.translate.cluster_objects import (
     translate_claim,
     translate_storage_class,
@@ -38,7 +39,7 @@ def read(wire: type[Any], body: dict[str, Any]) -> Any:
 def translate(spec: dict[str, Any], **meta: Any) -> Pod:
     metadata = {"name": "p", "namespace": "ns", "uid": "u", **meta}
     body = {"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
-    return PodTranslator().translate(read(WirePod, body))
+    return PodTranslator(plans=AnySignature()).translate(read(WirePod, body))
 
 
 def near(term: dict[str, Any]) -> AffinityTerm:
@@ -150,7 +151,8 @@ def test_pinned_pod_with_a_claim_is_left_to_kube_scheduler() -> None:
     ]
     field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     pin = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
-    note = {operators.PLAN: '{"node":"n1","plan":"x1","group":"ns/a","members":2}'}
+    plan = '{"node":"n1","plan":"x1","group":"ns/a","members":2}'
+    note = {operators.PLAN: plan, operators.PLAN_SIGNATURE: "any"}
     assert translate({"affinity": pin}, annotations=note).handling is Handling.BIND
     with_claim = translate({"affinity": pin, "volumes": volumes}, annotations=note)
     assert with_claim.handling is Handling.NOT_OURS

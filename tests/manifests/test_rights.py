@@ -50,6 +50,7 @@ elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
+    ("", "secrets", "update"): "replaces the key of plans",
     ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
     "the log calls that a patch",
     ("scheduling.k8s.io", "podgroups", "list"): "this server has no PodGroups of its own",

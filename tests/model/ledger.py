@@ -33,6 +33,7 @@ from koord.kube.client import Media
 
 _ANNOTATIONS = {
     operators.PLAN,
+    operators.PLAN_SIGNATURE,
     gang.BIND_GROUP_ID,
     gang.BIND_MEMBER_COUNT,
     gang.BIND_GROUP_ID_DEPRECATED,

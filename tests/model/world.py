@@ -32,6 +32,7 @@ from tests.model.objects import (
 )
 from tests.model.server import Answer, Request, Server
 from tests.model.store import NODES, PODS, Obj, decode
+from tests.support.plan_keys import make_keys
 
 from koord.api.keys import gang, operators
 from koord.kube.client import Media
@@ -149,7 +150,7 @@ class World:
     async def _operate(self, process: Process) -> None:
         """Run the parts in the same order as ``koord run``."""
         client = ModelClient(self.network, process)
-        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP))
+        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP), keys=make_keys())
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.reader.run())
             await parts.reader.wait_synced()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.operators.conftest import Cluster
+from tests.support.plan_keys import make_keys
 from typing_extensions import override
 
 from koord.kube.client import Client
@@ -52,7 +53,7 @@ class CrashingClient(Client):
 async def operate(client: CrashingClient) -> None:
     """Run the operators in this process, without Kopf, until they crash or nothing waits."""
     async with client:
-        parts = Parts(client, Settings(), OPERATORS)
+        parts = Parts(client, Settings(), OPERATORS, keys=make_keys())
         assert parts.placement is not None
         with suppress(asyncio.CancelledError, BaseExceptionGroup):
             async with asyncio.TaskGroup() as group:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from tests.operators.conftest import Cluster
 from tests.support.fault_proxy import Do, FaultProxy
+from tests.support.plan_keys import make_keys
 
 from koord.kube.client import Client
 from koord.kube.config import find_credentials
@@ -22,7 +23,7 @@ def is_about_nodes(request: web.Request) -> bool:
 @asynccontextmanager
 async def operating(client: Client) -> AsyncIterator[Parts]:
     """Run the operators in this process, without Kopf."""
-    parts = Parts(client, Settings(), OPERATORS)
+    parts = Parts(client, Settings(), OPERATORS, keys=make_keys())
     assert parts.placement is not None
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(parts.reader.run())]

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.builders import make_pod
+from tests.support.plan_keys import make_keys
 
 from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
@@ -30,7 +31,7 @@ async def test_status_of_a_deleted_pod_is_dropped() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     access = Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with Client(Credentials(lambda: access)) as client:
-        parts = Parts(client, Settings(), [PLACEMENT])
+        parts = Parts(client, Settings(), [PLACEMENT], keys=make_keys())
         writer = next(each for plural, each in parts.writers if plural == "pods")
         here, gone = make_pod("here").build(), make_pod("gone").build()
         parts.reader.state.upsert_pod(here)

@@ -42,6 +42,7 @@ from koord.kube.kinds import (
     Translator,
     TranslatorOptions,
 )
+from koord.kube.plan_keys import AnySignature
 from koord.kube.reflector import Source
 from koord.kube.retry import retry
 from koord.kube.status import conditions_of
@@ -162,8 +163,9 @@ async def read_cluster(client: Client, target: Target, *, compat: bool = False) 
     ``compat`` asks for Koordinator's rules, as the operators' option of this name does.
     """
     reader = _Reader(client, target)
-    # The operators' settings are not known here: the defaults are assumed.
-    translators = {kind: kind.make_translator(TranslatorOptions()) for kind in PLANNED_WITH}
+    # The operators' settings are not known here: the defaults are assumed. Nor is their key.
+    options = TranslatorOptions(plans=AnySignature())
+    translators = {kind: kind.make_translator(options) for kind in PLANNED_WITH}
     try:
         async with asyncio.TaskGroup() as tasks:
             values = {

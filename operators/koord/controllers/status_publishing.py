@@ -4,9 +4,12 @@ Server-side apply distinguishes writers by name. So pods get merged conditions, 
 applied ones, each operator under a field manager of its own.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 from koord.api.keys import operators
 from koord.api.resource import Resource
@@ -33,6 +36,10 @@ from koord.kube.translate.quotas import QuotaTranslator, make_recorded, read_rec
 
 PLACING: Final = "Placing"
 """The action in events about placement."""
+READING_PLAN: Final = "ReadingPlan"
+"""The action in events about annotations that look like plans."""
+REFUSED_PER_MINUTE: Final = 5
+MAX_TOLD: Final = 1 << 14
 REVOKING: Final = "Revoking"
 """The action in events about evictions of pods whose quota is over its share."""
 
@@ -104,6 +111,59 @@ class PlacementAnnouncer:
         text = reason.text_for(pod.key)
         ref = ref_of_pod(pod)
         self.events.record(ref, kind, action=PLACING, reason=reason.code, note=text)
+
+
+@dataclass(slots=True)
+class RefusedPlans:
+    """Emits one event on each pod whose plan annotation is not a plan of the operators.
+
+    In each minute a namespace gets a few, and the last one counts the others: whoever writes
+    annotations must not use up the events of everybody. ``refused`` is filled by the translator of
+    pods and emptied here.
+    """
+
+    refused: dict[str, Pod]
+    events: EventRecorder
+    _told: dict[str, None] = field(default_factory=dict)
+    """Uids of pods that need no event any more, oldest first."""
+    _sent: Counter[str] = field(default_factory=Counter)
+    """Namespace -> events in this minute."""
+
+    async def run(self) -> NoReturn:
+        for at in count(1):
+            await asyncio.sleep(1)
+            self.report()
+            if at % 60 == 0:
+                self._sent.clear()
+        raise AssertionError("unreachable: count() does not end")
+
+    def report(self) -> None:
+        by_namespace: dict[str, list[Pod]] = {}
+        for uid, pod in self.refused.items():
+            if uid not in self._told:
+                by_namespace.setdefault(pod.namespace, []).append(pod)
+        self.refused.clear()
+        for namespace, pods in by_namespace.items():
+            room = REFUSED_PER_MINUTE - self._sent[namespace]
+            if room <= 0:
+                self.refused.update((pod.uid, pod) for pod in pods)
+                continue
+            chosen = pods[:room]
+            self._sent[namespace] += len(chosen)
+            for pod in chosen:
+                others = len(pods) - len(chosen) if pod is chosen[-1] else 0
+                self._warn(pod, f"; {others} more pods of the namespace have one" if others else "")
+            self._told |= dict.fromkeys(pod.uid for pod in pods)
+        while len(self._told) > MAX_TOLD:
+            del self._told[next(iter(self._told))]
+
+    def _warn(self, pod: Pod, more: str) -> None:
+        note = (
+            f"the annotation {operators.PLAN} was not written by the operators for this pod and "
+            f"its node, and is ignored{more}. Remove it, and leave it out of pods that you create"
+        )
+        ref, kind = ref_of_pod(pod), EventType.WARNING
+        self.events.record(ref, kind, action=READING_PLAN, reason="PlanIgnored", note=note)
 
 
 class HasGeneration(Protocol):

@@ -28,6 +28,7 @@ from koord.kube.errors import (
     NotFound,
     ServerUnavailable,
 )
+from koord.kube.plan_keys import PlanKeys
 from koord.kube.release import PodForm, encode_annotations, make_release_patch
 from koord.kube.retry import Backoff, is_transient
 from koord.kube.translate.node_affinity import parse_affinity
@@ -102,11 +103,13 @@ class Binder:
         self,
         client: Client,
         forms: Callable[[str], PodForm | None],
+        keys: PlanKeys,
         *,
         in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self._client = client
         self._forms = forms
+        self._keys = keys
         self._backoff = Backoff()
         self._slots = asyncio.Semaphore(in_flight)
 
@@ -119,14 +122,14 @@ class Binder:
     ) -> Outcome:
         """Remove our gate from a pod and record the plan on it; this cannot be undone."""
         form = self._forms(assignment.pod.uid)
-        annotations = encode_annotations(assignment, placement)
+        annotations = encode_annotations(assignment, placement, self._keys)
         return await self._write_until_known(_Release(assignment, annotations, form), patience)
 
     async def bind(
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
     ) -> Outcome:
         """Bind a pod to its node; the same annotations are written again with it."""
-        annotations = encode_annotations(assignment, placement)
+        annotations = encode_annotations(assignment, placement, self._keys)
         return await self._write_until_known(_Bind(assignment, annotations), patience)
 
     async def _write_until_known(self, step: "_Step", patience: float) -> Outcome:

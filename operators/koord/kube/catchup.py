@@ -4,12 +4,15 @@ Its last bindings may not have arrived yet, and planning without them would assi
 resources twice. A watch cannot be asked how far it lags, but it keeps the order: once it delivers
 an annotation written now, it has delivered everything before. Without pending pods there is nothing
 to wait for: later pods arrive by the same watch.
+
+Where no pod can be annotated, all pods are listed again. That is as good, but takes seconds in a
+large cluster, and costs the API server as much as a start.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -26,7 +29,7 @@ from koord.kube.wire import ObjectMeta
 log = logging.getLogger(__name__)
 
 MOST_FAILURES: Final = 20
-"""Some pods may be gone or protected; if none can be annotated, none can be placed either."""
+"""Some pods may be gone or protected; after this many all pods are listed again."""
 SEEN_WITHIN_SECONDS: Final = 10.0
 """After this another pod is annotated: updates of the first may be undecodable."""
 _BACKOFF: Final = Backoff(base=0.05, cap=2.0)
@@ -37,8 +40,13 @@ class _Marked(msgspec.Struct):
     metadata: ObjectMeta
 
 
-async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
-    """Return when ``state`` is newer than this call; ``identity`` is the annotation's value."""
+async def catch_up(
+    client: Client, state: ClusterState, identity: str, relist: Callable[[], Awaitable[None]]
+) -> None:
+    """Return when ``state`` is newer than this call; ``identity`` is the annotation's value.
+
+    ``relist`` lists all pods again.
+    """
     failures = 0
     marks: dict[str, int] = {}
     for attempt in count():
@@ -52,9 +60,10 @@ async def catch_up(client: Client, state: ClusterState, identity: str) -> None:
             failures += 1
             if failures > MOST_FAILURES:
                 log.warning(
-                    "Starting to plan without proof that the pod cache is current",
+                    "Listing all pods again, because none can be annotated",
                     extra={"pod": pod.key, "problem": str(error)},
                 )
+                await relist()
                 return
             await asyncio.sleep(_BACKOFF.delay(attempt, error))
             continue

@@ -112,6 +112,12 @@ class Lease(Struct, rename="camel", frozen=True):
             return None
         return seconds if isfinite(seconds) else None
 
+    @property
+    def is_signed(self) -> bool:
+        """Whether the last leader signed its plans. Earlier releases did not."""
+        signed = (self.metadata.get("annotations") or {}).get(operators.SIGNED_TERM)
+        return signed == str(self.spec.lease_transitions or 0)
+
 
 class Move(StrEnum):
     """The next step of a process."""
@@ -138,6 +144,8 @@ class Election:
     """When the Lease is free unless it changes before."""
     renewed_at: float | None = None
     """When the last successful renewal was sent; None: not the leader."""
+    signs: bool = False
+    """Whether all plans are known to be signed since we lead."""
     _sent: LeaseSpec | None = None
     _sent_at: float = float("-inf")
     """Our last claim, and when it was sent."""
@@ -231,9 +239,15 @@ class Election:
             mine, acquire_time=now, lease_transitions=(before.lease_transitions or 0) + 1
         )
 
-    @staticmethod
-    def mark(metadata: dict[str, Any], now: float) -> dict[str, Any]:
+    def mark(self, metadata: dict[str, Any], claim: LeaseSpec, now: float) -> dict[str, Any]:
+        """Return the metadata to write with a claim.
+
+        A term counts as signed if all before were, which the first one after an earlier release
+        is not.
+        """
         annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
+        if self.signs or self.lease is None or self.lease.is_signed:
+            annotations[operators.SIGNED_TERM] = str(claim.lease_transitions or 0)
         return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:

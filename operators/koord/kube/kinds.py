@@ -25,6 +25,7 @@ from koord.core.quota.profile import QuotaProfile
 from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
+from koord.kube.plan_keys import PlanVerifier
 from koord.kube.reflector import Source
 from koord.kube.store import HasMeta
 from koord.kube.translate.cluster_objects import (
@@ -94,6 +95,8 @@ class TranslatorOptions:
 
     scheduler_name: str = operators.SCHEDULER_NAME
     gang_defaults: GangDefaults = UPSTREAM_DEFAULTS
+    plans: PlanVerifier | None = None
+    """Tells our plans from others; None: no plan counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +275,7 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     "v1",
     "pods",
     WirePod,
-    lambda options: PodTranslator(options.scheduler_name, options.gang_defaults),
+    lambda options: PodTranslator(options.scheduler_name, options.gang_defaults, options.plans),
     ClusterState.upsert_pod,
     lambda state, pod: state.remove_pod(pod.uid),
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),

@@ -168,7 +168,7 @@ class Elector:
     async def _create(self, spec: LeaseSpec) -> Lease:
         try:
             return _decode(
-                await self._client.post(self._leases, Lease(self._mark(self._metadata), spec))
+                await self._client.post(self._leases, Lease(self._mark(self._metadata, spec), spec))
             )
         except NotFound as error:
             if self.election.leads:
@@ -182,12 +182,12 @@ class Elector:
     async def _replace(self, spec: LeaseSpec) -> Lease:
         if self.election.lease is None:
             raise AssertionError("there is nothing to replace")
-        body = Lease(self._mark(self.election.lease.metadata), spec)
+        body = Lease(self._mark(self.election.lease.metadata, spec), spec)
         path = f"{self._leases}/{self._metadata['name']}"
         return _decode(await self._client.put(path, body))
 
-    def _mark(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        return self.election.mark(metadata, self._clock())
+    def _mark(self, metadata: dict[str, Any], claim: LeaseSpec) -> dict[str, Any]:
+        return self.election.mark(metadata, claim, self._clock())
 
     def _log_problem(self, problem: str) -> None:
         """Log a new problem at once, a persistent one every ``REPEAT_LOG_SECONDS``."""

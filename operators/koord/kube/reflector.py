@@ -30,6 +30,7 @@ STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
 RELIST_SECONDS: Final = 4 * 3600.0
 """How often to list although the watch is healthy; differences found then are bugs of ours."""
+_TICK: Final = 0.05
 MAX_LINE: Final = 64 << 20
 """Bytes of one watch event; etcd limits objects to a fraction of this."""
 
@@ -96,6 +97,11 @@ class Reflector(Generic[W, T]):
         self._deliver = deliver
         self._backoff = backoff
         self._relist_at = float("inf")
+        self._listed_from = float("-inf")
+        """When the last complete list began."""
+        self._wanted_at = float("-inf")
+        """A list is wanted that began after this."""
+        self._following: asyncio.Timeout | None = None
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
         self._revision = ""
@@ -122,6 +128,18 @@ class Reflector(Generic[W, T]):
             if error is not None or not is_healthy:
                 await self._pause(self._backoff.delay(max(0, attempt - 1), error))
 
+    async def relist(self) -> None:
+        """List again, and translate all objects again; the cache is newer than this call then.
+
+        The list has no ``resourceVersion``, so the server answers with its newest one.
+        """
+        self._wanted_at = asked = time.monotonic()
+        self._store.doubt()
+        if self._following is not None and not self._following.expired():
+            self._following.reschedule(asyncio.get_running_loop().time())
+        while self._listed_from < asked or not self.synced.is_set():  # noqa: ASYNC110 - rare
+            await asyncio.sleep(_TICK)
+
     async def _pause(self, seconds: float) -> None:
         """Sleep. Nothing arrives meanwhile, so a cache that will be stale then is stale now."""
         if time.monotonic() + seconds - self.stats.last_contact > STALE_SECONDS:
@@ -131,9 +149,12 @@ class Reflector(Generic[W, T]):
     async def _follow(self) -> KubeError | None:
         """List if needed, then watch to the end of one stream; return the error, if any."""
         try:
-            if not self._revision:
-                await self._list()
-            await self._watch()
+            async with asyncio.timeout(None) as self._following:
+                if not self._revision or self._listed_from < self._wanted_at:
+                    await self._list()
+                await self._watch()
+        except TimeoutError:
+            return None  # a list is wanted
         except KubeError as error:
             if isinstance(error, self._source.absent_on):
                 self._clear()  # a valid state, not an error
@@ -143,6 +164,8 @@ class Reflector(Generic[W, T]):
             if _needs_list(error):
                 self._invalidate()
             return error
+        finally:
+            self._following = None
         if time.monotonic() >= self._relist_at:
             self._revision = ""
         return None
@@ -159,6 +182,7 @@ class Reflector(Generic[W, T]):
     async def _list(self) -> None:
         """Read all pages and deliver the differences, with inferred deletions."""
         self.stats.lists += 1
+        listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
         while True:
@@ -172,6 +196,7 @@ class Reflector(Generic[W, T]):
                 break
             params["continue"] = meta.continue_
         self._relist_at = time.monotonic() + RELIST_SECONDS
+        self._listed_from = listing_from
         self._complete(self._store.retain(seen), meta.resource_version)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:

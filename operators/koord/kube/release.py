@@ -18,6 +18,7 @@ from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
+from koord.kube.plan_keys import PlanKeys, annotation_path
 from koord.kube.translate.node_affinity import (
     NODE_NAME_FIELD,
     AffinityDepth,
@@ -64,7 +65,7 @@ def _annotate(form: PodForm, annotations: Mapping[str, str]) -> list[Operation]:
     if not form.has_annotations:
         return _add_absent(_ANNOTATIONS, dict(annotations))
     return [
-        {"op": "add", "path": f"{_ANNOTATIONS}/{_escape(key)}", "value": value}
+        {"op": "add", "path": annotation_path(key), "value": value}
         for key, value in annotations.items()
     ]
 
@@ -104,10 +105,6 @@ def _add_absent(path: str, value: Any) -> list[Operation]:
     ]
 
 
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
 class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
     node: str
     plan: str
@@ -123,7 +120,9 @@ class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
 _decoder = msgspec.json.Decoder(_PlanAnnotation)
 
 
-def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str, str]:
+def encode_annotations(
+    assignment: Assignment, placement: Placement, keys: PlanKeys
+) -> dict[str, str]:
     """Return the annotations written with the release and again with the binding."""
     record = make_bind_record(assignment.pod, placement.group, placement.uids)
     members = record.member_count if record is not None else 1
@@ -135,7 +134,9 @@ def encode_annotations(assignment: Assignment, placement: Placement) -> dict[str
     if record is not None:
         plan.youngest = int(placement.youngest)
         plan.start = record.start_id
-    annotations = {operators.PLAN: msgspec.json.encode(plan).decode()}
+    text = msgspec.json.encode(plan).decode()
+    signature = keys.sign(assignment.pod.uid, text)
+    annotations = {operators.PLAN: text, operators.PLAN_SIGNATURE: signature}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
     writes = (write for one in assignment.allocations for write in one.writes())

@@ -75,6 +75,11 @@ class Store(Generic[W, T]):
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
+    def doubt(self) -> None:
+        """Translate every object again when it is seen next, also if it has not changed."""
+        for entry in self._entries.values():
+            entry.revision = ""
+
     def upsert(self, item: W | Poison) -> list[Change[T]]:
         """Store an object; a known revision changes nothing."""
         if isinstance(item, Poison):

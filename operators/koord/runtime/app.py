@@ -22,9 +22,10 @@ from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence
 from koord.kube.kinds import PLACEMENT
+from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.runtime.collectors import leadership
 from koord.runtime.discovery import check_installed, find_served, refuse_taken_name
-from koord.runtime.election import ENDS, LeaseThread
+from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
 from koord.runtime.kopf_host import KopfHost
 from koord.runtime.registry import OPERATORS
@@ -60,6 +61,7 @@ class _Process:
     parts: Parts
     kopf: KopfHost
     lease: LeaseThread
+    secret: PlanKeySecret
 
     def sources(self) -> Sources:
         """Return what is served, by callables that are called in the thread of the Lease."""
@@ -73,6 +75,8 @@ class _Process:
     def unsynced(self) -> list[str]:
         """Name the parts that are not ready; a follower is ready when it could lead."""
         waiting = self.parts.reader.unsynced()
+        if self.parts.reads_pods and not self.secret.is_loaded:
+            waiting.append("plan key")
         elector = self.lease.elector
         if not elector.has_looked:
             waiting.append("lease")
@@ -102,7 +106,10 @@ async def run_operators(options: Options) -> None:
     """
     gc.set_threshold(*GC_THRESHOLDS)
     fence = Fence()
-    async with Client(options.credentials, permit=fence.check) as client:
+    async with (
+        Client(options.credentials) as own_client,
+        Client(options.credentials, permit=fence.check) as client,
+    ):
         served = await check_installed(client, options.operators)
         if PLACEMENT in options.operators:
             await refuse_taken_name(client, options.settings.scheduler_name)
@@ -111,12 +118,17 @@ async def run_operators(options: Options) -> None:
             client,
             options.settings,
             options.operators,
+            keys=(keys := PlanKeys()),
             without_subresource=without,
             served=await find_served(client),
         )
         lease = LeaseThread(options.credentials, options.operators, fence)
         parts.metrics.watch(leadership(lambda: fence.is_open))
-        await _serve(_Process(parts, KopfHost(parts.make_registry), lease), options.settings)
+        namespace = own_namespace(await options.credentials.current())
+        makes_keys = PLACEMENT in options.operators
+        secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)
+        process = _Process(parts, KopfHost(parts.make_registry), lease, secret)
+        await _serve(process, options.settings)
 
 
 async def _serve(process: _Process, settings: Settings) -> None:
@@ -147,7 +159,7 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(parts.reader.run(), name="reader"),
+                group.create_task(_read(process), name="reader"),
                 group.create_task(lease.wait_failed(), name="election"),
                 group.create_task(_run_for_election_when_synced(parts, lease)),
             ]
@@ -169,6 +181,26 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
         await kopf.stop()
 
 
+async def _read(process: _Process) -> None:
+    """Follow the cluster; pods only with the keys by which their plans are judged."""
+    parts = process.parts
+    if not parts.reads_pods:
+        await parts.reader.run()
+        return
+    await process.secret.load()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(parts.reader.run())
+        group.create_task(process.secret.run(lambda: _follow_keys(process)))
+
+
+async def _follow_keys(process: _Process) -> None:
+    """Judge all plans by changed keys; the leader signs again what the current one did not."""
+    if process.parts.placement is not None and process.lease.leading.is_set():
+        await process.parts.sign_plans()
+    else:
+        await process.parts.judge_plans()
+
+
 async def _run_for_election_when_synced(parts: Parts, lease: LeaseThread) -> None:
     await parts.reader.wait_synced()
     freeze_garbage_collection()
@@ -184,7 +216,11 @@ def freeze_garbage_collection() -> None:
 
 async def _lead(process: _Process, stop: asyncio.Event) -> None:
     """Run all that writes, from our election until ``stop``; then finish running commits."""
+    election = process.lease.elector.election
     await process.lease.leading.wait()
+    if process.parts.placement is not None and election.lease and not election.lease.is_signed:
+        await process.parts.adopt_plans()
+    election.signs = True
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
         writers = [group.create_task(run()) for run in process.parts.background]

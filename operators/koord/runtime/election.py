@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEFAULT_NAMESPACE: Final = "koord-system"
-"""Namespace of the Lease for processes outside the cluster, the same as in the manifests."""
+"""Own namespace of processes outside the cluster, the same as in the manifests."""
 EXIT_LOST: Final = 3
 """Exit code when the cluster or the leadership is lost; a restart helps."""
 TICK_SECONDS: Final = 1.0
@@ -57,10 +57,15 @@ def lease_name(operators: Collection[str]) -> str:
     return "-".join(["koord", *(name for name in OPERATORS if name in operators)])
 
 
+def own_namespace(access: Access) -> str:
+    """Return the namespace of the Lease and of the keys that sign plans."""
+    return access.namespace if access.in_pod else DEFAULT_NAMESPACE
+
+
 def make_elector(
     client: Client, access: Access, operators: Collection[str], fence: Fence
 ) -> Elector:
-    namespace = access.namespace if access.in_pod else DEFAULT_NAMESPACE
+    namespace = own_namespace(access)
     identity = f"{socket.gethostname()}_{uuid4()}"
     return Elector(client, namespace, lease_name(operators), identity, fence)
 

@@ -23,6 +23,7 @@ from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import (
     PlacementAnnouncer,
     QuotaPublisher,
+    RefusedPlans,
     RevokeAnnouncer,
     StatusPublisher,
 )
@@ -90,7 +91,8 @@ def start_placement(parts: "Parts") -> None:
         clock=time.monotonic,
         wall_clock=time.time,
     )
-    parts.background += [events.run, lambda: reports.run(placement)]
+    refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
+    parts.background += [events.run, refused.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
         event_outcomes(events),

@@ -4,6 +4,7 @@ Which operators run decides what is read and what is written, and so which right
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
 from koord.kube.kinds import PLACEMENT, PODS, QUOTA, AnyKind, TranslatorOptions, kinds_of
+from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import Form, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from koord.controllers.placement import PlacementController
 
+log = logging.getLogger(__name__)
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -44,18 +48,20 @@ class Parts:
     no status subresource; ``served`` are the optional kinds that the server has.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all are collaborators
         self,
         client: Client,
         settings: Settings,
         operators: Collection[str],
         *,
+        keys: PlanKeys,
         without_subresource: Collection[str] = (),
         served: Collection[AnyKind] = (),
     ) -> None:
         self.client = client
         self.settings = settings
         self.operators = frozenset(operators)
+        self.keys = keys
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
@@ -76,10 +82,11 @@ class Parts:
             TranslatorOptions(
                 settings.scheduler_name,
                 GangDefaults(settings.default_wait_seconds, settings.default_match_policy),
+                keys,
             ),
         )
         forms = self.reader.translator(PODS).form_of
-        self.binder = Binder(client, forms, in_flight=settings.bind_concurrency)
+        self.binder = Binder(client, forms, keys, in_flight=settings.bind_concurrency)
         self._validators: list[ValidationController] = []
         for domain in DOMAINS:
             for operator in domain.operators:
@@ -93,13 +100,35 @@ class Parts:
             *reflector_series(self.reader.reflectors),
         )
 
+    @property
+    def reads_pods(self) -> bool:
+        return PODS.name in self.reader.reflectors
+
     async def get_ready(self) -> None:
         """Open connections for as many writes as may be in flight at once."""
         await self.client.keep_open(self.settings.bind_concurrency)
 
     async def catch_up(self, identity: str) -> None:
         """Return when the copy of the cluster holds what was written to pods before this call."""
-        await catch_up(self.client, self.reader.state, identity)
+        await catch_up(self.client, self.reader.state, identity, self.judge_plans)
+
+    async def judge_plans(self) -> None:
+        """Read all pods again and judge their plans by the present keys."""
+        await self.reader.reflectors[PODS.name].relist()
+
+    async def sign_plans(self) -> None:
+        """Judge all plans, and sign again those that count without the current signature."""
+        await self.judge_plans()
+        await sign_again(self.client, self.keys, self.reader.translator(PODS).outdated)
+
+    async def adopt_plans(self) -> None:
+        """Sign the plans of a leader of an earlier release, which did not sign them."""
+        log.info("Signing the plans of the previous leader")
+        self.keys.accepts_unsigned = True
+        try:
+            await self.sign_plans()
+        finally:
+            self.keys.accepts_unsigned = False
 
     def make_registry(self) -> "kopf.OperatorRegistry":
         registry = make_registry(self.client.credentials)

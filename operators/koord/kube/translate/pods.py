@@ -16,6 +16,7 @@ from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTO
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
 from koord.core.pods import Excess, Handling, Pod, PodPhase, RecordedPlan
+from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.release import PodForm, decode_plan
 from koord.kube.translate.gangs import GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
@@ -25,6 +26,8 @@ from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 
+MAX_REFUSED: Final = 1 << 10
+"""Pods with plans that are not ours, to be reported."""
 _OUT_OF: Final = "OutOf"
 _ADMISSION_FAILURES: Final = frozenset(
     {
@@ -53,7 +56,13 @@ class PodTranslator:
         self,
         scheduler_name: str = operators.SCHEDULER_NAME,
         defaults: GangDefaults = UPSTREAM_DEFAULTS,
+        plans: PlanVerifier | None = None,
     ) -> None:
+        self.outdated: dict[str, OutdatedPlan] = {}
+        """Pod uid -> a plan that counts, but that the current key did not sign."""
+        self.refused: dict[str, Pod] = {}
+        """Uid -> a pod whose plan annotation is not a plan of ours; for whoever reports it."""
+        self._plans = plans or PlanKeys()
         self._scheduler_name = scheduler_name
         self._shapes = ShapeCache()
         self._claims = GangClaims(defaults)
@@ -71,6 +80,8 @@ class PodTranslator:
 
     def forget(self, pod: Pod) -> None:
         self._forms.pop(pod.uid, None)
+        self.outdated.pop(pod.uid, None)
+        self.refused.pop(pod.uid, None)
 
     def translate(self, wire: WirePod) -> Pod:
         """Translate a pod. Raises ValueError if a part is invalid."""
@@ -78,8 +89,7 @@ class PodTranslator:
         labels = meta.labels or _NO_LABELS
         shaped = self._shapes.look_up(wire)
         gates = [gate.name for gate in spec.scheduling_gates or ()]
-        # A plan next to a gate was copied: the release writes the one and removes the other.
-        recorded = None if gates else _recorded(meta)
+        recorded = self._recorded(meta, spec.node_name, is_gated=bool(gates))
         pinned = recorded is not None and shaped.pinned_to == recorded.node
         excess = shaped.excess or _find_excess(wire)
         claims = () if excess else claims_of(wire)
@@ -128,7 +138,26 @@ class PodTranslator:
             resource_version=meta.resource_version,
         )
         self._remember(pod, wire, shaped.form)
+        is_refused = recorded is None and bool(_annotation(meta, operators.PLAN))
+        if is_refused and len(self.refused) < MAX_REFUSED:
+            self.refused[pod.uid] = pod
         return pod
+
+    def _recorded(self, meta: ObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
+        """Return the plan of a pod, if the operators wrote it for this pod and it still holds."""
+        text = _annotation(meta, operators.PLAN)
+        if not text:
+            return None
+        plan = decode_plan(text)
+        trust = self._plans.judge(meta.uid, text, _annotation(meta, operators.PLAN_SIGNATURE))
+        # A plan next to a gate was copied: the release writes the one and removes the other.
+        if is_gated or plan is None or node not in {"", plan.node}:
+            trust = Trust.NONE
+        if trust is Trust.OUTDATED:
+            self.outdated[meta.uid] = OutdatedPlan(meta.namespace, meta.name, text)
+        else:
+            self.outdated.pop(meta.uid, None)
+        return None if trust is Trust.NONE else plan
 
     def _handling(
         self,
@@ -214,11 +243,6 @@ def _annotation(meta: ObjectMeta, key: str) -> str:
 
 def _index(meta: ObjectMeta) -> int:
     return parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
-
-
-def _recorded(meta: ObjectMeta) -> RecordedPlan | None:
-    text = meta.annotations.get(operators.PLAN) if meta.annotations else None
-    return decode_plan(text) if text else None
 
 
 def _is_unschedulable(wire: WirePod) -> bool:
