@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cluster import make_cluster, make_unit
+from tests.support.plan_keys import make_keys
 
 from koord.api.keys import operators
 from koord.caches import BoundedCache, cached_by_text
@@ -164,7 +165,7 @@ def test_whatever_plan_the_server_accepts_can_be_read_back() -> None:
     group = ",".join(f'ns/gang-"{at:050}"' for at in range(900))
     pod = translate({})
     placement = Placement("u", "plan", group, (Assignment(pod, "n0"),))
-    written = encode_annotations(placement.assignments[0], placement)[operators.PLAN]
-    recorded = decode_plan(written)
+    written = encode_annotations(placement.assignments[0], placement, make_keys())
+    recorded = decode_plan(written[operators.PLAN])
     assert recorded is not None
     assert recorded.group == group
