@@ -37,10 +37,12 @@ def fill(cluster: FakeCluster, shape: PodShape, count: int) -> list[int]:
     return [share.count for share in Allocator(cluster.open_cycle(), SCORING).fill(shape, count)]
 
 
-def place_one_by_one(cycle: Cycle, shape: PodShape, count: int) -> dict[int, int]:
+def place_one_by_one(
+    cycle: Cycle, shape: PodShape, count: int, scoring: Scoring = SCORING
+) -> dict[int, int]:
     """Place each pod on the node that scores best at that moment: the reference."""
     placed: dict[int, int] = {}
-    terms = score_terms(cycle, shape, SCORING)
+    terms = score_terms(cycle, shape, scoring)
     pods_column = cycle.table.column("pods")
     for _ in range(count):
         room = cycle.room(shape)
@@ -48,9 +50,12 @@ def place_one_by_one(cycle: Cycle, shape: PodShape, count: int) -> dict[int, int
         for name, row in cycle.table.live_rows():
             if not room[row]:
                 continue
-            used = [int(cycle.used[term.column, row]) for term in terms]
-            sizes = [int(cycle.table.allocatable[term.column, row]) for term in terms]
-            key = (-score_of(terms, used, sizes, 1), int(cycle.used[pods_column, row]), name)
+            score = 0
+            for one in terms:
+                used = cycle.used[one.columns, row].tolist()
+                sizes = cycle.table.allocatable[one.columns, row].tolist()
+                score += one.weight * score_of(one.terms, used, sizes, 1)
+            key = (-score, int(cycle.used[pods_column, row]), name)
             if best is None or key < best[0]:
                 best = (key, row)
         if best is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koord.core.framework.scoring import DEFAULT_WEIGHTS, ScoringStrategy, Weighed
+from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed
 from koord.core.gang_model import MatchPolicy
 from koord.runtime.logs import LogFormat
 from koord.runtime.settings import (
@@ -26,7 +26,21 @@ def test_defaults_listen_on_this_machine_only():
 
 
 def test_default_scoring_is_that_of_the_planner():
-    assert Settings().make_scoring().weights == DEFAULT_WEIGHTS
+    assert Settings().make_scoring() == Scoring()
+
+
+def test_further_scores_are_off_by_default():
+    assert Settings().make_scoring().plus == {}
+    assert Settings().make_plugins() == ()
+
+
+@pytest.mark.parametrize(("compat", "by_names"), [("none", False), ("koordinator", True)])
+def test_scarce_resources_are_scored_by_names_as_koordinator_does(compat, by_names):
+    text = f"{HEAD}compat: {compat}\nscarceResources: {{resources: [nvidia.com/gpu], weight: 3}}"
+    (plugin,) = parse_settings(text, "file").make_plugins()
+    rules = plugin._rules
+    assert (rules.resources, rules.weight) == (frozenset({"nvidia.com/gpu"}), 3)
+    assert (rules.class_of is None) == by_names
 
 
 def test_every_field_is_read():
@@ -37,6 +51,8 @@ schedulerName: other
 scoring:
   cpu: {type: MostAllocated}
   example.com/gpu: {type: LeastAllocated, weight: 7}
+resourceFitPlus: {resources: {cpu: {type: LeastAllocated}}, weight: 2}
+scarceResources: {resources: [nvidia.com/gpu, example.com/gpu], weight: 3}
 httpAddress: 0.0.0.0:9000
 bindConcurrency: 8
 defaultWaitSeconds: 30
@@ -51,6 +67,9 @@ logFormat: json
         "cpu": Weighed(ScoringStrategy.MOST_ALLOCATED, 1),
         "example.com/gpu": Weighed(ScoringStrategy.LEAST_ALLOCATED, 7),
     }
+    assert settings.make_scoring().plus == {"cpu": Weighed(ScoringStrategy.LEAST_ALLOCATED)}
+    assert settings.make_scoring().plus_weight == 2
+    assert [one.name for one in settings.make_plugins()] == ["scarce-resources"]
     assert settings.http_address == Address("0.0.0.0", 9000)  # noqa: S104 - only parsed
     assert settings.bind_concurrency == 8
     assert settings.default_wait_seconds == 30
@@ -72,6 +91,10 @@ logFormat: json
         ("scoring: {cpu: {type: Most}}", "scoring.cpu.type: 'Most' should be 'LeastAllocated' or"),
         ("scoring: {cpu: {type: MostAllocated, weight: 0}}", "scoring.cpu.weight: 0 should be"),
         ("scoring: {cpu: {weight: 1}}", "scoring.cpu.type: "),
+        ("resourceFitPlus: {weight: 101}", "resourceFitPlus.weight: 101 should be"),
+        ("resourceFitPlus: {cpu: {type: MostAllocated}}", "resourceFitPlus.cpu: no such field"),
+        ("scarceResources: [nvidia.com/gpu]", "scarceResources: ['nvidia.com/gpu'] should be"),
+        ("scarceResources: {resources: nvidia.com/gpu}", "scarceResources.resources: 'nvidia."),
         ("httpAddress: 8080", "httpAddress: 8080 is not ADDRESS:PORT"),
         ("httpAddress: localhost:80", "httpAddress: 'localhost:80' 'localhost' does not appear"),
         ("httpAddress: 127.0.0.1:65536", "httpAddress: '127.0.0.1:65536' is not ADDRESS:PORT"),

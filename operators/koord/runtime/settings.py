@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -18,8 +18,11 @@ from pydantic_core import ErrorDetails
 
 from koord.api import Compat
 from koord.api.quantity import parse_duration_seconds
+from koord.core.device.vendors import CLASS_OF
+from koord.core.framework.plugin import Plugin
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
 from koord.core.gang_model import DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES
 from koord.runtime.logs import LogFormat
 
@@ -67,11 +70,35 @@ class _Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
 
+Weight: TypeAlias = Annotated[int, Field(ge=1, le=100, strict=True)]
+
+
 class ResourceScore(_Section):
     """How one resource is scored: spread or pack, and its weight."""
 
     type: ScoringStrategy
-    weight: int = Field(default=1, ge=1, le=100, strict=True)
+    weight: Weight = 1
+
+
+Weights: TypeAlias = Annotated[Mapping[str, ResourceScore], Field(max_length=64)]
+
+
+class FitPlusSettings(_Section):
+    """A second score of resources that pods ask for, as Koordinator's NodeResourcesFitPlus."""
+
+    resources: Weights = Field(default_factory=dict)
+    weight: Weight = 1
+
+
+class ScarceSettings(_Section):
+    """Resources to keep for pods that ask for them, as Koordinator's ScarceResourceAvoidance."""
+
+    resources: Annotated[frozenset[str], Field(max_length=64)] = frozenset()
+    weight: Weight = 1
+
+
+def _weigh(scores: Mapping[str, ResourceScore]) -> dict[str, Weighed]:
+    return {name: Weighed(score.type, score.weight) for name, score in scores.items()}
 
 
 def _default_scoring() -> dict[str, ResourceScore]:
@@ -114,7 +141,8 @@ class QuotaSettings(_Section):
 class Settings(_Section):
     """The whole configuration; defaults suit a single machine.
 
-    ``scoring`` replaces the built-in strategies as a whole. ``default_wait_seconds`` and
+    ``scoring`` replaces the built-in strategies as a whole; ``resource_fit_plus`` and
+    ``scarce_resources`` add further scores if they name resources. ``default_wait_seconds`` and
     ``default_match_policy`` apply to gangs that do not set them. ``compat`` selects Koordinator's
     behaviour where ours deliberately differs.
     """
@@ -122,7 +150,9 @@ class Settings(_Section):
     api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
     kind: Literal["OperatorConfiguration"] = "OperatorConfiguration"
     scheduler_name: str = Field(default="koord-scheduler", max_length=253, pattern=_DNS_SUBDOMAIN)
-    scoring: Mapping[str, ResourceScore] = Field(default_factory=_default_scoring, max_length=64)
+    scoring: Weights = Field(default_factory=_default_scoring)
+    resource_fit_plus: FitPlusSettings = FitPlusSettings()
+    scarce_resources: ScarceSettings = ScarceSettings()
     http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
@@ -132,9 +162,16 @@ class Settings(_Section):
     log_format: LogFormat = LogFormat.TEXT
 
     def make_scoring(self) -> Scoring:
-        return Scoring(
-            {name: Weighed(score.type, score.weight) for name, score in self.scoring.items()}
-        )
+        plus = self.resource_fit_plus
+        return Scoring(_weigh(self.scoring), _weigh(plus.resources), plus.weight)
+
+    def make_plugins(self) -> tuple[Plugin, ...]:
+        """Return the optional plugins that are configured."""
+        scarce = self.scarce_resources
+        if not scarce.resources:
+            return ()
+        class_of = None if self.compat is Compat.KOORDINATOR else CLASS_OF
+        return (ScarceResources(ScarceRules(scarce.resources, scarce.weight, class_of)),)
 
 
 def load_settings(path: Path) -> Settings:

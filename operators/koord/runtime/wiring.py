@@ -78,6 +78,7 @@ class Parts:
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
                 built_in_namespaces=settings.elastic_quota.built_in_namespaces,
                 hooks=hooks,
+                more_plugins=settings.make_plugins(),
             ),
             TranslatorOptions(
                 settings.scheduler_name,

@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.builders import make_pod
+from tests.cluster import make_cluster
 from tests.conformance.compare import Exact
 
 from koord.api.device_partitions import HOPPER
@@ -26,11 +28,21 @@ from koord.core.device.names import FPGA, GPU, RDMA
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
 from koord.core.device.vendors import ISOLATION_LABEL, find_share_obstacle, has_nvswitch
+from koord.core.framework.allocator import score_terms
+from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed, score_of
+from koord.core.nodes import Node
+from koord.core.plugins.scarce_resources import ScarceRules, score_nodes
 from koord.core.pod_requests import InitContainer, simple_requests
 from koord.kube.translate.amounts import parse_amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tests.cluster import FakeCluster
+
+    from koord.core.framework.cycle import Cycle
+    from koord.core.framework.scoring import Terms
+    from koord.core.pods import Pod
 
 Fields = dict[str, Any]
 
@@ -181,6 +193,55 @@ def partition_table(case: Fields) -> Fields:
     return {"table": Exact(table), "allocation_score": score, "gpu_link_type": link}
 
 
+# --- scores --------------------------------------------------------------------------------------
+
+
+def fit_plus_score(case: Fields) -> Fields:
+    plus = {
+        name: Weighed(ScoringStrategy(one["type"]), one.get("weight", 1))
+        for name, one in case["resources"].items()
+    }
+    cluster, pod = make_scored(case)
+    cycle = cluster.open_cycle()
+    (_, terms) = score_terms(cycle, pod.shape, Scoring(plus=plus))
+    return rank({name: score_node(cycle, terms, row) for name, row in cycle.table.live_rows()})
+
+
+def score_node(cycle: Cycle, terms: Terms, row: int) -> int:
+    used, sizes = (
+        one[terms.columns, row].tolist() for one in (cycle.used, cycle.table.allocatable)
+    )
+    return score_of(terms.terms, used, sizes, 1)
+
+
+def scarce_avoidance_score(case: Fields) -> Fields:
+    rules = ScarceRules(frozenset(case["scarce_resources"]))
+    cluster, pod = make_scored(case)
+    table = cluster.state.table
+    found = score_nodes(rules, table, pod.shape)
+    return rank({name: int(found[row]) for name, row in table.live_rows()})
+
+
+def make_scored(case: Fields) -> tuple[FakeCluster, Pod]:
+    """Make the nodes of a case, each with a pod that uses what is requested there."""
+    cluster = make_cluster()
+    for name, node in case["nodes"].items():
+        cluster.nodes(Node(name, allocatable=parse(node["allocatable"])))
+        used = make_pod(f"on-{name}")
+        for resource, amount in parse(node.get("requested")).items():
+            used.resource(resource, amount)
+        cluster.pods(used.running(name))
+    pod = make_pod("pod")
+    for resource, amount in parse(case["pod_requests"]).items():
+        pod.resource(resource, amount)
+    return cluster, pod.build()
+
+
+def rank(scores: Mapping[str, int]) -> Fields:
+    order = sorted(scores, key=lambda name: (-scores[name], name))
+    return {"order": order, "scores": Exact(scores)}
+
+
 # --- pods ----------------------------------------------------------------------------------------
 
 
@@ -207,9 +268,11 @@ def pod_request_sum(case: Fields) -> Fields:
 ADAPTERS: dict[str, Callable[[Fields], Fields]] = {
     "device_plugin_adapt": device_plugin_adapt,
     "device_plugin_adapt_full": device_plugin_adapt_full,
+    "fit_plus_score": fit_plus_score,
     "node_resources_from_device": node_resources_from_device,
     "partition_table": partition_table,
     "pod_request_sum": pod_request_sum,
+    "scarce_avoidance_score": scarce_avoidance_score,
     "shared_gpu_node_gate": shared_gpu_node_gate,
     "webhook_mutate": webhook_mutate,
     "webhook_validate": webhook_validate,

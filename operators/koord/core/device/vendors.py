@@ -12,12 +12,16 @@ from typing import Final, TypeAlias
 from koord.core.device.model import Part, make_part
 from koord.core.device.names import (
     AMD_GPU,
+    CURRENT_NAME,
     DCU_GPU,
+    GPU,
     GPU_MEMORY,
     NPU_CORE,
     NPU_CPU,
     NPU_DVPP,
     NVIDIA_GPU,
+    TYPE_OF,
+    DeviceType,
 )
 from koord.core.units import Amounts
 
@@ -61,6 +65,12 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         Vendor("iluvatar", "0x1e3e"),
     )
 }
+CLASS_OF: Final[Mapping[str, DeviceType]] = {
+    **TYPE_OF,
+    **{old: TYPE_OF[name] for old, name in CURRENT_NAME.items()},
+    **{card: GPU for vendor in VENDORS.values() for card in vendor.cards},
+}
+"""Resource -> type of the devices that it counts, old names and cards of all vendors included."""
 UNSHAREABLE: Final[Mapping[str, Collection[str]]] = {
     one.name: one.unshareable for one in VENDORS.values()
 }

@@ -7,21 +7,30 @@ pod: no other node can be chosen. Pods that affect each other are placed one by 
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from koord.core.framework.arrays import Ints
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.plugin import Scale
-from koord.core.framework.scoring import MAX_SCORE, Scoring, ScoringStrategy, Term, score_of
+from koord.core.framework.scoring import (
+    MAX_SCORE,
+    Scoring,
+    Term,
+    Terms,
+    Weighed,
+    score_of,
+    score_rows,
+)
 from koord.core.pods import Pod, PodShape
 from koord.core.units import CPU, MEMORY, PODS
 
 _BITS: Final = 21
 """Enough for the rank of a node name and for the number of pods on a node."""
+_Scores: TypeAlias = tuple[Terms, ...]
 _Number = TypeVar("_Number", int, Ints)
 _FULL: Final = int(np.iinfo(np.int64).max)
 """The key of a row without room."""
@@ -43,7 +52,7 @@ class _Ranking:
     """
 
     shape: PodShape
-    terms: list[Term]
+    terms: _Scores
     room: Ints
     keys: Ints
     bonus: Ints | None
@@ -174,7 +183,7 @@ class Allocator:
                 bonus[rows] = preferred
         return _Ranking(shape, terms, room, keys, bonus, cycle.version)
 
-    def _terms_of(self, shape: PodShape) -> list[Term]:
+    def _terms_of(self, shape: PodShape) -> _Scores:
         return score_terms(self._cycle, shape, self._scoring)
 
 
@@ -207,19 +216,24 @@ def _preferences(cycle: Cycle, shape: PodShape, rows: Ints) -> Ints | None:
     return total
 
 
-def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> list[Term]:
+def score_terms(cycle: Cycle, shape: PodShape, scoring: Scoring) -> _Scores:
     """Return terms for CPU, memory, and configured resources that the shape requests."""
     requests = dict(shape.requests)
-    return [
-        Term(cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight)
-        for name, weighed in scoring.weights.items()
-        if requests.get(name, 0) > 0 or name in {CPU, MEMORY}
-    ]
+
+    def make_terms(weights: Mapping[str, Weighed], always: Collection[str]) -> tuple[Term, ...]:
+        return tuple(
+            Term(cycle.table.column(name), requests.get(name, 0), weighed.strategy, weighed.weight)
+            for name, weighed in weights.items()
+            if requests.get(name, 0) > 0 or name in always
+        )
+
+    first = Terms(make_terms(scoring.weights, (CPU, MEMORY)))
+    if not scoring.plus:
+        return (first,)
+    return first, Terms(make_terms(scoring.plus, ()), scoring.plus_weight)
 
 
-def _fill_one_by_one(
-    cycle: Cycle, shape: PodShape, count: int, terms: list[Term]
-) -> list[RowShare]:
+def _fill_one_by_one(cycle: Cycle, shape: PodShape, count: int, terms: _Scores) -> list[RowShare]:
     """Place one pod after another, each on the row that is best then.
 
     Resources change on the row of the placed pod only; inter-pod limits are evaluated again for
@@ -258,19 +272,14 @@ def _key_of(score: _Number, pods: _Number, name_rank: _Number) -> _Number:
     return ((-score << _BITS) + pods << _BITS) + name_rank
 
 
-def _first_scores(cycle: Cycle, rows: Ints, terms: list[Term], preferred: Ints | None) -> Ints:
-    """Return :func:`score_of` with one more pod for many rows, plus their preference scores."""
-    total = np.zeros(rows.size, dtype=np.int64)
-    weights = np.zeros(rows.size, dtype=np.int64)
-    for term in terms:
-        size = cycle.table.allocatable[term.column, rows]
-        after = np.minimum(cycle.used[term.column, rows] + term.request, size)
-        part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
-        counts = size > 0
-        total += np.where(counts, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
-        weights += np.where(counts, term.weight, 0)
-    scores: Ints = total // np.maximum(weights, 1)
-    return scores if preferred is None else scores + preferred
+def _first_scores(cycle: Cycle, rows: Ints, terms: _Scores, preferred: Ints | None) -> Ints:
+    """Return the scores of many rows with one more pod, plus their preference scores."""
+    scores = np.zeros(rows.size, dtype=np.int64) if preferred is None else preferred.copy()
+    for one in terms:
+        used = [cycle.used[column, rows] for column in one.columns]
+        sizes = [cycle.table.allocatable[column, rows] for column in one.columns]
+        scores += one.weight * score_rows(one.terms, used, sizes)
+    return scores
 
 
 def _hand_out(
@@ -280,10 +289,16 @@ def _hand_out(
 
     Returns, per chosen row, the number of its pods and its key afterwards.
     """
-    terms, table = ranking.terms, cycle.table
-    columns = [term.column for term in terms]
-    used = _look_up(cycle.used, columns, chosen)
-    sizes = _look_up(table.allocatable, columns, chosen)
+    table = cycle.table
+    scores = [
+        (
+            one.terms,
+            one.weight,
+            _look_up(cycle.used, one.columns, chosen),
+            _look_up(table.allocatable, one.columns, chosen),
+        )
+        for one in ranking.terms
+    ]
     pods = cycle.used[table.column(PODS), chosen].tolist()
     names = table.name_rank[chosen].tolist()
     limits = ranking.room[chosen].tolist()
@@ -299,7 +314,9 @@ def _hand_out(
             keys[at] = _FULL
             heapq.heappop(heap)
             continue
-        score = score_of(terms, used[at], sizes[at], given[at] + 1) + bonus[at]
+        score = bonus[at]
+        for terms, weight, used, sizes in scores:
+            score += weight * score_of(terms, used[at], sizes[at], given[at] + 1)
         keys[at] = _key_of(score, pods[at] + given[at], names[at])
         heapq.heapreplace(heap, (keys[at], at))
     return given, keys

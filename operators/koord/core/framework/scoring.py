@@ -1,13 +1,16 @@
-"""NodeResourcesFit scoring: how good a node is for one more pod, from 0 to 100.
+"""How good a node is for one more pod, from 0 to 100, by what is left of its resources.
 
-Source: the kube-scheduler plugin NodeResourcesFit (LeastAllocated, MostAllocated), with one
-strategy per resource as Koordinator's NodeResourcesFitPlus has it. Integers, rounded down.
+Source: the kube-scheduler plugin NodeResourcesFit (LeastAllocated, MostAllocated) with one strategy
+per resource, and Koordinator's NodeResourcesFitPlus. Integers, rounded down.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+
+from koord.core.framework.arrays import Ints
 from koord.core.units import ACCELERATOR, CPU, MEMORY
 
 MAX_SCORE = 100
@@ -41,9 +44,14 @@ class Scoring:
 
     CPU and memory always count; another resource counts for pods that ask for it. Packing
     accelerators by default keeps whole nodes free for the jobs that need whole nodes.
+
+    ``plus`` is a second score (NodeResourcesFitPlus), in which a resource counts for pods that ask
+    for it, CPU and memory too. It is multiplied by ``plus_weight`` and added to the first.
     """
 
     weights: Mapping[str, Weighed] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
+    plus: Mapping[str, Weighed] = field(default_factory=dict)
+    plus_weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +64,50 @@ class Term:
     weight: int
 
 
-def score_of(terms: list[Term], used: list[int], allocatable: list[int], pods: int) -> int:
-    """Score a node with ``pods`` more pods; the lists are parallel to ``terms``."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """One score of a shape: the weighted mean of its terms, multiplied by ``weight``."""
+
+    terms: tuple[Term, ...]
+    weight: int = 1
+
+    @property
+    def columns(self) -> list[int]:
+        return [term.column for term in self.terms]
+
+
+def score_of(terms: Sequence[Term], used: list[int], allocatable: list[int], pods: int) -> int:
+    """Score a node with ``pods`` more pods; the lists are parallel to ``terms``.
+
+    A resource that the node does not have counts only if the pods ask for it, as 0.
+    """
     total = weights = 0
     for term, taken, size in zip(terms, used, allocatable, strict=True):
         if size <= 0:
+            weights += term.weight if term.request else 0
             continue
         after = min(taken + pods * term.request, size)
         part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
         total += term.weight * (part * MAX_SCORE // size)
         weights += term.weight
+    if not terms:
+        return MAX_SCORE
     return total // weights if weights else 0
+
+
+def score_rows(
+    terms: Sequence[Term], used: Sequence[Ints], allocatable: Sequence[Ints]
+) -> Ints | int:
+    """Return :func:`score_of` with one more pod for many nodes; per term, an array over nodes."""
+    if not terms:
+        return MAX_SCORE
+    total = np.zeros_like(used[0])
+    weights = np.zeros_like(total)
+    for term, taken, size in zip(terms, used, allocatable, strict=True):
+        after = np.minimum(taken + term.request, size)
+        part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
+        is_there = size > 0
+        total += np.where(is_there, term.weight * (part * MAX_SCORE // np.maximum(size, 1)), 0)
+        weights += term.weight if term.request else np.where(is_there, term.weight, 0)
+    scores: Ints = total // np.maximum(weights, 1)
+    return scores
