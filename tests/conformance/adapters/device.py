@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from tests.conformance.adapters.device_cpus import unpack
 from tests.conformance.compare import Exact
 
 from koord.core.device.allocate import SLICED, Settings, allocate, drop_planned, size
@@ -300,8 +301,13 @@ def hints_of(case: Fields) -> Fields:
         return failed(found.describe(), is_resolvable=found.is_resolvable)
     return {
         "hints": {
-            kind: [
-                {"affinity": sorted(one.nodes), "preferred": one.is_preferred, "score": one.score}
+            kind: hints
+            and [
+                {
+                    "affinity": unpack(one.nodes),
+                    "preferred": one.is_preferred,
+                    "score": one.score,
+                }
                 for one in hints
             ]
             for kind, hints in found.items()

@@ -6,8 +6,7 @@ than CPUs and memory can give.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from dataclasses import replace
 from typing import Final
 
 from koord.core.device.allocate import DEFAULTS, Settings, allocate
@@ -15,19 +14,9 @@ from koord.core.device.causes import Lacking
 from koord.core.device.ledger import Ledger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
 from koord.core.device.names import GPU, DeviceType
+from koord.core.device.numa_policy import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
 
 BEST_GPUS: Final = 500
-MOST_NUMA_NODES: Final = 8
-"""Of more, only single nodes and all together are tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceHint:
-    """A set of NUMA nodes that can give the devices of one type."""
-
-    nodes: frozenset[int]
-    is_preferred: bool
-    score: int
 
 
 def find_hints(
@@ -35,40 +24,34 @@ def find_hints(
     request: DeviceRequest,
     terms: Terms = ANYWHERE,
     settings: Settings = DEFAULTS,
-) -> Mapping[DeviceType, Sequence[DeviceHint]] | Lacking:
-    """Return the feasible sets, the same for every type; or what is lacking on the whole node."""
+) -> Mapping[DeviceType, Hints] | Lacking:
+    """Return the feasible sets, the same for every type; or what is lacking on the whole node.
+
+    Without devices that have a NUMA node there is no preference.
+    """
     nodes = _numa_nodes(ledger, request)
-    # Without devices that have a NUMA node, nothing is restricted, and any node will do.
-    whole = allocate(
-        ledger, request, replace(terms, numa=frozenset(nodes)) if nodes else terms, settings
-    )
+    whole = allocate(ledger, request, _within(terms, nodes) if nodes else terms, settings)
     if isinstance(whole, Lacking):
         return whole
     best = _gpus_of(whole)
-    feasible: list[tuple[frozenset[int], int]] = []
-    for chosen in _sets(nodes):
-        shares = allocate(ledger, request, replace(terms, numa=chosen), settings)
+    feasible: list[tuple[NumaNodes, int]] = []
+    for chosen in list_sets(nodes):
+        shares = allocate(ledger, request, _within(terms, chosen), settings)
         if not isinstance(shares, Lacking):
             feasible.append((chosen, BEST_GPUS if _gpus_of(shares) == best else 0))
-    smallest = min((len(chosen) for chosen, _ in feasible), default=0)
-    hints = [DeviceHint(chosen, len(chosen) == smallest, score) for chosen, score in feasible]
+    hints = make_hints(feasible) if nodes else None
     return {one.kind: hints for one in request.types}
 
 
-def _numa_nodes(ledger: Ledger, request: DeviceRequest) -> list[int]:
-    return sorted(
-        {
-            device.place.numa
-            for one in request.types
-            for device in ledger.inventory.of(one.kind)
-            if device.place is not None and device.place.numa >= 0
-        }
-    )
+def _numa_nodes(ledger: Ledger, request: DeviceRequest) -> NumaNodes:
+    places = (device.place for one in request.types for device in ledger.inventory.of(one.kind))
+    numbers = {place.numa for place in places if place}
+    return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)
 
 
-def _sets(nodes: Sequence[int]) -> list[frozenset[int]]:
-    sizes = range(1, len(nodes) + 1) if len(nodes) <= MOST_NUMA_NODES else {1, len(nodes)}
-    return [frozenset(one) for one in chain.from_iterable(combinations(nodes, n) for n in sizes)]
+def _within(terms: Terms, nodes: NumaNodes) -> Terms:
+    numbers = range(nodes.bit_length())
+    return replace(terms, numa=frozenset(number for number in numbers if nodes >> number & 1))
 
 
 def _gpus_of(shares: Sequence[Share]) -> frozenset[int]:

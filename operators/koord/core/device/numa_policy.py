@@ -24,6 +24,8 @@ from koord.core.units import CPU, MEMORY, Amounts
 NumaNodes: TypeAlias = int
 """A set of NUMA nodes: bit n is node n."""
 
+MAX_NUMBER: Final = 1023
+"""The highest number of a NUMA node in Linux; larger ones are not to be made a set of."""
 MAX_SETS: Final = 255
 """All sets of 8 NUMA nodes. Larger machines are tried with fewer: small sets, and all nodes."""
 
