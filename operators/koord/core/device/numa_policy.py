@@ -1,9 +1,9 @@
-"""NUMA policies: which NUMA nodes of a machine a pod may use, and how it is spread over them.
+"""NUMA policies: which NUMA nodes of a machine a pod may use.
 
 Every requested resource gives hints: sets of NUMA nodes that could serve it. A policy merges them
-into one set for the whole pod, or refuses the node. How hints of devices come about is not known
-here; hints of CPU and memory are made by :func:`make_zone_hints`. Sources: the kubelet's topology
-manager, and Koordinator's, which adds scores and exclusive use.
+into one set for the whole pod, or refuses the node. How hints come about is not known
+here. Sources: the kubelet's topology manager, and Koordinator's, which adds scores and exclusive
+use.
 
 A set of NUMA nodes is an integer with one bit per node.
 """
@@ -18,8 +18,6 @@ from operator import itemgetter
 from typing import ClassVar, Final, TypeAlias
 
 from koord.core.framework.cause import Cause
-from koord.core.framework.scoring import MAX_SCORE, ScoringStrategy
-from koord.core.units import CPU, MEMORY, Amounts
 
 NumaNodes: TypeAlias = int
 """A set of NUMA nodes: bit n is node n."""
@@ -48,13 +46,6 @@ UNALIGNED: Final = Cause(
     _RANK + 8,
     "{detail}",
     "Free room on the same NUMA nodes of {nodes}, or use the policy BestEffort.",
-    by_detail=True,
-)
-INSUFFICIENT: Final = Cause(
-    "InsufficientNUMA",
-    _RANK + 9,
-    "Insufficient NUMA {detail}",
-    "Free {detail} on the NUMA nodes of {nodes}, or request less.",
     by_detail=True,
 )
 
@@ -358,114 +349,3 @@ def make_hints(
         NumaHint(nodes, prefer_all or nodes.bit_count() == smallest, score)
         for nodes, score in feasible
     )
-
-
-@dataclass(frozen=True, slots=True)
-class NumaZone:
-    """What one NUMA node has, and what of it is available."""
-
-    number: int
-    total: Amounts
-    available: Amounts
-
-
-def make_zone_hints(
-    requests: Amounts,
-    zones: Sequence[NumaZone],
-    is_feasible: Callable[[NumaNodes], bool],
-    policy: NumaPolicy,
-    strategy: ScoringStrategy = ScoringStrategy.LEAST_ALLOCATED,
-) -> dict[str, tuple[NumaHint, ...]]:
-    """Return hints for the requested resources that belong to NUMA nodes.
-
-    ``is_feasible`` tries to allocate all of the request on a set of NUMA nodes. A set with a node
-    that has nothing left of a resource is no hint for that resource.
-    """
-    resources = [name for name in requests if any(name in zone.total for zone in zones)]
-    every = sum(1 << zone.number for zone in zones)
-    feasible = [
-        (nodes, score_zones(requests, _zones_in(zones, nodes), strategy))
-        for nodes in list_sets(every)
-        if is_feasible(nodes)
-    ]
-    lacking = {
-        name: sum(1 << zone.number for zone in zones if not zone.available.get(name))
-        for name in resources
-    }
-    return {
-        name: make_hints(
-            [one for one in feasible if not one[0] & lacking[name]],
-            prefer_all=policy is NumaPolicy.RESTRICTED,
-        )
-        for name in resources
-    }
-
-
-def score_zones(requests: Amounts, zones: Sequence[NumaZone], strategy: ScoringStrategy) -> int:
-    """Score NUMA nodes together, 0 to 100: CPU and memory count alike."""
-    shares = []
-    for name in (CPU, MEMORY):
-        if total := sum(zone.total.get(name, 0) for zone in zones):
-            available = sum(zone.available.get(name, 0) for zone in zones)
-            left = min(max(available - requests.get(name, 0), 0), total)
-            is_packing = strategy is ScoringStrategy.MOST_ALLOCATED
-            shares.append((total - left if is_packing else left) * MAX_SCORE // total)
-    return sum(shares) // len(shares) if shares else 0
-
-
-def _zones_in(zones: Iterable[NumaZone], nodes: NumaNodes) -> list[NumaZone]:
-    return [zone for zone in zones if nodes >> zone.number & 1]
-
-
-@dataclass(frozen=True, slots=True)
-class NumaShare:
-    """What a pod is given of one NUMA node; amounts in the order of names."""
-
-    number: int
-    amounts: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class InsufficientNuma:
-    """NUMA nodes lack something; ``lacking`` amounts in the order of names."""
-
-    lacking: tuple[tuple[str, int], ...]
-
-    cause: ClassVar = INSUFFICIENT
-    is_resolvable: ClassVar = True
-
-    def messages(self) -> tuple[str, ...]:
-        """Return the messages of Koordinator."""
-        return tuple(self.cause.describe(detail=resource) for resource, _ in self.lacking)
-
-    def describe(self) -> str:
-        return "; ".join(self.messages())
-
-
-def distribute(
-    requests: Amounts, zones: Sequence[NumaZone], nodes: NumaNodes, cpu_step: int = 1
-) -> tuple[NumaShare, ...] | InsufficientNuma:
-    """Divide a request among a set of NUMA nodes, as evenly as what is available allows.
-
-    CPU is divided in multiples of ``cpu_step`` milli-CPU. Resources that no NUMA node reports are
-    left out.
-    """
-    inside = _zones_in(zones, nodes)
-    shares: dict[int, dict[str, int]] = {}
-    lacking = []
-    for name in sorted(requests):
-        if not any(name in zone.total for zone in zones):
-            continue
-        step = cpu_step if name == CPU else 1
-        rest = requests[name]
-        ascending = sorted((zone.available.get(name, 0) // step, zone.number) for zone in inside)
-        for index, (room, number) in enumerate(ascending):
-            share = min(rest // step // (len(ascending) - index), room) * step
-            if share > 0:
-                shares.setdefault(number, {})[name] = share
-                rest -= share
-        if rest:
-            lacking.append((name, rest))
-    if lacking:
-        return InsufficientNuma(tuple(lacking))
-    return tuple(NumaShare(number, tuple(of.items())) for number, of in sorted(shares.items()))
