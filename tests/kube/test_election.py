@@ -93,6 +93,14 @@ def test_terms_after_a_leader_that_did_not_sign_are_recognised_until_its_plans_a
     assert not take(take_unsigned(take_unsigned(signed))).is_signed
 
 
+def test_leader_whose_lease_was_deleted_is_remembered() -> None:
+    for before in (take(None), take_unsigned(take(None))):
+        election = make_election(before)
+        election.observe(None, 101.0)
+        claim = election.claim(0.0)
+        assert Lease(election.mark({}, claim, 101.0), claim).is_signed == before.is_signed
+
+
 @pytest.mark.parametrize("found", [None, lease(""), lease(OTHER), lease(ME)])
 def test_process_that_is_not_a_candidate_only_waits(found: Lease | None) -> None:
     election = make_election(found)

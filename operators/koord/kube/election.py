@@ -146,6 +146,8 @@ class Election:
     """When the last successful renewal was sent; None: not the leader."""
     signs: bool = False
     """Whether all plans are known to be signed since we lead."""
+    _is_signed: bool = True
+    """Whether the last leader signed its plans, also if its Lease is gone."""
     _sent: LeaseSpec | None = None
     _sent_at: float = float("-inf")
     """Our last claim, and when it was sent."""
@@ -170,6 +172,7 @@ class Election:
     def observe(self, lease: Lease | None, now: float) -> None:
         """Record the Lease as just read; our last claim in it proves that it was accepted."""
         known, self.lease = self.lease, lease
+        self._is_signed = self._is_signed if lease is None else lease.is_signed
         if self.leads and lease is not None and lease.spec == self._sent:
             self.grant(lease, self._sent_at)
         if lease is None:
@@ -242,11 +245,10 @@ class Election:
     def mark(self, metadata: dict[str, Any], claim: LeaseSpec, now: float) -> dict[str, Any]:
         """Return the metadata to write with a claim.
 
-        A term counts as signed if all before were, which the first one after an earlier release
-        is not.
+        A term counts as signed if the one before does, which that of an earlier release does not.
         """
         annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
-        if self.signs or self.lease is None or self.lease.is_signed:
+        if self.signs or self._is_signed:
             annotations[operators.SIGNED_TERM] = str(claim.lease_transitions or 0)
         return {**metadata, "annotations": annotations}
 
