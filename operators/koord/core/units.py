@@ -1,7 +1,7 @@
 """Names and canonical units of resources, so that all arithmetic is on exact integers.
 
-``cpu`` counts milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages-*`` count bytes, every
-other resource counts whole pieces. Quantities are parsed elsewhere.
+``cpu`` counts milli-CPU, ``memory``, ``ephemeral-storage``, ``hugepages-*`` and the memory of GPUs
+count bytes, every other resource counts whole pieces. Quantities are parsed elsewhere.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,9 @@ _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 def is_in_bytes(resource: str) -> bool:
     """Whether amounts of ``resource`` are bytes."""
-    return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-")
+    if resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-"):
+        return True
+    return resource.endswith("/gpu-memory")
 
 
 def format_amount(resource: str, amount: int) -> str:

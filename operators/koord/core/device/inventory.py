@@ -1,6 +1,5 @@
 """The inventory of a node, from what its Device object and its labels say."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,17 +11,19 @@ from koord.core.device.model import (
     minors_of,
 )
 from koord.core.device.names import GPU
+from koord.core.device.vendors import (
+    ISOLATION_LABEL,
+    MODEL_LABEL,
+    UNSHAREABLE,
+    VENDOR_LABEL,
+    has_nvswitch,
+    is_same_model,
+)
 
-VENDOR: Final = "node.koordinator.sh/gpu-vendor"
-MODEL: Final = "node.koordinator.sh/gpu-model"
 POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
 WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"
-ISOLATION: Final = "koordinator.sh/gpu-isolation-provider"
-
-NVIDIA: Final = "nvidia"
 _HONOR: Final = "Honor"
-_HOPPER: Final = frozenset({"h100", "h800", "h20"})
-_FAMILY: Final = re.compile(r"[a-z]+[0-9]+[a-z]?")
+_NVSWITCH_GPUS: Final = 8
 
 HOPPER_PARTITIONS: Final = tuple(
     (
@@ -36,20 +37,16 @@ HOPPER_PARTITIONS: Final = tuple(
 """What the NVSwitch of a node with eight H100, H800 or H20 lets work together."""
 
 
-def make_inventory(
-    report: DeviceReport,
-    node_labels: Mapping[str, str],
-    refusing: frozenset[tuple[str, str]] = frozenset(),
-) -> Inventory:
-    """Return the devices of a node; ``refusing`` are (vendor, model) that cannot be shared."""
+def make_inventory(report: DeviceReport, node_labels: Mapping[str, str]) -> Inventory:
+    """Return the devices of a node; labels of the node go before those of its Device."""
     labels = {**report.labels, **node_labels}
-    vendor, model = labels.get(VENDOR, ""), labels.get(MODEL, "")
+    vendor, model = labels.get(VENDOR_LABEL, ""), labels.get(MODEL_LABEL, "")
     return Inventory(
         report.devices,
         _make_table(report, node_labels, vendor, model),
         f"{vendor}-{model}",
-        node_labels.get(ISOLATION, ""),
-        refuses_shares=(vendor, model) in refusing,
+        node_labels.get(ISOLATION_LABEL, ""),
+        refuses_shares=any(is_same_model(model, one) for one in UNSHAREABLE.get(vendor, ())),
         is_well_planned=report.labels.get(WELL_PLANNED) == "true",
     )
 
@@ -60,15 +57,7 @@ def _make_table(
     """Return the partitions that the Device lists, or those of the model."""
     if report.partitions is not None:
         return PartitionTable(report.partitions, report.labels.get(POLICY) == _HONOR)
-    if vendor not in {"", NVIDIA} or family_of(model) not in _HOPPER:
-        return None
     gpus = sum(len(devices) for kind, devices in report.devices if kind == GPU)
-    listed = tuple(one for one in HOPPER_PARTITIONS if gpus == 8)
-    return PartitionTable(listed, node_labels.get(POLICY) == _HONOR) if listed else None
-
-
-def family_of(model: str) -> str:
-    """Return the family of a model: ``h100`` of ``NVIDIA-H100-80GB-HBM3``."""
-    text = model.lower().removeprefix("nvidia").lstrip("- ")
-    found = _FAMILY.match(text)
-    return found[0] if found else text
+    if gpus != _NVSWITCH_GPUS or not has_nvswitch(vendor, model):
+        return None
+    return PartitionTable(HOPPER_PARTITIONS, node_labels.get(POLICY) == _HONOR)

@@ -5,7 +5,6 @@ out. Elsewhere a pod that asks for devices gets certain ones, which its annotati
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from typing_extensions import override
 
 from koord.core.changes import Changes
 from koord.core.device.allocate import Settings
+from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.causes import INSUFFICIENT, Lacking
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import Ledger
@@ -29,35 +29,24 @@ from koord.core.device.reasons import InvalidDeviceRequest
 from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes, read_request
 from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.device.states import NO_DEVICES, Asked, LedgerStates, Move, StateId
+from koord.core.device.vendors import index_templates
 from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
 from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Draft, Plugin, Reach, Score, Session, Short
 from koord.core.nodes import Node
 from koord.core.pod_charge import PodCharge
-from koord.core.pods import Allocation, AnnotationWrite, Pod, PodShape
+from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.reasons import Reason
 
 if TYPE_CHECKING:
     from koord.core.state import ClusterState
 
 NAME: Final = "device"
-PACKED: Final = Settings(OURS, scoring=Scoring(DEFAULT_WEIGHTS, packs=True))
+PACKED: Final = Settings(OURS, index_templates(), Scoring(DEFAULT_WEIGHTS, packs=True))
 """Fuller devices and nodes first: whole devices stay free."""
 _FIRST: Final = np.zeros(1, dtype=np.int64)
 _MOST_REQUESTS: Final = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceAllocation:
-    """The devices of one pod on its node, with their names there."""
-
-    pod: str
-    shares: tuple[Share, ...]
-    names: tuple[DeviceName, ...] = ()
-
-    def writes(self) -> Iterable[AnnotationWrite]:
-        return ()
 
 
 class Devices(Plugin):
@@ -110,7 +99,7 @@ class Devices(Plugin):
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
         if not charge.allocations and not _count_cards(charge.shape):
             return
-        shares = _shares_in(charge.allocations)
+        shares = self._shares_of(charge)
         if count > 0:
             self.shares_of[charge.uid] = shares
         else:
@@ -132,6 +121,17 @@ class Devices(Plugin):
             foreign = ledger.foreign + count * _count_cards(charge.shape)
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
+    def _shares_of(self, charge: PodCharge) -> tuple[Share, ...]:
+        """Return the devices of a pod by the numbers of their virtual functions now."""
+        report = self.reports.get(charge.load.node)
+        names = report.names if report is not None else {}
+        return tuple(
+            share
+            for one in charge.allocations
+            if isinstance(one, DeviceAllocation)
+            for share in one.numbered(names)
+        )
+
     def _rebuild(self, name: str) -> None:
         """Make the ledger of a node anew, after its devices or labels have changed."""
         row, report = self._row_of.get(name), self.reports.get(name)
@@ -143,7 +143,7 @@ class Devices(Plugin):
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = Ledger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         for charge in self._pods.get(row, {}).values():
-            shares = _shares_in(charge.allocations)
+            shares = self.shares_of[charge.uid] = self._shares_of(charge)
             ledger = ledger.with_shares(shares)
             if not shares:
                 ledger = ledger.with_foreign(ledger.foreign + _count_cards(charge.shape))

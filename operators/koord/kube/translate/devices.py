@@ -3,8 +3,10 @@
 An entry that cannot be used is left out and named; the others stay usable.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Final, TypeVar
+
+import msgspec
 
 from koord.api.annotations import (
     DEVICE_ALLOCATE_HINT,
@@ -15,7 +17,7 @@ from koord.api.annotations import (
 )
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.resource import LabelSelector as SelectorSpec
-from koord.core.device.inventory import ISOLATION
+from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.model import (
     Device,
     DeviceName,
@@ -30,14 +32,16 @@ from koord.core.device.model import (
     PartitionWish,
     Place,
     Scope,
+    Share,
     Strategy,
     make_part,
     minors_of,
 )
 from koord.core.device.names import DeviceType, rename
 from koord.core.device.request import Wishes
+from koord.core.device.vendors import ISOLATION_LABEL
 from koord.core.selectors import LabelSelector, Operator, Requirement
-from koord.kube.translate.amounts import parse_amounts
+from koord.kube.translate.amounts import parse_amount, parse_amounts
 from koord.kube.translate.statuses import SeenStatuses
 from koord.kube.wire import DeviceEntry, WireDevice
 
@@ -162,6 +166,52 @@ def _read_partitions(
     return tuple(sorted(table))
 
 
+class _Function(msgspec.Struct, gc=False):
+    minor: int = 0
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class _Extension(msgspec.Struct, gc=False):
+    vfs: list[_Function] = []
+    template: str = msgspec.field(default="", name="gpuSharedResourceTemplate")
+
+
+class _Share(msgspec.Struct, gc=False):
+    minor: Annotated[int, msgspec.Meta(ge=0, le=MOST_MINOR)]
+    resources: dict[str, str | int] = {}
+    id: str = ""
+    extension: _Extension | None = None
+
+
+_NO_EXTENSION: Final = _Extension()
+_allocated_decoder = msgspec.json.Decoder(dict[str, list[_Share]])
+
+
+def read_allocated(pod: str, text: str, *, is_exclusive: Collection[str] = ()) -> DeviceAllocation:
+    """Return what the annotation device-allocated of a pod (uid) says.
+
+    ``is_exclusive``: types of which the pod keeps PCIe switches for itself. Raises ValueError if
+    the text is invalid.
+    """
+    entries = [
+        (kind, entry)
+        for kind, listed in sorted(_allocated_decoder.decode(text).items())
+        for entry in sorted(listed, key=lambda one: one.minor)
+    ]
+    if len({(kind, entry.minor) for kind, entry in entries}) != len(entries):
+        raise ValueError("a device is listed twice")
+    shares, names = [], []
+    for kind, entry in entries:
+        extension = entry.extension or _NO_EXTENSION
+        amounts = {key: parse_amount(key, amount) for key, amount in entry.resources.items()}
+        part, functions = make_part(rename(amounts)), tuple(range(len(extension.vfs)))
+        shares.append(
+            Share(kind, entry.minor, part, functions, extension.template, kind in is_exclusive)
+        )
+        names.append(DeviceName(entry.id, tuple((f.minor, f.bus_id) for f in extension.vfs)))
+    return DeviceAllocation(pod, tuple(shares), tuple(names))
+
+
 def read_wishes(
     annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> tuple[Wishes, tuple[tuple[str, str], ...]]:
@@ -184,7 +234,7 @@ def read_wishes(
         )
         if partition is not None
         else None,
-        labels.get(ISOLATION, ""),
+        labels.get(ISOLATION_LABEL, ""),
     )
     return wishes, tuple(problems)
 

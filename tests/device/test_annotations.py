@@ -1,0 +1,135 @@
+"""What pods and Device objects say about devices, and what is written for a pod."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from tests.device.nodes import NIC_TOTAL, half, report, whole
+
+from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
+from koord.core.device.model import DeviceName, Exclusive, Hint, Scope, Share, make_part
+from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
+from koord.kube.wire import WireDevice
+
+HINTS = "scheduling.koordinator.sh/device-allocate-hint"
+
+
+def allocation() -> DeviceAllocation:
+    names = report("n0").names
+    shares = (whole(2), half(3), Share(RDMA, 1, NIC_TOTAL, functions=(0, 3)))
+    return DeviceAllocation("uid", shares, tuple(names[one.kind, one.minor] for one in shares))
+
+
+def test_an_allocation_is_written_in_the_form_of_koordinator() -> None:
+    written = {one.key: one.value for one in allocation().writes()}
+    assert json.loads(written[ALLOCATED])["rdma"] == [
+        {
+            "minor": 1,
+            "resources": {"koordinator.sh/rdma": "100"},
+            "id": "RDMA-n0-1",
+            "extension": {
+                "vfs": [{"busID": "0000:01:00.0"}, {"minor": 3, "busID": "0000:01:00.3"}]
+            },
+        }
+    ]
+    assert json.loads(written[ALLOCATED])["gpu"][0]["resources"] == {
+        "koordinator.sh/gpu-core": "100",
+        "koordinator.sh/gpu-memory": "83201216Ki",
+        "koordinator.sh/gpu-memory-ratio": "100",
+    }
+    assert written[GPU_MINORS] == "2,3"
+    assert written[GPU_UUIDS] == "GPU-n0-2,GPU-n0-3"
+
+
+def test_what_is_written_is_read_back() -> None:
+    written = {one.key: one.value for one in allocation().writes()}
+    read = read_allocated("uid", written[ALLOCATED])
+    assert read.numbered(report("n0").names) == allocation().shares
+    assert {one.key: one.value for one in read.writes()} == written
+
+
+def test_unknown_gpus_are_not_named_in_part() -> None:
+    gpus = (whole(0), whole(1))
+    one = DeviceAllocation("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
+    assert {write.key for write in one.writes()} == {ALLOCATED, GPU_MINORS}
+
+
+def test_old_names_are_read() -> None:
+    text = '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":50,"kubernetes.io/gpu":"1"}}]}'
+    (share,) = read_allocated("uid", text).shares
+    assert dict(share.part) == {GPU_CORE: 50, "koordinator.sh/gpu": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"gpu":[{"minor":-1}]}',
+        '{"gpu":[{"minor":0,"resources":{"a":"x"}}]}',
+        '{"gpu":[{"minor":1},{"minor":1}]}',
+        '{"gpu":[{"minor":99999}]}',
+    ],
+)
+def test_an_allocation_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of many sources
+        read_allocated("uid", text)
+
+
+def test_wishes() -> None:
+    gpus = {"requiredTopologyScope": "NUMANode", "exclusivePolicy": "PCIeLevel"}
+    text = json.dumps({"gpu": gpus, "rdma": {"vfSelector": {}}})
+    wishes, problems = read_wishes({HINTS: text}, {})
+    assert problems == ()
+    assert dict(wishes.hints) == {
+        GPU: Hint(scope=Scope.NUMA_NODE, exclusive=Exclusive.PCIE),
+        RDMA: Hint(function_selector=()),
+    }
+
+
+def test_wishes_that_cannot_be_read_are_named() -> None:
+    wishes, problems = read_wishes({HINTS: '{"gpu":{"requiredTopologyScope":"Rack"}}'}, {})
+    assert wishes.hints == ()
+    ((field, _),) = problems
+    assert HINTS in field
+
+
+def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
+    gpu = {"type": "gpu", "health": True, "resources": {GPU_MEMORY: "8Gi", GPU_MEMORY_RATIO: 100}}
+    manifest = {
+        "metadata": {
+            "name": "n0",
+            "annotations": {
+                "scheduling.koordinator.sh/gpu-partitions": json.dumps(
+                    {"2": [{"minors": [0, 3], "allocationScore": "1"}, {"minors": [3]}], "x": []}
+                )
+            },
+        },
+        "spec": {
+            "devices": [
+                {**gpu, "minor": 0},
+                {**gpu, "minor": 0},
+                {**gpu, "minor": 2000},
+                {**gpu, "minor": 2, "resources": {GPU_MEMORY: "many"}},
+                {**gpu, "minor": 3, "health": False},
+            ]
+        },
+    }
+    wire = msgspec.json.decode(msgspec.json.encode(manifest), type=WireDevice)
+    found = DeviceTranslator().translate(wire)
+    ((kind, devices),) = found.devices
+    assert kind == GPU
+    assert [(one.minor, one.total) for one in devices] == [
+        (0, make_part({GPU_MEMORY: 8 << 30, GPU_MEMORY_RATIO: 100})),
+        (3, ()),
+    ]
+    assert [path for path, _ in found.problems] == [
+        "spec.devices[1].minor",
+        "spec.devices[2].minor",
+        "spec.devices[3].resources",
+        "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].2[1].minors",
+        "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].x",
+    ]
