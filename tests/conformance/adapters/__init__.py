@@ -7,11 +7,12 @@ of its answer. Everything runs as ``compat: koordinator``.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from tests.conformance.adapters import elasticquota, gang, topology
+from tests.conformance.adapters import device, device_cpus, device_vendors, elasticquota, gang, topology
 
 Adapter: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
 AREAS: Mapping[str, Mapping[str, Adapter]] = {
+    "device": {**device.ADAPTERS, **device_cpus.ADAPTERS, **device_vendors.ADAPTERS},
     "elasticquota": elasticquota.ADAPTERS,
     "gang": gang.ADAPTERS,
     "topology": topology.ADAPTERS,
