@@ -7,7 +7,14 @@ of its answer. Everything runs as ``compat: koordinator``.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from tests.conformance.adapters import device, device_cpus, device_vendors, elasticquota, gang, topology
+from tests.conformance.adapters import (
+    device,
+    device_cpus,
+    device_vendors,
+    elasticquota,
+    gang,
+    topology,
+)
 
 Adapter: TypeAlias = Callable[[Any], Mapping[str, Any]]
 
