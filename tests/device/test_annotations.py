@@ -82,8 +82,8 @@ def test_an_allocation_that_cannot_be_read(text: str) -> None:
 def test_wishes() -> None:
     gpus = {"requiredTopologyScope": "NUMANode", "exclusivePolicy": "PCIeLevel"}
     text = json.dumps({"gpu": gpus, "rdma": {"vfSelector": {}}})
-    wishes, problems = read_wishes({HINTS: text}, {})
-    assert problems == ()
+    wishes = read_wishes({HINTS: text}, {})
+    assert wishes.problems == ()
     assert dict(wishes.hints) == {
         GPU: Hint(scope=Scope.NUMA_NODE, exclusive=Exclusive.PCIE),
         RDMA: Hint(function_selector=()),
@@ -91,9 +91,9 @@ def test_wishes() -> None:
 
 
 def test_wishes_that_cannot_be_read_are_named() -> None:
-    wishes, problems = read_wishes({HINTS: '{"gpu":{"requiredTopologyScope":"Rack"}}'}, {})
+    wishes = read_wishes({HINTS: '{"gpu":{"requiredTopologyScope":"Rack"}}'}, {})
     assert wishes.hints == ()
-    ((field, _),) = problems
+    ((field, _),) = wishes.problems
     assert HINTS in field
 
 

@@ -160,15 +160,21 @@ class RecordedPlan:
     """Identifies the pods that were released together; empty: unknown."""
     quota: str = ""
     """The quota that the pod was charged to; empty: none."""
+    records: tuple[tuple[str, str], ...] = ()
+    """Annotations that were written with it: key and digest of the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnnotationWrite:
-    """An annotation that records an allocation: on which object, by uid, under which key."""
+    """An annotation that records an allocation: on which object, by uid, under which key.
+
+    If it ``is_record``, the allocation is read back from it, so its value is part of the plan.
+    """
 
     uid: str
     key: str
     value: str
+    is_record: bool = False
 
 
 class Allocation(Protocol):

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from koord.core.changes import Changes, Feed
+from koord.core.device.model import DeviceReport
+from koord.core.device.plugin import Devices
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.node_table import NodeTable
 from koord.core.framework.plugin import Plugin
@@ -295,6 +297,14 @@ class ClusterState:
     def remove_topology(self, name: str) -> None:
         if self.topologies.remove(name):
             self._note_domains()
+
+    def upsert_devices(self, report: DeviceReport) -> None:
+        self.plugin(Devices).upsert_report(report)
+        self._changes.freed.add(report.node)
+
+    def remove_devices(self, node: str) -> None:
+        self.plugin(Devices).remove_report(node)
+        self._changes.freed.add(node)
 
     def note_freed(self, nodes: Iterable[str]) -> None:
         """Have units that wait for room tried again on these nodes."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
+from koord.core.device.model import DeviceReport
 from koord.core.gang_model import PodGroup
 from koord.core.nodes import Namespace, Node
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
@@ -35,6 +36,7 @@ from koord.kube.translate.cluster_objects import (
     translate_storage_class,
     translate_volume,
 )
+from koord.kube.translate.devices import DeviceTranslator
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.profiles import ProfileTranslator
@@ -42,6 +44,7 @@ from koord.kube.translate.quotas import QuotaTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import (
     WireClaim,
+    WireDevice,
     WireElasticQuota,
     WireNamespace,
     WireNativePodGroup,
@@ -64,6 +67,7 @@ POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
 PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
+DEVICE: Final = "device"
 
 
 class Translator(Protocol[W_contra, T]):
@@ -281,6 +285,17 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),
     is_useful_in_part=True,
 )
+DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
+    "scheduling.koordinator.sh/v1alpha1",
+    "devices",
+    WireDevice,
+    lambda _: DeviceTranslator(),
+    ClusterState.upsert_devices,
+    lambda state, report: state.remove_devices(report.node),
+    read_by=frozenset({PLACEMENT, DEVICE}),
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
 AnyKind: TypeAlias = Kind[Any, Any, Any]
 
 KINDS: Final[tuple[AnyKind, ...]] = (
@@ -290,6 +305,7 @@ KINDS: Final[tuple[AnyKind, ...]] = (
     QUOTAS,
     PROFILES,
     TOPOLOGIES,
+    DEVICES,
     NAMESPACES,
     CLAIMS,
     VOLUMES,

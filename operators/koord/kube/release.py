@@ -8,6 +8,7 @@ annotation is encoded and decoded here only, with the values of the core.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -115,6 +116,7 @@ class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
     youngest: int = 0
     start: str = ""
     quota: str = ""
+    records: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_PlanAnnotation)
@@ -134,15 +136,24 @@ def encode_annotations(
     if record is not None:
         plan.youngest = int(placement.youngest)
         plan.start = record.start_id
+    uid = assignment.pod.uid
+    writes = [one for given in assignment.allocations for one in given.writes() if one.uid == uid]
+    plan.records = {one.key: _digest(one.value) for one in writes if one.is_record} or msgspec.UNSET
     text = msgspec.json.encode(plan).decode()
     signature = keys.sign(assignment.pod.uid, text)
     annotations = {operators.PLAN: text, operators.PLAN_SIGNATURE: signature}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
-    writes = (write for one in assignment.allocations for write in one.writes())
-    return annotations | {
-        write.key: write.value for write in writes if write.uid == assignment.pod.uid
-    }
+    return annotations | {one.key: one.value for one in writes}
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_recorded(plan: RecordedPlan, key: str, text: str) -> bool:
+    """Whether an annotation is as it was written with a plan, which is signed."""
+    return (key, _digest(text)) in plan.records
 
 
 @cached_by_text()
@@ -166,4 +177,5 @@ def decode_plan(text: str) -> RecordedPlan | None:
         float(plan.youngest),
         plan.start,
         plan.quota,
+        tuple((plan.records or {}).items()),
     )

@@ -161,10 +161,10 @@ class Scene:
 
 def request_of(case: Fields) -> DeviceRequest | InvalidRequest | None:
     pod = case.get("pod") or {}
-    wishes, problems = read_wishes(
+    wishes = read_wishes(
         pod.get("annotations") or case.get("annotations") or {}, pod.get("labels") or {}
     )
-    assert not problems
+    assert not wishes.problems
     requests = amounts_of(pod.get("requests"))
     for group in (case.get("normalised_device_requests") or {}).values():
         requests |= amounts_of(group)

@@ -24,8 +24,8 @@ GPU_UUIDS: Final = "scheduling.koordinator.sh/gpu-uuids"
 class DeviceAllocation:
     """The devices of one pod (uid), in the order of types and minors, with their names.
 
-    Virtual functions of a share are numbered as in its name, which is the device's own only as long
-    as its Device object does not change: see :meth:`numbered`.
+    Names hold only the virtual functions that the pod was given, numbered from 0 in the shares, so
+    that an allocation does not depend on what its Device object says later: see :meth:`numbered`.
     """
 
     pod: str
@@ -33,7 +33,7 @@ class DeviceAllocation:
     names: tuple[DeviceName, ...]
 
     def writes(self) -> Iterable[AnnotationWrite]:
-        yield AnnotationWrite(self.pod, ALLOCATED, self._encode())
+        yield AnnotationWrite(self.pod, ALLOCATED, self._encode(), is_record=True)
         gpus = [
             (share.minor, name)
             for share, name in zip(self.shares, self.names, strict=True)
@@ -47,7 +47,7 @@ class DeviceAllocation:
     def numbered(self, names: Mapping[tuple[DeviceType, int], DeviceName]) -> tuple[Share, ...]:
         """Return the shares with the numbers that their virtual functions have now."""
         return tuple(
-            replace(share, functions=_renumber(share, name, names.get((share.kind, share.minor))))
+            replace(share, functions=_renumber(name, names.get((share.kind, share.minor))))
             if share.functions
             else share
             for share, name in zip(self.shares, self.names, strict=True)
@@ -60,11 +60,23 @@ class DeviceAllocation:
         return json.dumps(by_type, separators=(",", ":"))
 
 
-def _renumber(share: Share, then: DeviceName, now: DeviceName | None) -> tuple[int, ...]:
-    if now is None or now.functions == then.functions:
-        return share.functions
-    taken = {then.functions[number][1] for number in share.functions}
-    return tuple(number for number, (_, bus_id) in enumerate(now.functions) if bus_id in taken)
+def record(
+    pod: str, shares: Iterable[Share], names: Mapping[tuple[DeviceType, int], DeviceName]
+) -> DeviceAllocation:
+    """Return the allocation of shares, by the names that devices have now."""
+    recorded, given = [], []
+    for share in shares:
+        name = names.get((share.kind, share.minor), DeviceName())
+        functions = [name.functions[n] for n in share.functions if n < len(name.functions)]
+        recorded.append(replace(share, functions=tuple(range(len(functions)))))
+        given.append(DeviceName(name.id, tuple(functions)))
+    return DeviceAllocation(pod, tuple(recorded), tuple(given))
+
+
+def _renumber(given: DeviceName, now: DeviceName | None) -> tuple[int, ...]:
+    taken = {bus_id for _, bus_id in given.functions}
+    functions = now.functions if now is not None else ()
+    return tuple(number for number, (_, bus_id) in enumerate(functions) if bus_id in taken)
 
 
 def _encode_share(share: Share, name: DeviceName) -> Iterator[tuple[str, Any]]:

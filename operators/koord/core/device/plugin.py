@@ -12,20 +12,29 @@ from typing_extensions import override
 
 from koord.core.changes import Changes
 from koord.core.device.allocate import Settings
-from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.causes import INSUFFICIENT, Lacking
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import Ledger
 from koord.core.device.model import (
     OURS,
-    DeviceName,
     DeviceReport,
     DeviceRequest,
     Scoring,
     Share,
 )
-from koord.core.device.names import CARDS, GPU, DeviceType
-from koord.core.device.reasons import InvalidDeviceRequest
+from koord.core.device.names import (
+    CARDS,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    KOORD_GPU,
+    NPU_CORE,
+    WHOLE,
+)
+from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest
 from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes, read_request
 from koord.core.device.scoring import DEFAULT_WEIGHTS
 from koord.core.device.states import NO_DEVICES, Asked, LedgerStates, Move, StateId
@@ -61,6 +70,10 @@ class Devices(Plugin):
         """Row -> the state of its devices."""
         self.shares_of: dict[str, tuple[Share, ...]] = {}
         """Pod uid -> its devices; none if nobody knows which ones they are."""
+        self._given: dict[str, tuple[Allocation, ...]] = {}
+        """Pod uid -> what it was given when it was first seen on its node."""
+        self._discharged: set[str] = set()
+        """Pods that left their nodes since the last :meth:`absorb`; most of them come back."""
         self._row_of: dict[str, int] = {}
         self._nodes: dict[int, Node] = {}
         self._pods: dict[int, dict[str, PodCharge]] = {}
@@ -97,15 +110,23 @@ class Devices(Plugin):
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        if not charge.allocations and not _count_cards(charge.shape):
+        if not charge.allocations and not _count_gpus(charge.shape):
             return
-        shares = self._shares_of(charge)
         if count > 0:
-            self.shares_of[charge.uid] = shares
-        else:
-            self.shares_of.pop(charge.uid, None)
-        if row < 0:
-            return
+            # What a pod was given does not change: later annotations are not believed.
+            given = self._given.setdefault(charge.uid, charge.allocations)
+            self._given[charge.uid] = given or charge.allocations
+            self.shares_of[charge.uid] = self.numbered(charge.load.node, self._given[charge.uid])
+        shares = self.shares_of[charge.uid]
+        if row >= 0:
+            self._charge_row(row, charge, shares, count)
+        if count < 0:
+            del self.shares_of[charge.uid]
+            self._discharged.add(charge.uid)
+
+    def _charge_row(
+        self, row: int, charge: PodCharge, shares: tuple[Share, ...], count: int
+    ) -> None:
         pods = self._pods.setdefault(row, {})
         if count > 0:
             pods[charge.uid] = charge
@@ -118,16 +139,16 @@ class Devices(Plugin):
             self.state_of[row] = self.states.after(state, shares, count)
         else:
             ledger = self.states.ledger(state)
-            foreign = ledger.foreign + count * _count_cards(charge.shape)
+            foreign = ledger.foreign + count * _count_gpus(charge.shape)
             self.state_of[row] = self.states.number(ledger.with_foreign(foreign))
 
-    def _shares_of(self, charge: PodCharge) -> tuple[Share, ...]:
-        """Return the devices of a pod by the numbers of their virtual functions now."""
-        report = self.reports.get(charge.load.node)
+    def numbered(self, node: str, allocations: Iterable[Allocation]) -> tuple[Share, ...]:
+        """Return the devices of a pod by the numbers that virtual functions have now."""
+        report = self.reports.get(node)
         names = report.names if report is not None else {}
         return tuple(
             share
-            for one in charge.allocations
+            for one in allocations
             if isinstance(one, DeviceAllocation)
             for share in one.numbered(names)
         )
@@ -143,24 +164,23 @@ class Devices(Plugin):
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = Ledger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         for charge in self._pods.get(row, {}).values():
-            shares = self.shares_of[charge.uid] = self._shares_of(charge)
+            shares = self.shares_of[charge.uid] = self.numbered(name, self._given[charge.uid])
             ledger = ledger.with_shares(shares)
             if not shares:
-                ledger = ledger.with_foreign(ledger.foreign + _count_cards(charge.shape))
+                ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape))
         self.state_of[row] = self.states.number(ledger)
 
     # --- cycles ----------------------------------------------------------------------------------
 
     def request_of(self, pod: Pod) -> Asked | InvalidRequest | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+        wishes = _wishes_of(pod)
         key = (pod.shape.requests, wishes)
         if key not in self._requests:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
             rules = self.states.settings.rules
-            said = wishes if isinstance(wishes, Wishes) else NO_WISHES
-            read = read_request(dict(pod.shape.requests), said, rules)
+            read = read_request(dict(pod.shape.requests), wishes, rules)
             self._requests[key] = Asked(read) if isinstance(read, DeviceRequest) else read
         return self._requests[key]
 
@@ -172,7 +192,10 @@ class Devices(Plugin):
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
-        """Forget states that no node is in, when there are too many."""
+        """Forget pods that are gone, and states that no node is in when there are too many."""
+        for uid in self._discharged - self.shares_of.keys():
+            self._given.pop(uid, None)
+        self._discharged.clear()
         if not self.states.is_full:
             return
         used = sorted(set(self.state_of.tolist()) - {NO_DEVICES})
@@ -180,9 +203,8 @@ class Devices(Plugin):
         renumbered = {state: number for number, state in enumerate([NO_DEVICES, *used])}
         self.state_of = np.array([renumbered[state] for state in self.state_of.tolist()])
 
-    def names_of(self, node: str, shares: Sequence[Share]) -> tuple[DeviceName, ...]:
-        names: Mapping[tuple[DeviceType, int], DeviceName] = self.reports[node].names
-        return tuple(names.get((one.kind, one.minor), DeviceName()) for one in shares)
+    def record(self, pod: str, node: str, shares: Sequence[Share]) -> DeviceAllocation:
+        return record(pod, shares, self.reports[node].names)
 
 
 class DeviceSession(Session):
@@ -211,8 +233,10 @@ class DeviceSession(Session):
     def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
         found: dict[str, Reason] = {}
         for pod in pods:
-            asked = self._plugin.request_of(pod)
-            if isinstance(asked, InvalidRequest):
+            asked, said = self._plugin.request_of(pod), _wishes_of(pod)
+            if asked is not None and said.problems:
+                found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)
+            elif isinstance(asked, InvalidRequest):
                 found[pod.uid] = InvalidDeviceRequest(pod.key, asked)
         return found
 
@@ -269,12 +293,11 @@ class DeviceSession(Session):
             return Short(move)
         self._set(draft.row, move.after)
         self._note(draft.pod.uid, move.shares)
-        names = self._plugin.names_of(self._cycle.table.node_at(draft.row).name, move.shares)
-        return DeviceAllocation(draft.pod.uid, move.shares, names)
+        return self._record(draft.pod, draft.row, move.shares)
 
     @override
     def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
-        shares = _shares_in(allocations)
+        shares = self._plugin.numbered(self._cycle.table.node_at(row).name, allocations)
         state = int(self._state_of[row])
         if not shares or state == NO_DEVICES:
             return None
@@ -297,8 +320,10 @@ class DeviceSession(Session):
         self._set(row, self._states.after(state, shares, -1))
         self._note(pod.uid, ())
         self._before[pod.uid] = state
-        names = self._plugin.names_of(self._cycle.table.node_at(row).name, shares)
-        return (DeviceAllocation(pod.uid, shares, names),)
+        return (self._record(pod, row, shares),)
+
+    def _record(self, pod: Pod, row: int, shares: Sequence[Share]) -> DeviceAllocation:
+        return self._plugin.record(pod.uid, self._cycle.table.node_at(row).name, shares)
 
     def _distinct(self, rows: Rows) -> tuple[list[StateId], Ints]:
         """Return the states that rows are in, and for each row the position of its state."""
@@ -328,15 +353,18 @@ class DeviceSession(Session):
             self._given[uid] = shares
 
 
-def _shares_in(allocations: Iterable[Allocation]) -> tuple[Share, ...]:
-    return tuple(
-        share for one in allocations if isinstance(one, DeviceAllocation) for share in one.shares
-    )
+def _wishes_of(pod: Pod) -> Wishes:
+    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    return said if isinstance(said, Wishes) else NO_WISHES
 
 
-def _count_cards(shape: PodShape) -> int:
-    """Return how many whole GPUs a pod uses of which nobody says which ones they are."""
-    return sum(amount for key, amount in shape.requests if key in CARDS)
+def _count_gpus(shape: PodShape) -> int:
+    """Return how many GPUs a pod may use if nobody says which: parts count as whole ones."""
+    requests = dict(shape.requests)
+    cards = sum(requests.get(name, 0) for name in CARDS)
+    shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
+    some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
+    return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)
 
 
 def _find_overused(ledger: Ledger, shares: Sequence[Share]) -> Short | None:

@@ -24,3 +24,17 @@ class InvalidDeviceRequest(PodReason):
         nearest = listed(f"{key}: {amount}" for key, amount in self.problem.nearest)
         if nearest:
             yield f"Request {nearest} instead of {asked}, for example."
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidDeviceAnnotation(PodReason):
+    """Annotations of a pod about its devices cannot be read: (field, what is wrong)."""
+
+    code: ClassVar = "InvalidDeviceAnnotation"
+    problems: tuple[tuple[str, str], ...]
+
+    def _text(self) -> str:
+        return f"{self.pod}: {listed(f'{field} {problem}' for field, problem in self.problems)}"
+
+    def _advice(self) -> Iterable[str]:
+        yield "Correct the annotation in the template of the pods, and create them again."

@@ -75,7 +75,8 @@ class InvalidRequest:
 class Wishes:
     """What the annotations and labels of a pod say about its devices.
 
-    ``gpu_parts``: amounts per GPU, where they are not equal.
+    ``gpu_parts``: amounts per GPU, where they are not equal. ``problems`` are annotations that
+    cannot be read: field and what is wrong.
     """
 
     hints: tuple[tuple[DeviceType, Hint], ...] = ()
@@ -83,6 +84,7 @@ class Wishes:
     partition: PartitionWish | None = None
     isolation: str = ""
     gpu_parts: tuple[Part, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
 
 
 NO_WISHES: Final = Wishes()

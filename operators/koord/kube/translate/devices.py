@@ -3,7 +3,7 @@
 An entry that cannot be used is left out and named; the others stay usable.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -14,6 +14,8 @@ from koord.api.annotations import (
     GPU_PARTITION_SPEC,
     GPU_PARTITIONS,
     DeviceHint,
+    DeviceJointAllocate,
+    GpuPartitionSpec,
 )
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.resource import LabelSelector as SelectorSpec
@@ -38,7 +40,7 @@ from koord.core.device.model import (
     minors_of,
 )
 from koord.core.device.names import DeviceType, rename
-from koord.core.device.request import Wishes
+from koord.core.device.request import NO_WISHES, Wishes
 from koord.core.device.vendors import ISOLATION_LABEL
 from koord.core.selectors import LabelSelector, Operator, Requirement
 from koord.kube.translate.amounts import parse_amount, parse_amounts
@@ -187,12 +189,13 @@ _NO_EXTENSION: Final = _Extension()
 _allocated_decoder = msgspec.json.Decoder(dict[str, list[_Share]])
 
 
-def read_allocated(pod: str, text: str, *, is_exclusive: Collection[str] = ()) -> DeviceAllocation:
+def read_allocated(pod: str, text: str, wishes: Wishes = NO_WISHES) -> DeviceAllocation:
     """Return what the annotation device-allocated of a pod (uid) says.
 
-    ``is_exclusive``: types of which the pod keeps PCIe switches for itself. Raises ValueError if
-    the text is invalid.
+    Whether it keeps PCIe switches for itself is among its wishes. Raises ValueError if the text is
+    invalid.
     """
+    alone = {kind for kind, hint in wishes.hints if hint.exclusive is Exclusive.PCIE}
     entries = [
         (kind, entry)
         for kind, listed in sorted(_allocated_decoder.decode(text).items())
@@ -205,38 +208,36 @@ def read_allocated(pod: str, text: str, *, is_exclusive: Collection[str] = ()) -
         extension = entry.extension or _NO_EXTENSION
         amounts = {key: parse_amount(key, amount) for key, amount in entry.resources.items()}
         part, functions = make_part(rename(amounts)), tuple(range(len(extension.vfs)))
-        shares.append(
-            Share(kind, entry.minor, part, functions, extension.template, kind in is_exclusive)
-        )
+        shares.append(Share(kind, entry.minor, part, functions, extension.template, kind in alone))
         names.append(DeviceName(entry.id, tuple((f.minor, f.bus_id) for f in extension.vfs)))
     return DeviceAllocation(pod, tuple(shares), tuple(names))
 
 
-def read_wishes(
-    annotations: Mapping[str, str], labels: Mapping[str, str]
-) -> tuple[Wishes, tuple[tuple[str, str], ...]]:
+def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
     """Return what a pod says about its devices, and what of it cannot be read."""
     problems: list[tuple[str, str]] = []
     hints = _read(DEVICE_ALLOCATE_HINT, annotations, problems) or {}
     joint = _read(DEVICE_JOINT_ALLOCATE, annotations, problems)
     partition = _read(GPU_PARTITION_SPEC, annotations, problems)
-    wishes = Wishes(
+    return Wishes(
         tuple((kind, _make_hint(hint)) for kind, hint in sorted(hints.items())),
-        Joint(
-            tuple(joint.device_types),
-            JointScope(joint.required_scope) if joint.required_scope else None,
-        )
-        if joint is not None
-        else None,
-        PartitionWish(
-            partition.allocate_policy == "Restricted",
-            partition.ring_bus_bandwidth.whole if partition.ring_bus_bandwidth else None,
-        )
-        if partition is not None
-        else None,
+        _make_joint(joint) if joint is not None else None,
+        _make_partition_wish(partition) if partition is not None else None,
         labels.get(ISOLATION_LABEL, ""),
+        problems=tuple(problems),
     )
-    return wishes, tuple(problems)
+
+
+def _make_joint(spec: DeviceJointAllocate) -> Joint:
+    scope = JointScope(spec.required_scope) if spec.required_scope else None
+    return Joint(tuple(spec.device_types), scope)
+
+
+def _make_partition_wish(spec: GpuPartitionSpec) -> PartitionWish:
+    bandwidth = spec.ring_bus_bandwidth
+    return PartitionWish(
+        spec.allocate_policy == "Restricted", bandwidth.whole if bandwidth is not None else None
+    )
 
 
 def _read(

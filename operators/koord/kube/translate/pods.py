@@ -4,7 +4,7 @@ The core's pod has what scheduling needs. The form of the manifest (annotations,
 conditions) matters only for writing and is kept here by uid while the pod is pending.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +15,22 @@ from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
-from koord.core.pods import Excess, Handling, Pod, PodPhase, RecordedPlan
+from koord.core.device.allocation import ALLOCATED
+from koord.core.device.names import TYPE_OF
+from koord.core.device.plugin import NAME as DEVICES
+from koord.core.device.request import NO_WISHES
+from koord.core.pods import (
+    Allocation,
+    Excess,
+    Handling,
+    Pod,
+    PodPhase,
+    PodShape,
+    RecordedPlan,
+)
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
-from koord.kube.release import PodForm, decode_plan
+from koord.kube.release import PodForm, decode_plan, is_recorded
+from koord.kube.translate.devices import read_allocated, read_wishes
 from koord.kube.translate.gangs import GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
@@ -129,6 +142,8 @@ class PodTranslator:
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
             excess=excess,
+            said=_said(meta, shaped.shape),
+            allocations=_allocations(meta, recorded),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -203,6 +218,28 @@ class PodTranslator:
     def _intern(self, text: str) -> str:
         known = self._texts.get(text)
         return self._texts.keep(text, text, len(text)) if known is None else known
+
+
+def _said(meta: ObjectMeta, shape: PodShape) -> tuple[tuple[str, Hashable], ...]:
+    """Return what annotations say to plugins, if they matter for a pod."""
+    if TYPE_OF.keys().isdisjoint(key for key, _ in shape.requests):
+        return ()
+    wishes = read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
+    return () if wishes == NO_WISHES else ((DEVICES, wishes),)
+
+
+def _allocations(meta: ObjectMeta, plan: RecordedPlan | None) -> tuple[Allocation, ...]:
+    """Return the devices of a pod, if the operators wrote them with its plan."""
+    if plan is None or not plan.records:
+        return ()
+    text = _annotation(meta, ALLOCATED)
+    if not text or not is_recorded(plan, ALLOCATED, text):
+        return ()
+    wishes = read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
+    try:
+        return (read_allocated(meta.uid, text, wishes),)
+    except ValueError:
+        return ()
 
 
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:
