@@ -67,7 +67,6 @@ POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
 PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
-DEVICE: Final = "device"
 
 
 class Translator(Protocol[W_contra, T]):
@@ -292,7 +291,7 @@ DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
     lambda _: DeviceTranslator(),
     ClusterState.upsert_devices,
     lambda state, report: state.remove_devices(report.node),
-    read_by=frozenset({PLACEMENT, DEVICE}),
+    read_by=_PLANNER_ONLY,
     is_namespaced=False,
     absent_on=(NotFound,),
 )
