@@ -78,11 +78,11 @@ def make_topology() -> dict[str, Any]:
 
 def make_quotas() -> Iterator[dict[str, Any]]:
     """Make a tree of three levels, parents first, in which every max exceeds the capacity."""
-    yield _make_quota("org", "", teams=DIVISIONS * TEAMS)
+    yield make_quota("org", "", teams=DIVISIONS * TEAMS)
     for division in range(DIVISIONS):
-        yield _make_quota(f"division-{division}", "org", teams=TEAMS)
+        yield make_quota(f"division-{division}", "org", teams=TEAMS)
     for name in list_teams():
-        yield _make_quota(name, f"division-{name.split('-')[1]}")
+        yield make_quota(name, f"division-{name.split('-')[1]}")
 
 
 def list_teams() -> list[str]:
@@ -90,7 +90,7 @@ def list_teams() -> list[str]:
     return [f"team-{one}-{two}" for two in range(TEAMS) for one in range(DIVISIONS)]
 
 
-def _make_quota(name: str, parent: str, teams: int = 0) -> dict[str, Any]:
+def make_quota(name: str, parent: str, teams: int = 0) -> dict[str, Any]:
     labels = {"parent": parent} if parent else {}
     labels |= {"is-parent": "true"} if teams else {}
     least = 16 * max(1, teams)

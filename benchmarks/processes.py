@@ -136,16 +136,16 @@ class Operators(Contender):
         if not self._port:
             return False
         try:
-            return self._read("/readyz") is not None and self._leads()
+            return self.read("/readyz") is not None and self._leads()
         except OSError:
             return False
 
     def _leads(self) -> bool:
         """Whether it has been elected; standbys are ready too, but do not plan."""
-        state = msgspec.json.decode(self._read("/debug/state") or b"{}")
+        state = msgspec.json.decode(self.read("/debug/state") or b"{}")
         return bool(state.get("election", {}).get("leads"))
 
-    def _read(self, page: str) -> bytes | None:
+    def read(self, page: str) -> bytes | None:
         """Return a page of its HTTP server, or nothing if it is refused."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
         try:

@@ -28,8 +28,17 @@ def read_busy_seconds() -> float:
 
 def read_peak_mib(pid: int) -> float:
     """Return the peak memory of a process."""
+    return _read_mib(pid, "VmHWM:")
+
+
+def read_rss_mib(pid: int) -> float:
+    """Return the memory that a process holds now."""
+    return _read_mib(pid, "VmRSS:")
+
+
+def _read_mib(pid: int, field: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(field):
             return int(line.split()[1]) / _MIB_IN_KIB
     raise ValueError(f"process {pid} holds no memory")
 

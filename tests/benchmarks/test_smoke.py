@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.cluster import open_cluster
 
-from benchmarks import plan, topology
+from benchmarks import churn, plan, scale, topology
 
 ROOT = Path(__file__).parents[2]
 OF_EVERY_ROW = {
@@ -50,6 +51,22 @@ def test_gangs_in_a_burst(tmp_path):
     assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert row["cpu_ms_per_pod"] > 0
     assert row["rss_mib"] > 0
+
+
+@pytest.mark.sandbox
+@pytest.mark.timeout(600)
+def test_scale_and_churn_in_a_small_cluster():
+    with open_cluster() as cluster:
+        figures = scale.measure_scale(cluster, nodes=6, pods=10)
+        assert [(one.nodes, one.pods) for one in figures.starts] == [(0, 0), (6, 0), (6, 10)]
+        assert [(one.what, one.cycles > 0) for one in figures.plans] == [
+            ("one pod", True),
+            ("a gang of 3", True),
+        ]
+        churned = churn.measure_churn(cluster, seconds=12.0, rate=10.0)
+    assert churned.pods > churn.LIVE
+    assert churned.not_placed == 0
+    assert len(churned.rss_mib) > 1
 
 
 @pytest.mark.parametrize(
