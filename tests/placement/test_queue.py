@@ -222,6 +222,20 @@ def test_pod_that_joins_a_gang_is_not_planned_alone() -> None:
     assert list(scene.queue.waiting) == ["default/g"]
 
 
+def test_nothing_is_kept_of_a_gang_that_is_gone() -> None:
+    scene = Scene(nodes=1)
+    for name in ("default/g", "default/other"):
+        scene.state.upsert_pod_group(make_pod_group(name, 2).build())
+    scene.state.upsert_pod(gang_pod("g-0"))
+    scene.take()
+    assert set(scene.queue.waiting) == {"default/g", "default/other"}
+    scene.state.remove_pod(gang_pod("g-0").uid)
+    for name in ("default/g", "default/other"):
+        scene.state.remove_pod_group(name)
+    scene.take()
+    assert not scene.queue.waiting
+
+
 def test_refusals_by_labels_or_layers_are_requeued_without_free_room() -> None:
     scene = Scene(nodes=1)
     scene.state.upsert_pod(make_pod("other").gpu(8).running("n0").build())

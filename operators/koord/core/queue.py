@@ -224,7 +224,7 @@ class Queue:
                 self._ready[unit.key] = unit
 
     def _units_of_gang(self, gang: str, state: ClusterState) -> tuple[Unit, ...] | Reason | None:
-        if self.is_committing(gang):
+        if gang not in state.gangs or self.is_committing(gang):
             return None
         verdict = demands(state.gangs, gang)
         return verdict.units if isinstance(verdict, Ready) else verdict
