@@ -289,16 +289,9 @@ def _hand_out(
 
     Returns, per chosen row, the number of its pods and its key afterwards.
     """
-    table = cycle.table
-    scores = [
-        (
-            one.terms,
-            one.weight,
-            _look_up(cycle.used, one.columns, chosen),
-            _look_up(table.allocatable, one.columns, chosen),
-        )
-        for one in ranking.terms
-    ]
+    table, (first, *others) = cycle.table, ranking.terms
+    used, sizes = _amounts_of(cycle, first, chosen)
+    more = [(one, *_amounts_of(cycle, one, chosen)) for one in others]
     pods = cycle.used[table.column(PODS), chosen].tolist()
     names = table.name_rank[chosen].tolist()
     limits = ranking.room[chosen].tolist()
@@ -314,12 +307,20 @@ def _hand_out(
             keys[at] = _FULL
             heapq.heappop(heap)
             continue
-        score = bonus[at]
-        for terms, weight, used, sizes in scores:
-            score += weight * score_of(terms, used[at], sizes[at], given[at] + 1)
+        score = score_of(first.terms, used[at], sizes[at], given[at] + 1) + bonus[at]
+        for one, taken, there in more:
+            score += one.weight * score_of(one.terms, taken[at], there[at], given[at] + 1)
         keys[at] = _key_of(score, pods[at] + given[at], names[at])
         heapq.heapreplace(heap, (keys[at], at))
     return given, keys
+
+
+def _amounts_of(cycle: Cycle, terms: Terms, rows: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Return used and allocatable amounts of terms, per row."""
+    return (
+        _look_up(cycle.used, terms.columns, rows),
+        _look_up(cycle.table.allocatable, terms.columns, rows),
+    )
 
 
 def _look_up(amounts: Ints, columns: list[int], rows: Ints) -> list[list[int]]:

@@ -70,10 +70,10 @@ class Terms:
 
     terms: tuple[Term, ...]
     weight: int = 1
+    columns: list[int] = field(init=False)
 
-    @property
-    def columns(self) -> list[int]:
-        return [term.column for term in self.terms]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", [term.column for term in self.terms])
 
 
 def score_of(terms: Sequence[Term], used: list[int], allocatable: list[int], pods: int) -> int:
@@ -90,9 +90,9 @@ def score_of(terms: Sequence[Term], used: list[int], allocatable: list[int], pod
         part = size - after if term.strategy is ScoringStrategy.LEAST_ALLOCATED else after
         total += term.weight * (part * MAX_SCORE // size)
         weights += term.weight
-    if not terms:
-        return MAX_SCORE
-    return total // weights if weights else 0
+    if weights:
+        return total // weights
+    return 0 if terms else MAX_SCORE
 
 
 def score_rows(
