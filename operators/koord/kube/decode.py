@@ -4,6 +4,7 @@ The fast path decodes a page, or all lines that arrived together, at once. Only 
 object is decoded alone, so that a malformed object affects no other.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -14,6 +15,13 @@ from koord.kube.wire import Identified, Identity, ListMeta, ObjectList, Status, 
 
 W = TypeVar("W")
 D = TypeVar("D")
+
+MALFORMED: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What decoding and translation raise for an object: broken UTF-8 is a ValueError, nesting too deep
+a RecursionError, a time that no clock has an OverflowError."""
+
+MAX_DEPTH: Final = 12_000
+"""The API server reads JSON of up to 10,000 levels."""
 
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
@@ -49,7 +57,7 @@ class Decoder(Generic[W]):
         """Decode one page. Raises ``Garbled`` if it is not a list."""
         try:
             page = self._page.decode(body)
-        except msgspec.DecodeError:
+        except MALFORMED:
             raw = _decode_or_raise(_raw_page, body)
             return raw.metadata, [self._decode_object(item) for item in raw.items or ()]
         return page.metadata, page.items or []
@@ -58,7 +66,7 @@ class Decoder(Generic[W]):
         """Decode complete watch lines. Raises ``Garbled`` for lines that are not events."""
         try:
             events = self._event.decode_lines(lines)
-        except msgspec.DecodeError:
+        except MALFORMED:
             return [self._decode_line(line) for line in lines.splitlines()]
         if any(event.type == ERROR for event in events):
             return [self._decode_line(line) for line in lines.splitlines()]
@@ -73,21 +81,31 @@ class Decoder(Generic[W]):
     def _decode_object(self, raw: msgspec.Raw) -> W | Poison:
         try:
             return self._object.decode(raw)
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             return Poison(_identify(raw), str(error))
 
 
 def _decode_or_raise(decoder: msgspec.json.Decoder[D], data: bytes | msgspec.Raw) -> D:
     try:
-        return decoder.decode(data)
-    except msgspec.DecodeError as error:
+        return _decode_deep(decoder, data)
+    except MALFORMED as error:
         raise Garbled(f"cannot decode what the server sent: {error}") from error
+
+
+def _decode_deep(decoder: msgspec.json.Decoder[D], data: bytes | msgspec.Raw) -> D:
+    """Decode what is nested as deeply as the API server allows: one such object garbles no list."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(MAX_DEPTH)
+    try:
+        return decoder.decode(data)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _identify(raw: msgspec.Raw) -> Identity:
     try:
-        return _identified.decode(raw).metadata
-    except msgspec.DecodeError:
+        return _decode_deep(_identified, raw).metadata
+    except MALFORMED:
         return Identity()
 
 

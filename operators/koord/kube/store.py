@@ -4,9 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
-from koord.kube.decode import Poison
+from koord.kube.decode import MALFORMED, Poison
 from koord.kube.wire import Identity, ObjectMeta
 
 
@@ -90,7 +88,7 @@ class Store(Generic[W, T]):
             return []
         try:
             value = self._translate(item)
-        except (ValueError, msgspec.MsgspecError) as error:
+        except MALFORMED as error:
             return self._reject(meta, str(error))
         self._entries[meta.namespace, meta.name] = _Entry(meta.uid, meta.resource_version, value)
         if entry is None:

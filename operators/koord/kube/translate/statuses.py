@@ -7,6 +7,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from koord.kube.decode import MALFORMED
+
+_decoder = msgspec.json.Decoder(dict[str, Any] | None)
+
 
 class HasUid(Protocol):
     """A translated value."""
@@ -22,11 +26,17 @@ class SeenStatuses:
         self._statuses: dict[str, bytes] = {}
 
     def status_of(self, uid: str) -> dict[str, Any] | None:
-        """Return the last observed status of an object; None if there is no such object."""
+        """Return the last observed status of an object; None if there is no such object.
+
+        One that cannot be read counts as empty: the next write replaces it.
+        """
         raw = self._statuses.get(uid)
         if raw is None:
             return None
-        return (msgspec.json.decode(raw) or {}) if raw else {}
+        try:
+            return (_decoder.decode(raw) if raw else None) or {}
+        except MALFORMED:
+            return {}
 
     def forget(self, value: HasUid) -> None:
         self._statuses.pop(value.uid, None)
