@@ -112,7 +112,7 @@ def test_applying_again_changes_nothing(separate, again):
         ("koord-elasticquotaprofile", "delete", "elasticquotas.scheduling.sigs.k8s.io", False),
         ("koord-elasticquotaprofile", "list", "pods", False),
         ("koord-device", "patch", "devices.scheduling.koordinator.sh/status", True),
-        ("koord-device", "list", "pods", False),
+        ("koord-device", "list", "pods", True),
         ("koord-reservation", "list", "devices.scheduling.koordinator.sh", False),
     ],
 )

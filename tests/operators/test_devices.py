@@ -139,3 +139,31 @@ def test_the_server_refuses_a_device_listed_twice(cluster: Cluster) -> None:
     device["spec"]["devices"] *= 2
     with pytest.raises(SandboxApiError):
         cluster.box.client.create(DEVICES, device)
+
+
+def test_the_status_says_who_holds_what(cluster: Cluster, node: str) -> None:
+    cluster.pod("a", gpus=3)
+    cluster.expect_bound("a")
+    key = f"{cluster.namespace}/a"
+
+    def status() -> dict[str, Any]:
+        return cluster.box.client.get(f"{DEVICES}/{node}").get("status", {})
+
+    cluster.expect(
+        lambda: status().get("summary", {}).get("gpu", {}).get("free") == 5, "five GPUs are free"
+    )
+    found = status()
+    assert found["summary"]["gpu"] == {"total": 8, "healthy": 8, "free": 5, "shared": 0}
+    assert [one["minor"] for one in found["devices"] if one["pods"] == [key]] == [0, 1, 2]
+    (entry,) = found["allocations"][0]["entries"]
+    assert (entry["name"], entry["minors"]) == ("a", [0, 1, 2])
+    assert found["fragmentation"] == {"largestFreePartition": 5, "index": "0.00"}
+    assert cluster.condition({"status": found}, "Ready")[:2] == ("True", "Synced")
+    cluster.pod("b", gpus=1, gated=False, scheduler="other", nodeName=node)
+    cluster.expect(
+        lambda: cluster.condition({"status": status()}, "ForeignAllocations")[0] == "True",
+        "pods of others are named",
+    )
+    assert (
+        f"{cluster.namespace}/b" in cluster.condition({"status": status()}, "ForeignAllocations")[2]
+    )

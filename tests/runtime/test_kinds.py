@@ -4,6 +4,8 @@ import pytest
 
 from koord.api.crdgen import RESOURCES
 from koord.kube.kinds import (
+    DEVICE,
+    DEVICES,
     KINDS,
     NATIVE_POD_GROUPS,
     NODES,
@@ -35,7 +37,7 @@ EVERYWHERE = {kind for kind in KINDS if not kind.is_optional}
         ((QUOTA,), {PODS, NODES, POD_GROUPS, QUOTAS}),
         ((TOPOLOGY,), {NODES, TOPOLOGIES}),
         ((QUOTA, TOPOLOGY), {PODS, NODES, POD_GROUPS, QUOTAS, TOPOLOGIES}),
-        (("device",), set()),
+        ((DEVICE,), {PODS, NODES, DEVICES}),
     ],
 )
 def test_process_reads_the_kinds_of_its_operators(

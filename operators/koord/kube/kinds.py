@@ -67,6 +67,7 @@ POD_GROUP: Final = "podgroup"
 QUOTA: Final = "elasticquota"
 PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
+DEVICE: Final = "device"
 
 
 class Translator(Protocol[W_contra, T]):
@@ -183,7 +184,7 @@ NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
     lambda _: Stateless(translate_node),
     ClusterState.upsert_node,
     lambda state, node: state.remove_node(node.name),
-    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY}),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE}),
     is_namespaced=False,
 )
 POD_GROUPS: Final = Kind[WirePodGroup, PodGroup, PodGroupTranslator](
@@ -281,7 +282,7 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     lambda options: PodTranslator(options.scheduler_name, options.gang_defaults, options.plans),
     ClusterState.upsert_pod,
     lambda state, pod: state.remove_pod(pod.uid),
-    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA}),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE}),
     is_useful_in_part=True,
 )
 DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
@@ -291,7 +292,7 @@ DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
     lambda _: DeviceTranslator(),
     ClusterState.upsert_devices,
     lambda state, report: state.remove_devices(report.node),
-    read_by=_PLANNER_ONLY,
+    read_by=frozenset({PLACEMENT, DEVICE}),
     is_namespaced=False,
     absent_on=(NotFound,),
 )

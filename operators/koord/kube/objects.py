@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koord.core.device.model import DeviceReport
 from koord.core.gang_model import PodGroup
 from koord.core.pods import Pod
 from koord.core.quota.model import QuotaSpec
@@ -54,3 +55,8 @@ def ref_of_topology(topology: Topology) -> ObjectRef:
     version = "scheduling.koordinator.sh/v1alpha1"
     kind, plural = "ClusterNetworkTopology", "clusternetworktopologies"
     return ObjectRef(version, kind, plural, topology.name, topology.uid)
+
+
+def ref_of_devices(report: DeviceReport) -> ObjectRef:
+    version = "scheduling.koordinator.sh/v1alpha1"
+    return ObjectRef(version, "Device", "devices", report.node, report.uid)

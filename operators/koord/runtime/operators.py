@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.controllers.device_status import DeviceStatusPolicy
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.placement import PlacementController
 from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
@@ -37,6 +38,7 @@ from koord.core.state import ClusterState
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Evictor
 from koord.kube.kinds import (
+    DEVICES,
     PLACEMENT,
     POD_GROUPS,
     PODS,
@@ -47,6 +49,7 @@ from koord.kube.kinds import (
 )
 from koord.kube.objects import (
     ObjectRef,
+    ref_of_devices,
     ref_of_pod_group,
     ref_of_profile,
     ref_of_quota,
@@ -191,6 +194,19 @@ def start_topologies(parts: "Parts") -> None:
     )
     policy = TopologyStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_topology))
     parts.keep_status(policy, when_synced=False)
+
+
+def start_devices(parts: "Parts") -> None:
+    seen = parts.reader.translator(DEVICES)
+    writer = parts.make_writer(
+        DEVICES.plural,
+        applied_by("koord-device-status"),
+        lambda ref: seen.status_of(ref.uid),
+        yields=True,
+    )
+    parts.keep_status(
+        DeviceStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_devices))
+    )
 
 
 def start_quota_audit(parts: "Parts") -> None:

@@ -21,10 +21,11 @@ from koord.api.podgroup import PodGroup
 from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
-from koord.kube.kinds import PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
+from koord.kube.kinds import DEVICE, PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
 from koord.runtime.operators import (
     describe_placement,
     describe_quota_state,
+    start_devices,
     start_placement,
     start_pod_groups,
     start_profiles,
@@ -78,7 +79,7 @@ DOMAINS: Final = (
     ),
     Domain("reservation", (Operator("reservation", Reservation),)),
     Domain("topology", (Operator(TOPOLOGY, ClusterNetworkTopology, start_topologies),)),
-    Domain("device", (Operator("device", Device),)),
+    Domain("device", (Operator(DEVICE, Device, start_devices),)),
 )
 OPERATORS: Final = tuple(one.name for domain in DOMAINS for one in domain.operators)
 

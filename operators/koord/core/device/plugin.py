@@ -170,6 +170,19 @@ class Devices(Plugin):
                 ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape))
         self.state_of[row] = self.states.number(ledger)
 
+    # --- what is shown ---------------------------------------------------------------------------
+
+    def ledger_of(self, node: str) -> Ledger | None:
+        """Return what is used of the devices of a node; None if either is unknown."""
+        row = self._row_of.get(node)
+        state = NO_DEVICES if row is None else int(self.state_of[row])
+        return None if state == NO_DEVICES else self.states.ledger(state)
+
+    def pods_on(self, node: str) -> Mapping[str, tuple[Share, ...]]:
+        """Return the pods of a node that use devices; () if nobody knows which ones."""
+        pods = self._pods.get(self._row_of.get(node, -1), {})
+        return {uid: self.shares_of[uid] for uid in sorted(pods)}
+
     # --- cycles ----------------------------------------------------------------------------------
 
     def request_of(self, pod: Pod) -> Asked | InvalidRequest | None:

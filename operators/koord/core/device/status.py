@@ -1,0 +1,174 @@
+"""The status of the devices of one node: who holds what, what is free, how scattered it is.
+
+Computed from the ledger and the pods of the node, never counted up and down.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from koord.core.device.allocate import allocate
+from koord.core.device.causes import Lacking
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import DeviceReport, DeviceRequest, Part, Share, TypeRequest, make_part
+from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, WHOLE, DeviceType
+from koord.core.device.plugin import Devices
+from koord.core.text import MAX_TEXT, cut, listed, plural
+
+MAX_HOLDERS: Final = 256
+"""Pods that a status lists: the API server limits the size of an object."""
+_MAX_SHOWN: Final = 5
+_WHOLE_GPU: Final = make_part({GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE})
+
+
+class Readiness(StrEnum):
+    """Whether all that the object says is in use."""
+
+    SYNCED = "Synced"
+    INVALID_ENTRIES = "InvalidEntries"
+    NO_NODE = "NoNode"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many devices of a type there are; ``shared`` ones are in use in part."""
+
+    total: int
+    healthy: int
+    free: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pod (key and uid) with the devices of one type that it was given."""
+
+    kind: DeviceType
+    pod: str
+    uid: str
+    minors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One device: what is free of it, and the pods (keys) that hold it."""
+
+    kind: DeviceType
+    minor: int
+    is_healthy: bool
+    free: Part
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """The status of the devices of a node.
+
+    ``largest`` is the most free GPUs that one pod can get; ``foreign`` counts GPUs of pods of which
+    nobody knows which ones they are, and ``foreign_pods`` names those pods.
+    """
+
+    readiness: Readiness
+    problems: tuple[tuple[str, str], ...]
+    counts: Mapping[DeviceType, Counts]
+    holders: tuple[Holder, ...] = ()
+    devices: tuple[DeviceState, ...] = ()
+    largest: int = 0
+    foreign: int = 0
+    foreign_pods: tuple[str, ...] = ()
+
+    @property
+    def fragmentation(self) -> float:
+        """The part of the free GPUs that one pod cannot get together with the others."""
+        gpus = self.counts.get(GPU)
+        return 1 - self.largest / gpus.free if gpus and gpus.free else 0.0
+
+    def describe(self) -> str:
+        if self.readiness is Readiness.NO_NODE:
+            return "there is no node of this name"
+        if self.problems:
+            shown = listed(f"{path} {what}" for path, what in self.problems[:_MAX_SHOWN])
+            return cut(f"not used: {shown}; the other devices are", MAX_TEXT)
+        return listed(plural(one.total, f"{kind} device") for kind, one in self.counts.items())
+
+    def describe_foreign(self) -> str:
+        pods = listed(self.foreign_pods[:_MAX_SHOWN])
+        return cut(
+            f"{plural(self.foreign, 'GPU')} of {pods} are left free: unknown which", MAX_TEXT
+        )
+
+
+def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, str]) -> DeviceStatus:
+    """Return the status of the devices of a node; ``pods`` are the keys of pods by uid."""
+    ledger = plugin.ledger_of(report.node)
+    if ledger is None:
+        counts = {kind: _count(devices, ()) for kind, devices in _healthy(report)}
+        return DeviceStatus(Readiness.NO_NODE, report.problems, counts)
+    held = plugin.pods_on(report.node)
+    holders = [
+        Holder(kind, pods.get(uid, uid), uid, minors)
+        for uid, shares in held.items()
+        for kind, minors in _minors_of(shares)
+    ]
+    devices = _list_devices(ledger, held, pods)
+    return DeviceStatus(
+        Readiness.INVALID_ENTRIES if report.problems else Readiness.SYNCED,
+        report.problems,
+        {
+            kind: _count(healthy, [one for one in devices if one.kind == kind])
+            for kind, healthy in _healthy(report)
+        },
+        tuple(sorted(holders, key=lambda one: (one.kind, one.pod))[:MAX_HOLDERS]),
+        devices,
+        find_largest(ledger),
+        ledger.foreign,
+        tuple(sorted(pods.get(uid, uid) for uid, shares in held.items() if not shares)),
+    )
+
+
+def _healthy(report: DeviceReport) -> list[tuple[DeviceType, list[bool]]]:
+    return [(kind, [bool(one.total) for one in devices]) for kind, devices in report.devices]
+
+
+def _count(healthy: list[bool], devices: Iterable[DeviceState]) -> Counts:
+    states = [one for one in devices if one.is_healthy]
+    free = sum(not one.pods for one in states)
+    shared = sum(bool(one.pods) and any(amount for _, amount in one.free) for one in states)
+    return Counts(len(healthy), sum(healthy), free, shared)
+
+
+def _minors_of(shares: Iterable[Share]) -> list[tuple[DeviceType, tuple[int, ...]]]:
+    minors: dict[DeviceType, list[int]] = {}
+    for share in shares:
+        minors.setdefault(share.kind, []).append(share.minor)
+    return [(kind, tuple(sorted(listed))) for kind, listed in sorted(minors.items())]
+
+
+def _list_devices(
+    ledger: Ledger, held: Mapping[str, tuple[Share, ...]], pods: Mapping[str, str]
+) -> tuple[DeviceState, ...]:
+    users: dict[tuple[DeviceType, int], list[str]] = {}
+    for uid, shares in held.items():
+        for share in shares:
+            users.setdefault((share.kind, share.minor), []).append(pods.get(uid, uid))
+    return tuple(
+        DeviceState(
+            kind,
+            device.minor,
+            bool(device.total),
+            make_part(ledger.free[kind, device.minor]),
+            tuple(sorted(users.get((kind, device.minor), ()))),
+        )
+        for kind, devices in ledger.inventory.devices
+        for device in devices
+    )
+
+
+def find_largest(ledger: Ledger) -> int:
+    """Return the largest number of whole GPUs that one pod can get."""
+    for count in range(len(ledger.inventory.of(GPU)), 0, -1):
+        request = DeviceRequest((TypeRequest(GPU, (_WHOLE_GPU,) * count),))
+        if not isinstance(allocate(ledger, request), Lacking):
+            return count
+    return 0
