@@ -130,6 +130,6 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
         "spec.devices[1].minor",
         "spec.devices[2].minor",
         "spec.devices[3].resources",
-        "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].2[1].minors",
+        "metadata.annotations[scheduling.koordinator.sh/gpu-partitions][2][1].minors",
         "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].x",
     ]

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.api.device_partitions import (
-    HOPPER,
     MAX_PARTITIONS,
     PartitionEntry,
     PartitionTableResult,
@@ -16,6 +15,7 @@ from koord.api.device_partitions import (
 from koord.api.device_templates import parse_templates
 from koord.api.keys.device import GPU_PARTITIONS
 from koord.api.parse import InvalidObject
+from koord.core.device.inventory import HOPPER_PARTITIONS
 from koord.core.device.names import GPU_MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
 from koord.core.device.vendors import TEMPLATES
 
@@ -48,7 +48,7 @@ def test_numbers_given_twice_are_joined_in_order() -> None:
 def test_bandwidth_is_a_quantity() -> None:
     found = read('{"2": [{"minors": [0,1], "ringBusBandwidth": "400G"}]}').partitions
     assert found is not None
-    assert found[2][0].bandwidth == 400 * 10**18
+    assert found[2][0].bandwidth == 400 * 10**9
 
 
 def test_without_annotation_there_is_no_table() -> None:
@@ -75,26 +75,31 @@ def test_table_that_cannot_be_read(text: str, where: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "minors", "message"),
+    ("key", "minors", "where", "message"),
     [
-        ("2", [0, 0], "name a GPU twice"),
-        ("2", [0, 1, 2], "must be 2, as the key says"),
-        ("1", [1024], "must not be above 1023"),
-        ("0", [1], "below a key that is no number of GPUs from 1 to 64"),
-        ("65", list(range(65)), "below a key that is no number of GPUs from 1 to 64"),
-        ("two", [0, 1], "below a key that is no number"),
-        ("9" * 5000, [0], "below a key that is no number"),
+        ("2", [0, 0], "[2][0].minors", "name a GPU twice"),
+        ("2", [0, 1, 2], "[2][0].minors", "must be 2, as the key says"),
+        ("1", [1024], "[1][0].minors", "must not be above 1023"),
+        ("0", [1], "[0]", "must be a number of GPUs from 1 to 64"),
+        ("65", list(range(65)), "[65]", "must be a number of GPUs from 1 to 64"),
+        ("two", [0, 1], ".two", "must be a number of GPUs"),
+        ("9" * 5000, [0], f"[{'9' * 80}…]", "must be a number of GPUs"),
     ],
 )
-def test_entry_that_cannot_be_used_is_left_out(key: str, minors: list[int], message: str) -> None:
+def test_entry_that_cannot_be_used_is_left_out(
+    key: str, minors: list[int], where: str, message: str
+) -> None:
     text = json.dumps({"8": [{"minors": list(range(8))}], key: [{"minors": minors}]})
-    found = read(text)
-    assert found.partitions == {8: (PartitionEntry(tuple(range(8))),)}
-    (problem,) = found.problems
-    assert problem.field.startswith(ROOT)
-    assert problem.field.endswith("[0].minors")
-    assert message in problem.message
-    assert len(str(problem)) < 500
+    assert read(text).partitions == {8: (PartitionEntry(tuple(range(8))),)}
+    ((field, said),) = problems_of(text)
+    assert field == where
+    assert message in said
+
+
+def test_number_of_gpus_in_two_spellings_is_one() -> None:
+    found = read('{"2": [{"minors": [0, 1]}], "02": [{"minors": [2, 3]}]}').partitions
+    assert found is not None
+    assert [one.minors for one in found[2]] == [(0, 1), (2, 3)]
 
 
 def test_table_is_bounded() -> None:
@@ -119,13 +124,12 @@ def test_any_text_is_a_table_or_a_problem(text: str) -> None:
 
 
 def test_built_in_table() -> None:
-    minors = {size: [one.minors for one in partitions] for size, partitions in HOPPER.items()}
-    assert minors[1] == [(one,) for one in range(8)]
-    assert minors[2] == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert minors[4] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert minors[8] == [tuple(range(8))]
-    every = [one for partitions in HOPPER.values() for one in partitions]
-    assert {(one.score, one.link_type) for one in every} == {(1, "NVLink")}
+    table = {size: [one.minors for one in listed] for size, listed in HOPPER_PARTITIONS}
+    assert table[1] == [1 << one for one in range(8)]
+    assert table[2] == [0b11, 0b1100, 0b110000, 0b11000000]
+    assert table[4] == [0b1111, 0b11110000]
+    assert table[8] == [0b11111111]
+    assert {one.score for _, listed in HOPPER_PARTITIONS for one in listed} == {1}
 
 
 # Templates of NPUs

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from koord.api.keys import device as keys
 from koord.core.device import device_plugins
+from koord.core.device.allocate import allocate
+from koord.core.device.causes import Lacking
 from koord.core.device.device_plugins import (
     LOCKS,
     AdapterRejected,
@@ -22,8 +24,19 @@ from koord.core.device.device_plugins import (
     PluginNode,
     hand_off,
 )
-from koord.core.device.model import make_part
-from koord.core.device.names import GPU_CORE, GPU_MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
+from koord.core.device.inventory import make_inventory
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import OURS, Device, DeviceReport, DeviceRequest, make_part
+from koord.core.device.names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NPU_CORE,
+    NPU_CPU,
+    NPU_DVPP,
+)
+from koord.core.device.request import Wishes, read_request
 from koord.core.device.vendors import (
     HAMI_CORE,
     ISOLATION_LABEL,
@@ -31,7 +44,6 @@ from koord.core.device.vendors import (
     TEMPLATES,
     VENDOR_LABEL,
     VENDORS,
-    find_share_obstacle,
     has_nvswitch,
     index_templates,
     is_of_family,
@@ -94,11 +106,6 @@ def test_models_without_nvswitch_table(model: str) -> None:
     assert not has_nvswitch("nvidia", model)
 
 
-def test_koordinator_compares_labels_exactly() -> None:
-    assert has_nvswitch("nvidia", "H800", is_exact=True)
-    assert not has_nvswitch("nvidia", "NVIDIA-H20", is_exact=True)
-
-
 @given(st.text("aAbB19- ", max_size=12), st.sampled_from(["", "-80GB", " 80GB HBM3"]))
 def test_brand_case_and_form_factor_do_not_matter(name: str, form: str) -> None:
     assert is_same_model(f"NVIDIA {name}", f"nvidia-{name.upper()}".replace(" ", "-"))
@@ -137,31 +144,37 @@ def test_templates_are_found_by_amounts_and_the_first_name_wins() -> None:
 # Sharing
 
 
+def make_report(**labels: str) -> DeviceReport:
+    gpu = Device(0, make_part({GPU_CORE: 100, GPU_MEMORY: GI, GPU_MEMORY_RATIO: 100}))
+    keys = {"vendor": VENDOR_LABEL, "model": MODEL_LABEL}
+    return DeviceReport("n0", ((GPU, (gpu,)),), {}, labels={keys[k]: v for k, v in labels.items()})
+
+
+def share(report: DeviceReport, provider: str = "", installed: str = "") -> str:
+    """Try to share a GPU; return why not."""
+    request = read_request({GPU_MEMORY_RATIO: 50}, Wishes(isolation=provider), OURS)
+    assert isinstance(request, DeviceRequest)
+    inventory = make_inventory(report, {ISOLATION_LABEL: installed})
+    found = allocate(Ledger(inventory), request)
+    return f"{found.cause}: {found.describe()}" if isinstance(found, Lacking) else ""
+
+
 def test_isolation_provider_must_be_on_the_node() -> None:
-    found = find_share_obstacle(HAMI_CORE, {})
-    assert found is not None
-    assert found.code == "GPUIsolationProviderMismatch"
-    assert found.text == "GPUIsolationProviderHAMICore not found on the node"
-    assert find_share_obstacle(HAMI_CORE, {ISOLATION_LABEL: HAMI_CORE}) is None
-    assert find_share_obstacle("", {}) is None
-
-
-def test_unknown_isolation_provider_is_named() -> None:
-    found = find_share_obstacle("hami", {ISOLATION_LABEL: HAMI_CORE})
-    assert found is not None
-    assert found.text == "hami not found on the node"
+    assert share(make_report(), "HAMi-core") == (
+        "GPUIsolationProviderMismatch: GPUIsolationProviderHAMICore not found on the node"
+    )
+    assert share(make_report(), "HAMi-core", installed="HAMi-core") == ""
+    assert share(make_report(), "hami", installed="HAMi-core").startswith("GPUIsolationProvider")
+    assert share(make_report()) == ""
 
 
 def test_model_that_cannot_be_shared() -> None:
-    labels = {VENDOR_LABEL: "huawei", MODEL_LABEL: "Ascend-310P3-300I-DUO"}
-    found = find_share_obstacle("", labels)
-    assert found is not None
-    assert found.code == "SharingUnsupported"
-    assert found.text == (
-        'model "Ascend-310P3-300I-DUO" of vendor "huawei" does not support GPU Share'
+    assert share(make_report(vendor="huawei", model="Ascend-310P3-300I-DUO")) == (
+        'SharingUnsupported: model "Ascend-310P3-300I-DUO" of vendor "huawei" '
+        "does not support GPU Share"
     )
-    assert find_share_obstacle("", labels | {MODEL_LABEL: "Ascend-310P3"}) is None
-    assert find_share_obstacle("", labels | {VENDOR_LABEL: "nvidia"}) is None
+    assert share(make_report(vendor="huawei", model="Ascend-310P3")) == ""
+    assert share(make_report(vendor="nvidia", model="Ascend-310P3-300I-DUO")) == ""
 
 
 # Device plugins

@@ -6,7 +6,7 @@ cannot be used is left out and reported, the rest of the table counts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from koord.api.annotations import GPU_PARTITIONS, GpuPartition
 from koord.api.parse import MAX_PROBLEMS, InvalidObject, Location, Problem, cut, format_field
@@ -25,7 +25,7 @@ _AT: Final[Location] = ("metadata", "annotations", GPU_PARTITIONS.key)
 class PartitionEntry:
     """One partition; a higher ``score`` is preferred.
 
-    ``bandwidth`` is that of the ring in billionths, None if it is not known.
+    ``bandwidth`` is that of the ring; None if it is not known.
     """
 
     minors: tuple[int, ...]
@@ -34,7 +34,7 @@ class PartitionEntry:
     score: int = 0
 
 
-Partitions = Mapping[int, tuple[PartitionEntry, ...]]
+Partitions: TypeAlias = Mapping[int, tuple[PartitionEntry, ...]]
 """Number of GPUs -> its partitions, in the order in which they are listed."""
 
 
@@ -55,22 +55,26 @@ def parse_partitions(annotations: Mapping[str, str]) -> PartitionTableResult:
         return PartitionTableResult(None, found.problems)
     table: dict[int, list[PartitionEntry]] = {}
     problems: list[Problem] = []
-    entries = [
-        (key, at, one) for key, partitions in found.items() for at, one in enumerate(partitions)
-    ]
-    for key, at, one in entries[:MAX_PARTITIONS]:
-        size = _parse_size(key)
-        fault = _find_fault(size, one)
-        if fault:
-            where = format_field((*_AT, cut(key), at, "minors"))
-            problems.append(Problem(where, cut(str(one.minors)), fault))
-        else:
-            table.setdefault(size, []).append(_make_entry(one))
-    if len(entries) > MAX_PARTITIONS:
+    left = MAX_PARTITIONS
+    for key, partitions in found.items():
+        size, at = _parse_size(key), (*_AT, cut(key))
+        if not size:
+            message = f"must be a number of GPUs from 1 to {MAX_GPUS}, in quotes"
+            problems.append(Problem(format_field(at), "", message))
+            continue
+        for index, one in enumerate(partitions[:left]):
+            fault = _find_fault(size, one)
+            if fault:
+                field = format_field((*at, index, "minors"))
+                problems.append(Problem(field, cut(str(one.minors)), fault))
+            else:
+                table.setdefault(size, []).append(_make_entry(one))
+        left -= min(left, len(partitions))
+    if sum(map(len, found.values())) > MAX_PARTITIONS:
         message = f"has more than {MAX_PARTITIONS} partitions; only these count"
-        problems.append(Problem(format_field(_AT), str(len(entries)), message))
-    partitions = {size: tuple(table[size]) for size in sorted(table)}
-    return PartitionTableResult(partitions, tuple(problems[:MAX_PROBLEMS]))
+        problems.append(Problem(format_field(_AT), "", message))
+    usable = {size: tuple(table[size]) for size in sorted(table)}
+    return PartitionTableResult(usable, tuple(problems[:MAX_PROBLEMS]))
 
 
 def _parse_size(key: str) -> int:
@@ -82,8 +86,6 @@ def _parse_size(key: str) -> int:
 
 def _find_fault(size: int, partition: GpuPartition) -> str:
     minors = partition.minors
-    if not size:
-        return f"are listed below a key that is no number of GPUs from 1 to {MAX_GPUS}"
     if len(set(minors)) < len(minors):
         return "name a GPU twice"
     if len(minors) != size:
@@ -98,16 +100,6 @@ def _make_entry(partition: GpuPartition) -> PartitionEntry:
     return PartitionEntry(
         minors=tuple(partition.minors),
         link_type=partition.gpu_link_type,
-        bandwidth=None if bandwidth is None else bandwidth.nano,
+        bandwidth=None if bandwidth is None else bandwidth.whole,
         score=partition.allocation_score,
     )
-
-
-HOPPER: Final[Partitions] = {
-    size: tuple(
-        PartitionEntry(tuple(range(first, first + size)), "NVLink", score=1)
-        for first in range(0, 8, size)
-    )
-    for size in (1, 2, 4, 8)
-}
-"""The table of nodes with eight GPUs behind NVSwitches, for Devices without one."""

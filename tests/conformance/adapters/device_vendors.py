@@ -11,7 +11,8 @@ from tests.builders import make_pod
 from tests.cluster import make_cluster
 from tests.conformance.compare import Exact
 
-from koord.api.device_partitions import HOPPER
+from koord.core.device.allocate import allocate
+from koord.core.device.causes import ISOLATION, Lacking
 from koord.core.device.device_plugins import (
     ADAPTERS as PLUGIN_ADAPTERS,
 )
@@ -24,10 +25,14 @@ from koord.core.device.device_plugins import (
     hand_off,
     label_gpus,
 )
-from koord.core.device.names import FPGA, GPU, RDMA
+from koord.core.device.inventory import HOPPER_PARTITIONS, NVSWITCH_LINK, make_inventory
+from koord.core.device.ledger import Ledger
+from koord.core.device.model import KOORDINATOR, Device, DeviceReport, DeviceRequest, make_part
+from koord.core.device.names import FPGA, GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
-from koord.core.device.vendors import ISOLATION_LABEL, find_share_obstacle, has_nvswitch
+from koord.core.device.request import Wishes, read_request
+from koord.core.device.vendors import ISOLATION_LABEL, has_nvswitch
 from koord.core.framework.allocator import score_terms
 from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed, score_of
 from koord.core.nodes import Node
@@ -146,17 +151,18 @@ def device_plugin_adapt_full(case: Fields) -> Fields:
 
 
 def shared_gpu_node_gate(case: Fields) -> Fields:
-    if not case["gpu_shared"]:
+    gpu = Device(0, make_part(dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), 100)))
+    report = DeviceReport("n0", ((GPU, (gpu,)),), {})
+    asked = {GPU_MEMORY_RATIO: 50 if case["gpu_shared"] else 100}
+    wishes = Wishes(isolation=case["pod_labels"].get(ISOLATION_LABEL, ""))
+    request = read_request(asked, wishes, KOORDINATOR)
+    assert isinstance(request, DeviceRequest)
+    found = allocate(Ledger(make_inventory(report, case["node_labels"])), request)
+    if not isinstance(found, Lacking):
         return {"fits": True}
-    obstacle = find_share_obstacle(
-        case["pod_labels"].get(ISOLATION_LABEL, ""),
-        case["node_labels"],
-        case["gpu_share_unsupported_models"],
-    )
-    if obstacle is None:
-        return {"fits": True}
-    code = "Error" if obstacle.code == "GPUIsolationProviderMismatch" else None
-    return {"error": obstacle.text, "code": code or "UnschedulableAndUnresolvable"}
+    # Koordinator ends the whole attempt where a node lacks the provider; ours goes on.
+    code = "Error" if found.cause is ISOLATION else "UnschedulableAndUnresolvable"
+    return {"error": found.describe(), "code": code}
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -183,14 +189,14 @@ def is_healthy(device: Fields, kind: str) -> bool:
 
 
 def partition_table(case: Fields) -> Fields:
-    if not all(has_nvswitch(case["vendor"], one, is_exact=True) for one in case["models"]):
+    if not all(has_nvswitch(case["vendor"], one) for one in case["models"]):
         return {}
-    entries = [one for partitions in HOPPER.values() for one in partitions]
-    (score,), (link,) = {one.score for one in entries}, {one.link_type for one in entries}
     table = {
-        str(size): [list(one.minors) for one in partitions] for size, partitions in HOPPER.items()
+        str(size): [[n for n in range(64) if one.minors >> n & 1] for one in listed]
+        for size, listed in HOPPER_PARTITIONS
     }
-    return {"table": Exact(table), "allocation_score": score, "gpu_link_type": link}
+    (score,) = {one.score for _, listed in HOPPER_PARTITIONS for one in listed}
+    return {"table": Exact(table), "allocation_score": score, "gpu_link_type": NVSWITCH_LINK}
 
 
 # --- scores --------------------------------------------------------------------------------------

@@ -145,8 +145,8 @@ class _Attempt:
         if gpus is None or not gpus.is_shared:
             return None
         inventory = self.ledger.inventory
-        if inventory.refuses_shares:
-            return Lacking(SHARING, GPU)
+        if inventory.unshareable:
+            return Lacking(SHARING, GPU, named=inventory.unshareable)
         if self.request.isolation and self.request.isolation != inventory.isolation:
             return Lacking(ISOLATION, GPU)
         if self._is_sliced(gpus) and self._template_of(gpus) is None:

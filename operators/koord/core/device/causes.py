@@ -81,11 +81,12 @@ TEMPLATE: Final = Cause(
 SHARING: Final = Cause(
     "SharingUnsupported",
     _RANK + 4,
-    "the model of the GPUs does not support GPU Share",
+    "model {detail} does not support GPU Share",
     "Request whole GPUs on {nodes}.",
+    by_detail=True,
 )
 ISOLATION: Final = Cause(
-    "IsolationProviderMismatch",
+    "GPUIsolationProviderMismatch",
     _RANK + 4,
     "GPUIsolationProviderHAMICore not found on the node",
     "Install the provider on {nodes} and label it, or drop the label of the pod.",
@@ -120,7 +121,10 @@ _FINAL: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """One cause, with the type of device and how many ``of`` ``wanted`` there were."""
+    """One cause, with the type of device and how many ``of`` ``wanted`` there were.
+
+    ``named`` is what the text names instead of the type.
+    """
 
     cause: Cause
     kind: DeviceType = ""
@@ -128,6 +132,11 @@ class Lacking:
     of: int = 0
     primary: "Lacking | None" = None
     """Why the type that decides first did not fit."""
+    named: str = ""
+
+    @property
+    def detail(self) -> str:
+        return self.named or self.kind
 
     @property
     def is_resolvable(self) -> bool:
@@ -136,4 +145,4 @@ class Lacking:
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
-        return self.cause.describe(detail=self.kind)
+        return self.cause.describe(detail=self.detail)

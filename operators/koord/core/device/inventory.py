@@ -14,10 +14,9 @@ from koord.core.device.names import GPU
 from koord.core.device.vendors import (
     ISOLATION_LABEL,
     MODEL_LABEL,
-    UNSHAREABLE,
     VENDOR_LABEL,
+    cannot_be_shared,
     has_nvswitch,
-    is_same_model,
 )
 
 POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
@@ -35,6 +34,8 @@ HOPPER_PARTITIONS: Final = tuple(
     for size in (1, 2, 4, 8)
 )
 """What the NVSwitch of a node with eight H100, H800 or H20 lets work together."""
+NVSWITCH_LINK: Final = "NVLink"
+"""What connects these GPUs."""
 
 
 def make_inventory(report: DeviceReport, node_labels: Mapping[str, str]) -> Inventory:
@@ -46,7 +47,7 @@ def make_inventory(report: DeviceReport, node_labels: Mapping[str, str]) -> Inve
         _make_table(report, node_labels, vendor, model),
         f"{vendor}-{model}",
         node_labels.get(ISOLATION_LABEL, ""),
-        refuses_shares=any(is_same_model(model, one) for one in UNSHAREABLE.get(vendor, ())),
+        unshareable=f'"{model}" of vendor "{vendor}"' if cannot_be_shared(vendor, model) else "",
         is_well_planned=report.labels.get(WELL_PLANNED) == "true",
     )
 

@@ -98,8 +98,8 @@ class Inventory:
     table: PartitionTable | None = None
     model: str = ""
     isolation: str = ""
-    refuses_shares: bool = False
-    """Whether GPUs of the model cannot be shared."""
+    unshareable: str = ""
+    """The model and its vendor, if its GPUs cannot be shared."""
     is_well_planned: bool = False
     """Whether NICs suffice for every choice of GPUs: they need not be counted to filter nodes."""
 

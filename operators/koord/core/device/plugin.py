@@ -280,7 +280,7 @@ class DeviceSession(Session):
         if not isinstance(asked, Asked):
             return ""
         lacking = self._states.fit(int(self._state_of[row]), asked).lacking
-        return lacking.kind or GPU
+        return lacking.detail or GPU
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:

@@ -5,7 +5,7 @@ read is in ``device_plugins``; nothing here chooses devices.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -71,10 +71,6 @@ CLASS_OF: Final[Mapping[str, DeviceType]] = {
     **{card: GPU for vendor in VENDORS.values() for card in vendor.cards},
 }
 """Resource -> type of the devices that it counts, old names and cards of all vendors included."""
-UNSHAREABLE: Final[Mapping[str, Collection[str]]] = {
-    one.name: one.unshareable for one in VENDORS.values()
-}
-"""Vendor -> models that cannot be shared."""
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -99,45 +95,15 @@ def is_of_family(model: str, family: str) -> bool:
     return normalise_model(model).casefold().split("-")[0] == family.casefold()
 
 
-def has_nvswitch(vendor: str, model: str, *, is_exact: bool = False) -> bool:
-    """Whether GPUs of a model have the built-in partition table, if their Device has none.
-
-    With ``is_exact`` the model must be named like its family, as for Koordinator.
-    """
-    if vendor not in {"", NVIDIA}:
-        return False
-    return model in _NVSWITCH if is_exact else any(is_of_family(model, one) for one in _NVSWITCH)
+def has_nvswitch(vendor: str, model: str) -> bool:
+    """Whether GPUs of a model have the built-in partition table, if their Device has none."""
+    return vendor in {"", NVIDIA} and any(is_of_family(model, one) for one in _NVSWITCH)
 
 
-# --- sharing -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ShareObstacle:
-    """Why GPUs of a node cannot be shared as a pod asks; freeing some does not help."""
-
-    code: str
-    text: str
-    """Koordinator's words."""
-
-
-def find_share_obstacle(
-    provider: str,
-    node_labels: Mapping[str, str],
-    unshareable: Mapping[str, Collection[str]] = UNSHAREABLE,
-) -> ShareObstacle | None:
-    """Return why a pod that asks for a part of a GPU cannot use a node; None if it can.
-
-    ``provider`` is the value of the pod's ``ISOLATION_LABEL``, or empty.
-    """
-    vendor, model = node_labels.get(VENDOR_LABEL, ""), node_labels.get(MODEL_LABEL, "")
-    if any(is_same_model(model, one) for one in unshareable.get(vendor, ())):
-        text = f'model "{model}" of vendor "{vendor}" does not support GPU Share'
-        return ShareObstacle("SharingUnsupported", text)
-    if provider and node_labels.get(ISOLATION_LABEL) != provider:
-        known = "GPUIsolationProviderHAMICore" if provider == HAMI_CORE else provider
-        return ShareObstacle("GPUIsolationProviderMismatch", f"{known} not found on the node")
-    return None
+def cannot_be_shared(vendor: str, model: str) -> bool:
+    """Whether GPUs of a model have no parts."""
+    known = VENDORS.get(vendor)
+    return known is not None and any(is_same_model(model, one) for one in known.unshareable)
 
 
 # --- slices of NPUs ------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from koord.api.annotations import (
     DEVICE_ALLOCATE_HINT,
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,
-    GPU_PARTITIONS,
     DeviceHint,
     DeviceJointAllocate,
     GpuPartitionSpec,
 )
+from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
 from koord.api.resource import LabelSelector as SelectorSpec
 from koord.core.device.allocation import DeviceAllocation
@@ -142,30 +142,14 @@ def _labels(labels: Mapping[str, str] | None) -> Labels:
 def _read_partitions(
     annotations: Mapping[str, str], problems: list[tuple[str, str]]
 ) -> tuple[tuple[int, tuple[Partition, ...]], ...] | None:
-    found = _read(GPU_PARTITIONS, annotations, problems)
-    if found is None:
+    found = parse_partitions(annotations)
+    problems.extend((one.field, one.message) for one in found.problems)
+    if found.partitions is None:
         return None
-    table: list[tuple[int, tuple[Partition, ...]]] = []
-    for size, partitions in sorted(found.items()):
-        path = f"metadata.annotations[{GPU_PARTITIONS.key}].{size}"
-        if not (size.isascii() and size.isdigit() and len(size) <= 4):
-            problems.append((path, "is not a number of GPUs"))
-            continue
-        listed = []
-        for index, one in enumerate(partitions):
-            if len(set(one.minors)) != int(size) or max(one.minors) > MOST_MINOR:
-                problems.append((f"{path}[{index}].minors", f"are not {size} different minors"))
-                continue
-            bandwidth = one.ring_bus_bandwidth
-            listed.append(
-                Partition(
-                    minors_of(one.minors),
-                    one.allocation_score,
-                    bandwidth.whole if bandwidth is not None else None,
-                )
-            )
-        table.append((int(size), tuple(listed)))
-    return tuple(sorted(table))
+    return tuple(
+        (size, tuple(Partition(minors_of(one.minors), one.score, one.bandwidth) for one in listed))
+        for size, listed in found.partitions.items()
+    )
 
 
 class _Function(msgspec.Struct, gc=False):
