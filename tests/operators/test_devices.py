@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +161,10 @@ def test_the_status_says_who_holds_what(cluster: Cluster, node: str) -> None:
     assert (entry["name"], entry["minors"]) == ("a", [0, 1, 2])
     assert found["fragmentation"] == {"largestFreePartition": 5, "index": "0.00"}
     assert cluster.condition({"status": found}, "Ready")[:2] == ("True", "Synced")
+    command = [sys.executable, "-m", "koord", "devices", node]
+    kubeconfig = f"--kubeconfig={cluster.box.kubeconfig}"
+    printed = subprocess.run([*command, kubeconfig], check=True, capture_output=True, text=True)
+    assert f"gpu 1  in use  {key}" in printed.stdout
     cluster.pod("b", gpus=1, gated=False, scheduler="other", nodeName=node)
     cluster.expect(
         lambda: cluster.condition({"status": status()}, "ForeignAllocations")[0] == "True",

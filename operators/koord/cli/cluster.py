@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
-from koord.cli.common import ExitCode, fail
+from koord.cli.common import ExitCode, fail, warn
 from koord.controllers.quota_status import HOOK_FAILED
 from koord.core.quota.status import QuotaCondition
 from koord.core.state import ClusterState
@@ -34,6 +34,7 @@ from koord.kube.kinds import (
     CLAIMS,
     KINDS,
     PLACEMENT,
+    PODS,
     QUOTAS,
     STORAGE_CLASSES,
     VOLUMES,
@@ -298,3 +299,21 @@ def _by_type(conditions: Iterable[Condition]) -> Mapping[str, Condition]:
 
 def _is_busy(error: KubeError) -> bool:
     return isinstance(error, TooManyRequests | ServerUnavailable)
+
+
+def refuse_gaps(reading: Reading, *kinds: AnyKind) -> None:
+    """End the command if any of these kinds could not be read; warn if pods could not."""
+    for kind in kinds:
+        extent = reading.extent_of(kind)
+        if extent is Extent.NOT_SERVED:
+            fail(
+                f"the cluster has no {kind}: kubectl apply --server-side -f crds/",
+                ExitCode.UNREADABLE,
+            )
+        if extent is not None:
+            fail(
+                f"you may not list {kind} (the ClusterRole koord-user has the right)",
+                ExitCode.UNREADABLE,
+            )
+    if reading.extent_of(PODS) is not None:
+        warn("you may not list all pods: less may be free than is shown")

@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "explain": Command("queries", "Say why a pod or a PodGroup waits, and what would help."),
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
     "topology": Command("queries", "Show the domains of the network, and what is free in each."),
+    "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),
     "demo": Command("sandbox", "See gangs wait and start, on a real API server with fake nodes."),
     "sandbox": Command(
         "sandbox", "A real Kubernetes control plane on this machine, without containers."

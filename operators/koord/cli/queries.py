@@ -151,6 +151,31 @@ def topology(
     show(name, kubeconfig, context, output=output, show_all=all_domains)
 
 
+def devices(
+    node: Annotated[
+        str, typer.Argument(metavar="[NODE]", help="Name of a node; by default all of them.")
+    ] = "",
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show the GPUs and NICs of nodes, and who holds what.
+
+    With a node: its devices by NUMA node and PCIe switch, and what is free of each.
+
+    For example:
+
+      koord devices
+
+      koord devices gpu-node-7
+
+      koord devices gpu-node-7 --output json
+    """
+    from koord.cli.device_view import show
+
+    show(node, kubeconfig, context, output=output)
+
+
 def version(
     server: Annotated[
         bool, typer.Option("--server", help="Also print the version of the API server.")

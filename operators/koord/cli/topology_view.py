@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from koord.cli.cluster import Extent, Reading, read_without_target
+from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, TreeOutput, fail, warn
 from koord.cli.json_output import make_domain
 from koord.cli.output import GraphNode, count_of, make_console, make_table, print_json, write_graph
@@ -23,7 +23,7 @@ from koord.core.topology.status import observe_topology
 from koord.core.topology.strategy.observation import DomainCapacity, domain_capacities
 from koord.core.topology.tree import TopologyTree
 from koord.core.units import MEMORY, format_amount, is_in_bytes
-from koord.kube.kinds import NODES, PODS, TOPOLOGIES
+from koord.kube.kinds import NODES, TOPOLOGIES
 
 MOST_DOMAINS: Final = 60
 """More are hidden without ``--all``."""
@@ -32,7 +32,7 @@ _HIDDEN: Final = {units.PODS, "ephemeral-storage"}
 
 def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_all: bool) -> None:
     reading, _ = read_without_target(kubeconfig, context)
-    _refuse_gaps(reading)
+    refuse_gaps(reading, TOPOLOGIES, NODES)
     state = reading.state
     if name not in state.topologies:
         known = ", ".join(state.topologies) or "none"
@@ -50,23 +50,6 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
             print_json(make_document(state, name, tree))
         case TreeOutput.DOT | TreeOutput.GRAPHML:
             make_console().file.write(f"{write_topology_graph(state, name, tree, output)}\n")
-
-
-def _refuse_gaps(reading: Reading) -> None:
-    for resource in (TOPOLOGIES, NODES):
-        extent = reading.extent_of(resource)
-        if extent is Extent.NOT_SERVED:
-            fail(
-                f"the cluster has no {resource}: kubectl apply --server-side -f crds/",
-                ExitCode.UNREADABLE,
-            )
-        if extent is not None:
-            fail(
-                f"you may not list {resource} (the ClusterRole koord-user has the right)",
-                ExitCode.UNREADABLE,
-            )
-    if reading.extent_of(PODS) is not None:
-        warn("you may not list all pods: less may be free than is shown")
 
 
 def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[str, Any]:

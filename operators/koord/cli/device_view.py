@@ -1,0 +1,141 @@
+"""Reads the cluster and prints the devices of nodes: what ``koord devices`` does.
+
+Not imported for ``--help``.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from koord.cli.cluster import Reading, read_without_target, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail
+from koord.cli.output import count_of, make_console, make_table, print_json, print_parts
+from koord.controllers.device_status import make_fields
+from koord.core.device.model import Device, DeviceReport, Place
+from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.device.plugin import Devices
+from koord.core.device.status import DeviceState, DeviceStatus, observe_devices
+from koord.core.units import format_amount
+from koord.kube.kinds import DEVICES, NODES
+
+_SHORT: Final = {GPU_CORE: "core", GPU_MEMORY_RATIO: "memory", GPU_MEMORY: ""}
+"""How the free amounts of a GPU are called; its bytes are left out."""
+
+
+def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, DEVICES, NODES)
+    plugin = reading.state.plugin(Devices)
+    if node and node not in plugin.reports:
+        known = ", ".join(sorted(plugin.reports)) or "none"
+        fail(f"there is no Device {node}; there are: {known}", ExitCode.USAGE)
+    found = [
+        (plugin.reports[name], _observe(reading, plugin, name))
+        for name in ([node] if node else sorted(plugin.reports))
+    ]
+    if output is Output.JSON:
+        print_json({"devices": [_make_document(report, status) for report, status in found]})
+        return
+    parts = draw_node(*found[0]) if node else list_nodes(found)
+    print_parts(parts, make_console())
+
+
+def _observe(reading: Reading, plugin: Devices, node: str) -> DeviceStatus:
+    pods = reading.state.pods
+    keys = {uid: pods[uid].key for uid in plugin.pods_on(node) if uid in pods}
+    return observe_devices(plugin, plugin.reports[node], keys)
+
+
+def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]:
+    problems = [{"field": path, "message": what} for path, what in report.problems]
+    return {
+        "node": report.node,
+        "readiness": status.readiness,
+        "problems": problems,
+        "foreignGPUs": status.foreign,
+        **make_fields(status),
+    }
+
+
+def list_nodes(found: list[tuple[DeviceReport, DeviceStatus]]) -> Iterator[RenderableType]:
+    if not found:
+        yield "No node reports devices: there is no Device object."
+        return
+    table = make_table(
+        "NODE", "TYPE", "HEALTHY", "FREE", "SHARED", "LARGEST", "PODS", "STATE",
+        right=("HEALTHY", "FREE", "SHARED", "LARGEST", "PODS"),
+    )  # fmt: skip
+    for report, status in found:
+        for kind, one in status.counts.items():
+            pods = {holder.uid for holder in status.holders if holder.kind == kind}
+            largest = str(status.largest) if kind == GPU else ""
+            table.add_row(
+                report.node,
+                kind,
+                f"{one.healthy}/{one.total}",
+                str(one.free),
+                str(one.shared),
+                largest,
+                str(len(pods)),
+                str(status.readiness),
+            )
+    yield table
+
+
+def draw_node(report: DeviceReport, status: DeviceStatus) -> Iterator[RenderableType]:
+    """Draw the devices of a node by NUMA node and PCIe switch."""
+    states = {(one.kind, one.minor): one for one in status.devices}
+    root = Tree(Text(f"{report.node}: {status.describe()}", "bold"))
+    branches: dict[tuple[int, str], Tree] = {}
+    placed = sorted(
+        (
+            (device.place or Place(), kind, device)
+            for kind, pool in report.devices
+            for device in pool
+        ),
+        key=lambda one: (one[0].numa, one[0].pcie, one[1], one[2].minor),
+    )
+    for place, kind, device in placed:
+        at = (place.numa, place.pcie)
+        if at not in branches:
+            branches[at] = root.add(Text(_name_place(place)))
+        branches[at].add(_describe(kind, device, states.get((kind, device.minor))))
+    yield root
+    if status.foreign:
+        yield Text(status.describe_foreign(), "yellow")
+    yield f"Largest number of GPUs that one pod can get: {status.largest}"
+
+
+def _name_place(place: Place) -> str:
+    if place.numa < 0 and not place.pcie:
+        return "place unknown"
+    return f"NUMA node {place.numa}, PCIe {place.pcie or 'unknown'}"
+
+
+def _describe(kind: str, device: Device, state: DeviceState | None) -> Text:
+    name = Text(f"{kind} {device.minor}  ", "bold")
+    if not device.total:
+        return Text.assemble(name, ("unhealthy", "red"), _name_pods(state))
+    if state is None:
+        return Text.assemble(name, "not in use")
+    free = [
+        f"{_SHORT.get(key, key)} {format_amount(key, amount)}"
+        for key, amount in state.free
+        if _SHORT.get(key, key)
+    ]
+    if not state.pods:
+        return Text.assemble(name, ("free", "green"))
+    if not any(amount for _, amount in state.free):
+        return Text.assemble(name, ("in use", "yellow"), _name_pods(state))
+    return Text.assemble(name, (f"free: {', '.join(free)}", "cyan"), _name_pods(state))
+
+
+def _name_pods(state: DeviceState | None) -> str:
+    pods = state.pods if state is not None else ()
+    if not pods:
+        return ""
+    hidden = f" and {count_of(len(pods) - 8, 'more pod')}" if len(pods) > 8 else ""
+    return f"  {', '.join(pods[:8])}{hidden}"
