@@ -141,6 +141,8 @@ class QuotaSettings(_Section):
 class Settings(_Section):
     """The whole configuration; defaults suit a single machine.
 
+    ``metrics_authorization``: metrics only for readers that the API server allows to.
+
     ``scoring`` replaces the built-in strategies as a whole; ``resource_fit_plus`` and
     ``scarce_resources`` add further scores if they name resources. ``default_wait_seconds`` and
     ``default_match_policy`` apply to gangs that do not set them. ``compat`` selects Koordinator's
@@ -154,6 +156,7 @@ class Settings(_Section):
     resource_fit_plus: FitPlusSettings = FitPlusSettings()
     scarce_resources: ScarceSettings = ScarceSettings()
     http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
+    metrics_authorization: bool = Field(default=False, strict=True)
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
