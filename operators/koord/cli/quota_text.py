@@ -60,6 +60,8 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
         yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
         yield f"Used outside quotas: {list_amounts(overview.outside.used)}"
+    kept = [view for view in overview.quotas if view.lost]
+    yield from (f"{view.summary.name}: {_tell_kept(view)}" for view in kept)
     for view in overview.quotas:
         if view.problem is not None:
             yield f"{view.summary.name}: {_NOT_ACTIVE}: {view.problem.describe()}"
@@ -101,6 +103,8 @@ def make_quota_lines(
         }
         if rest:
             yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(rest)}"
+    if view.lost:
+        yield _tell_kept(view).capitalize()
     if view.problem is not None:
         yield f"{_NOT_ACTIVE.capitalize()}: {view.problem.describe()}"
     for code, count in sorted((view.waiting or {}).items()):
@@ -109,6 +113,10 @@ def make_quota_lines(
             yield f"{count_of(count, 'pod')} {verb} a node, and will be bound"
         else:
             yield f"{count_of(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
+
+
+def _tell_kept(view: QuotaView) -> str:
+    return f"kept for replacements: room for {count_of(view.lost, 'pod')}, for a limited time"
 
 
 def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:

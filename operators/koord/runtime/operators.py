@@ -30,6 +30,7 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
+from koord.core.holds import Holds
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
@@ -99,6 +100,7 @@ def start_placement(parts: "Parts") -> None:
         is_synced=may_place,
         clock=time.monotonic,
         wall_clock=time.time,
+        holds=Holds(parts.settings.keep_room_seconds),
     )
     guard.on_change = placement.wake
     refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
