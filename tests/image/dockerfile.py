@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
 
 _OPTION = re.compile(r"--(?P<name>\w+)=(?P<value>\S+) ")
 _OURS = re.compile(r"(?<![\w./-])/(?:opt|src)\b")
@@ -40,7 +39,7 @@ class Instruction:
     @property
     def pairs(self) -> dict[str, str]:
         """The arguments of ENV, ARG and LABEL."""
-        return dict(word.split("=", 1) for word in self.words if "=" in word)
+        return dict(word.split("=", 1) for word in self.words)
 
 
 @dataclass(frozen=True)
@@ -57,15 +56,11 @@ class Stage:
 
 
 def parse_dockerfile(text: str) -> list[Stage]:
-    """Return the stages, with the defaults of the arguments that their bases are given by."""
     stages: list[Stage] = []
-    arguments: dict[str, str] = {}
     for instruction in _parse_lines(text):
         if instruction.keyword == "FROM":
             base, *alias = instruction.words
-            stages.append(Stage(Template(base).substitute(arguments), alias[1] if alias else ""))
-        elif not stages:
-            arguments |= instruction.pairs
+            stages.append(Stage(base, alias[1] if alias else ""))
         else:
             stages[-1].instructions.append(instruction)
     return stages

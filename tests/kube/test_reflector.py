@@ -15,7 +15,7 @@ from koord.kube import reflector as module
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.kube.errors import KubeError, NotFound
-from koord.kube.reflector import Reflector, Source
+from koord.kube.reflector import Absence, Reflector, Source
 from koord.kube.retry import Backoff
 from koord.kube.store import Added, Change, Deleted, Modified
 from koord.kube.wire import WireNode
@@ -78,12 +78,14 @@ class Copy:
         client: Client,
         path: str,
         absent_on: tuple[type[KubeError], ...] = (),
+        kept_seconds: float = 0.0,
         **options: Any,
     ) -> None:
         self.changes: list[Change[tuple[str, str]]] = []
         self.batches: list[int] = []
         self.rejected: list[tuple[str, str]] = []
         self.forgotten: list[tuple[str, str]] = []
+        self.absences: list[Absence] = []
         source = Source(
             path,
             # Any object has the metadata that this test reads.
@@ -92,6 +94,8 @@ class Copy:
             self.forgotten.append,
             lambda key, problem: self.rejected.append((key, problem)),
             absent_on=absent_on,
+            kept_seconds=kept_seconds,
+            note_absence=self.absences.append,
         )
         self.reflector = Reflector(client, source, self._take, **options)
 
@@ -482,6 +486,41 @@ async def test_optional_kind_that_is_absent_is_synced(through: Client) -> None:
         await until(lambda: copy.reflector.stats.lists >= 2)
         assert copy.reflector.synced.is_set()
         assert copy.reflector.stats.errors == 0, "nobody is to be alerted"
+
+
+async def test_objects_of_a_kind_that_is_gone_are_kept_for_a_while(
+    proxy: FaultProxy, through: Client, kind: Kind
+) -> None:
+    await kind.create("a")
+    copy = Copy(through, kind.path, absent_on=(NotFound,), kept_seconds=3.0)
+    async with copy.running():
+        not_served = {"times": 1000, "status": 404, "reason": "NotFound"}
+        fault = proxy.plan(lambda request: request.path == kind.path, Do.ANSWER, **not_served)
+        proxy.drop_streams()
+        await until(lambda: Absence.UNPROVEN in copy.absences)
+        assert copy.reflector.synced.is_set()
+        assert copy.world
+        fault.times = 0
+        await until(lambda: copy.absences[-1] is Absence.NONE)
+        assert copy.world
+        fault.times = 1000
+        proxy.drop_streams()
+        await until(lambda: copy.absences[-1] is Absence.PROVEN)
+        await until(lambda: not copy.world)
+        assert copy.reflector.synced.is_set()
+
+
+async def test_kind_that_is_not_served_at_first_is_not_synced_for_a_while(through: Client) -> None:
+    path = "/apis/nobody.example/v1/things"
+    copy = Copy(through, path, absent_on=(NotFound,), kept_seconds=1.0)
+    task = asyncio.ensure_future(copy.reflector.run())
+    await until(lambda: copy.reflector.stats.lists >= 2)
+    assert Absence.UNPROVEN not in copy.absences
+    await until(copy.reflector.synced.is_set)
+    assert copy.absences == [Absence.PROVEN]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_missing_kind_is_retried(through: Client) -> None:

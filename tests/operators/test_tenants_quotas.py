@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.manifests.someone import MERGE, Someone, create_account
-from tests.operators.conftest import GROUP_LABEL, make_pod
+from tests.operators.conftest import GROUP_LABEL, ROOT, Operators, make_pod, open_cluster
 from tests.operators.test_quotas import GPU, PREFIX, Quotas
+from tests.operators.test_stale_cache import operating
+from tests.support.fault_proxy import Do, FaultProxy
+
+from koord.kube.client import Client
+from koord.kube.config import find_credentials
+from koord.sandbox import Sandbox
+from koord.sandbox.client import wait_until_served
+from koord.sandbox.errors import SandboxApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from aiohttp import web
     from tests.operators.conftest import Cluster
 
 NAME = f"{PREFIX}name"
+IN_USE = "operators.koordinator.sh/in-use"
+DEFINITION = "elasticquotas.scheduling.sigs.k8s.io"
 SHARED_WITH = "operators.koordinator.sh/shared-with"
 
 
@@ -47,9 +61,8 @@ class Tenant:
 @pytest.fixture
 def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """The tenant of the cluster's namespace."""
-    made = Tenant(cluster)
-    yield made
-    made.close()
+    with closing(Tenant(cluster)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -154,3 +167,166 @@ def test_relabelling_a_running_pod_frees_nothing(cluster: Cluster, tenant: Tenan
     assert set(cluster.bound()) == {"ours", "foreign"}
     assert quotas.status("team")["used"] == {GPU: "16"}
     assert "used" not in quotas.status("spare")
+
+
+def fill_with_waiting_pods(cluster: Cluster, tenant: Tenant) -> Quotas:
+    """Make a quota in use, with ten pods of the tenant that wait in it."""
+    quotas = Quotas(cluster)
+    quotas.create("team", 0, 8)
+    cluster.add_nodes(12)
+    tenant.pod("runs", quotas.name("team"))
+    cluster.expect_bound("runs")
+    for at in range(10):
+        tenant.pod(f"w{at}", quotas.name("team"))
+    cluster.expect_pod("w9", "InsufficientMax")
+    return quotas
+
+
+def expect_none_started(cluster: Cluster, tenant: Tenant, reason: str) -> None:
+    """Expect a reason of the ten, and that only a pod outside of quotas starts after that."""
+    for at in range(10):
+        cluster.expect_pod(f"w{at}", reason)
+    before = set(cluster.bound())
+    assert count_started(cluster) == 0
+    free = f"free-{secrets.token_hex(2)}"
+    tenant.pod(free)
+    cluster.expect_bound(free)
+    assert set(cluster.bound()) == {*before, free}
+
+
+def count_started(cluster: Cluster) -> int:
+    return sum(name.startswith("w") for name in cluster.bound())
+
+
+def finalizers(quotas: Quotas, short: str) -> list[str]:
+    return quotas.get(short)["metadata"].get("finalizers", [])
+
+
+def test_a_deleted_quota_stays_in_force_for_its_pods(cluster: Cluster, tenant: Tenant) -> None:
+    quotas = fill_with_waiting_pods(cluster, tenant)
+    cluster.expect(lambda: finalizers(quotas, "team") == [IN_USE], "it has the finalizer")
+    quotas.delete("team")
+    told = "stays active for its pods (11)"
+    cluster.expect(
+        lambda: told in cluster.condition(quotas.get("team"), "Terminating")[2], "it says so"
+    )
+    expect_none_started(cluster, tenant, "InsufficientMax")
+    tenant.delete("runs")
+    cluster.expect(lambda: len(cluster.bound()) == 2, "one of them starts in its place")
+    for at in range(10):
+        tenant.delete(f"w{at}")
+
+    def is_gone() -> bool:
+        with suppress(SandboxApiError):
+            quotas.get("team")
+            return False
+        return True
+
+    cluster.expect(is_gone, "it goes with its last pod")
+
+
+def test_an_unused_quota_is_deleted_at_once(cluster: Cluster) -> None:
+    quotas = Quotas(cluster)
+    quotas.create("org", 0, 8, {"is-parent": "true"})
+    quotas.create("team", 0, 8, {"parent": quotas.name("org")})
+    cluster.expect(lambda: finalizers(quotas, "org") == [IN_USE], "the parent has a child")
+    assert not finalizers(quotas, "team")
+    quotas.delete("team")
+    with pytest.raises(SandboxApiError, match="not found"):
+        quotas.get("team")
+    cluster.expect(lambda: not finalizers(quotas, "org"), "and then none")
+
+
+def test_a_namespace_with_a_quota_in_use_can_be_deleted(cluster: Cluster, tenant: Tenant) -> None:
+    quotas = fill_with_waiting_pods(cluster, tenant)
+    cluster.expect(lambda: finalizers(quotas, "team") == [IN_USE], "it has the finalizer")
+    namespace = f"/api/v1/namespaces/{cluster.namespace}"
+    cluster.box.client.delete(namespace)
+
+    def is_gone() -> bool:
+        with suppress(SandboxApiError):
+            cluster.box.client.get(namespace)
+            return False
+        return True
+
+    cluster.expect(is_gone, "pods first, then the quota, then the namespace")
+    cluster.box.create_namespace(cluster.namespace)
+
+
+def test_a_quota_deleted_by_force_starts_none_of_its_pods(cluster: Cluster, tenant: Tenant) -> None:
+    quotas = fill_with_waiting_pods(cluster, tenant)
+    cluster.expect(lambda: finalizers(quotas, "team") == [IN_USE], "it has the finalizer")
+    quotas.delete_by_force("team")
+    expect_none_started(cluster, tenant, "QuotaGone")
+    quotas.create("team", 0, 16)
+    cluster.expect(lambda: count_started(cluster) == 1, "one starts")
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A namespace of a sandbox whose definitions a test may delete."""
+    with Sandbox() as box, ExitStack() as stack:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+        operators = Operators(box, tmp_path)
+        operators.start()
+        stack.callback(operators.end)
+        yield stack.enter_context(open_cluster(box, operators))
+
+
+@pytest.mark.sandbox
+def test_pods_wait_while_the_definition_of_quotas_is_gone(own_cluster: Cluster) -> None:
+    cluster, client = own_cluster, own_cluster.box.client
+    with closing(Tenant(cluster)) as tenant:
+        quotas = fill_with_waiting_pods(cluster, tenant)
+        cluster.expect(lambda: finalizers(quotas, "team") == [IN_USE], "it has the finalizer")
+        cluster.box.kubectl("delete", "crd", DEFINITION, "--wait=false")
+        cluster.expect(
+            lambda: cluster.condition(quotas.get("team"), "Terminating")[0] == "True",
+            "the quota is kept, and with it the definition",
+        )
+        expect_none_started(cluster, tenant, "InsufficientMax")
+        quotas.delete_by_force("team")
+        expect_none_started(cluster, tenant, "QuotasNotServed")
+        cluster.box.apply(ROOT / "crds")
+        wait_until_served(client, DEFINITION)
+        for at in range(10):
+            cluster.expect_pod(f"w{at}", "QuotaGone")
+        quotas.create("team", 0, 16)
+        cluster.expect(lambda: count_started(cluster) == 1, "the quota is in force again")
+    assert cluster.operators.is_running()
+
+
+def is_about_quotas(request: web.Request) -> bool:
+    return request.path.endswith("/elasticquotas")
+
+
+@pytest.fixture
+def quiet_tenant(quiet_cluster: Cluster) -> Iterator[Tenant]:
+    with closing(Tenant(quiet_cluster)) as made:
+        yield made
+
+
+async def test_a_list_of_quotas_that_is_not_found_starts_nothing(
+    quiet_cluster: Cluster, quiet_tenant: Tenant
+) -> None:
+    cluster, tenant, here = quiet_cluster, quiet_tenant, asyncio.to_thread
+    credentials = find_credentials(
+        str(cluster.box.kubeconfig_for("koord-system", "koord-operators"))
+    )
+    async with (
+        FaultProxy(credentials) as proxy,
+        Client(proxy.credentials) as client,
+        operating(client) as parts,
+    ):
+        quotas = await here(fill_with_waiting_pods, cluster, tenant)
+        not_found = {"times": 1000, "status": 404, "reason": "NotFound"}
+        fault = proxy.plan(is_about_quotas, Do.ANSWER, **not_found)
+        proxy.drop_streams()
+        await here(expect_none_started, cluster, tenant, "QuotasNotServed")
+        assert parts.reader.is_synced()
+        fault.times = 0
+        for at in range(10):
+            await here(cluster.expect_pod, f"w{at}", "InsufficientMax")
+        await here(quotas.set_max, "team", 16)
+        await here(cluster.expect, lambda: count_started(cluster) == 1, "as before")

@@ -110,6 +110,8 @@ class Sink:
 
     def write_annotations(self, *_: Any) -> None: ...
 
+    def write_finalizer(self, *_: Any, **__: Any) -> None: ...
+
 
 def test_an_exception_in_one_status_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

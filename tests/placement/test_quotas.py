@@ -17,6 +17,7 @@ from koord.core.quota.reasons import (
     InsufficientEntitlement,
     InsufficientMax,
     NonPreemptibleOverMin,
+    QuotaGone,
     QuotaIsParent,
     QuotaNotInForce,
     QuotaShortage,
@@ -207,8 +208,9 @@ def test_a_new_quota_takes_over_its_pods() -> None:
 class TestWakeUp:
     """What a quota has refused is tried again when, and only when, it has more room."""
 
-    def full(self) -> FakeCluster:
-        cluster = make_teams(4, team("t", most=8), team("u", most=8))
+    def full(self, **options: bool) -> FakeCluster:
+        quotas = (team("t", most=8), team("u", most=8))
+        cluster = make_cluster(4, **options).quotas(*quotas)
         cluster.pods(*(worker(name, "t").build() for name in ("a", "b")))
         cluster.pods(worker("other", "u").build())
         assert cluster.step() == ["a", "other"]
@@ -251,6 +253,15 @@ class TestWakeUp:
 
     def test_when_all_quotas_are_gone(self) -> None:
         cluster = self.full()
+        cluster.state.remove_quota("q/t")
+        cluster.state.remove_quota("q/u")
+        assert cluster.step() == []
+        assert cluster.reason() == QuotaGone("t")
+        cluster.state.quotas.catalog.note_missing(is_missing=False, is_final=True)
+        assert cluster.step() == ["b"]
+
+    def test_when_all_quotas_are_gone_as_koordinator_has_it(self) -> None:
+        cluster = self.full(compat=True)
         cluster.state.remove_quota("q/t")
         cluster.state.remove_quota("q/u")
         assert cluster.step() == ["b"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def found(ledger, name: str, over=(), problem=None, revoke: str = "") -> dict[str, str]:
     """Return the conditions that hold, with what is said."""
     findings = find_conditions(summarise(ledger, name), over, problem, lends=True)
-    assert [one.kind for one in findings] == list(QuotaCondition)
+    assert [one.kind for one in findings] == [*QuotaCondition][:-1]
     return {one.kind.value: one.text(revoke) for one in findings if one.holds}
 
 
@@ -97,6 +97,7 @@ class Sink:
         self.count = 0
         self.texts: dict[tuple[str, str], str] = {}
         self.recorded: list[tuple[str, Mapping[str, Amounts]]] = []
+        self.used: dict[str, bool] = {}
 
     def write_status(
         self, quota: QuotaSpec, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
@@ -107,6 +108,9 @@ class Sink:
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
         self.recorded.append((quota.name, amounts))
+
+    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
+        self.used[quota.name] = is_used
 
 
 def test_a_status_is_written_only_when_it_changes() -> None:
@@ -123,7 +127,8 @@ def test_a_status_is_written_only_when_it_changes() -> None:
     uses = {"used": {GPU: "6"}, "runtime": {GPU: "6"}, "request": {GPU: "6"}}
     assert fields == uses | {"lastValidSpec": kept}
     assert [name for name, holds in conditions.items() if holds] == ["Ready", "Borrowing"]
-    assert sink.said["lost"] == ({}, {"Ready": False, "ConfigInvalid": True})
+    not_active = {"Ready": False, "ConfigInvalid": True, "Terminating": False}
+    assert sink.said["lost"] == ({}, not_active)
     policy.update_all()
     assert sink.count == 2
     state.remove_pod("uid-default-a")
@@ -205,3 +210,36 @@ def test_a_quota_that_gets_pods_in_the_same_batch_does_not_become_a_parent() -> 
     state.upsert_quota(make_quota("t", namespace="q", max={GPU: 8}, is_parent=True))
     state.open_ledger()
     assert state.quotas.catalog.problems["q/t"].fault is QuotaFault.IS_PARENT_HAS_PODS
+
+
+def test_a_quota_is_used_as_long_as_it_has_pods_or_children() -> None:
+    state, sink = make_cluster(1).state, Sink()
+    policy = QuotaStatusPolicy(state, sink)
+    state.upsert_quota(make_quota("org", namespace="q", is_parent=True, max={GPU: 8}))
+    team = make_quota("team", namespace="q", parent="org", max={GPU: 8})
+    state.upsert_quota(team)
+    state.upsert_quota(make_quota("broken", namespace="q", parent="gone", max={GPU: 8}))
+    for name, label in (("a", "team"), ("b", "team"), ("c", "broken")):
+        state.upsert_pod(make_pod(name).gpu(4).quota(label).build())
+    state.upsert_pod(make_pod("a").gpu(4).quota("team").running("n0").build())
+
+    def used() -> list[str]:
+        sink.used = {}
+        policy.update_all()
+        return sorted(name for name, is_used in sink.used.items() if is_used)
+
+    assert used() == ["broken", "org", "team"]
+    state.upsert_quota(replace(team, is_terminating=True))
+    used()
+    assert sink.said["team"][1]["Ready"]
+    assert sink.said["team"][1]["Terminating"]
+    assert sink.texts["team", "Terminating"] == (
+        "it is being deleted, and stays active for its pods (2): wait for them to end, or delete "
+        "them; pods that wait may be labelled with another quota instead"
+    )
+    state.remove_pod("uid-default-a")
+    assert "stays active for its pods (1)" in (used(), sink.texts["team", "Terminating"])[1]
+    state.remove_pod("uid-default-b")
+    assert used() == ["broken", "org"]
+    state.remove_quota("q/team")
+    assert used() == ["broken"]

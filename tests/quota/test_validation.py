@@ -10,7 +10,7 @@ from tests.quota.scene import KOORDINATOR, OURS, quota
 from koord.core.quota.model import ROOT, QuotaSpec
 from koord.core.quota.registry import NO_FACTS, ActiveQuotas, Facts
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
-from koord.core.quota.validation import check_create, check_delete, check_spec, check_update
+from koord.core.quota.validation import check_create, check_spec, check_unused, check_update
 
 PARENT = quota("p", min=10, max=20, is_parent=True)
 CHILD = quota("c", "p", min=4, max=20)
@@ -148,14 +148,12 @@ def test_a_raised_min_must_be_guaranteed_above(minimum, expected) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("children", "pods", "expected"),
     [
-        (ROOT, InvalidQuota(QuotaFault.PROTECTED, ROOT)),
-        ("gone", InvalidQuota(QuotaFault.NOT_FOUND, "gone")),
-        ("p", InvalidQuota(QuotaFault.HAS_CHILD_QUOTAS, "p", other="c", value=1)),
-        ("c", InvalidQuota(QuotaFault.HAS_PODS, "c")),
-        ("o", None),
+        (("c", "d"), 3, InvalidQuota(QuotaFault.HAS_CHILD_QUOTAS, "p", other="c", value=2)),
+        ((), 3, InvalidQuota(QuotaFault.HAS_PODS, "p", value=3)),
+        ((), 0, None),
     ],
 )
-def test_rules_of_a_deletion(name, expected) -> None:
-    assert check_delete(name, ActiveQuotas(KNOWN), Facts(labels={"c"})) == expected
+def test_what_delays_a_deletion(children, pods, expected) -> None:
+    assert check_unused("p", children, pods) == expected

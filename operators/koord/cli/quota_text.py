@@ -60,13 +60,17 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
         yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
         yield f"Used outside quotas: {list_amounts(overview.outside.used)}"
-    kept = [view for view in overview.quotas if view.lost]
-    yield from (f"{view.summary.name}: {_tell_kept(view)}" for view in kept)
     for view in overview.quotas:
-        if view.problem is not None:
-            yield f"{view.summary.name}: {_NOT_ACTIVE}: {view.problem.describe()}"
+        yield from (f"{view.summary.name}: {note}" for note in _make_notes(view))
     for problem in overview.invalid:
         yield f"{problem.quota} is not active: {problem.describe()}"
+
+
+def _make_notes(view: QuotaView) -> Iterator[str]:
+    if view.problem is not None:
+        yield f"{_NOT_ACTIVE}: {view.problem.describe()}"
+    if view.kept_for is not None:
+        yield view.kept_for.describe()
 
 
 def list_tree_columns(summary: Summary) -> list[tuple[str, Amounts]]:
@@ -103,20 +107,14 @@ def make_quota_lines(
         }
         if rest:
             yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(rest)}"
-    if view.lost:
-        yield _tell_kept(view).capitalize()
-    if view.problem is not None:
-        yield f"{_NOT_ACTIVE.capitalize()}: {view.problem.describe()}"
+    for note in _make_notes(view):
+        yield f"{note[0].upper()}{note[1:]}"
     for code, count in sorted((view.waiting or {}).items()):
         verb = "has" if count == 1 else "have"
         if code is Planned.code:
             yield f"{count_of(count, 'pod')} {verb} a node, and will be bound"
         else:
             yield f"{count_of(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
-
-
-def _tell_kept(view: QuotaView) -> str:
-    return f"kept for replacements: room for {count_of(view.lost, 'pod')}, for a limited time"
 
 
 def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:

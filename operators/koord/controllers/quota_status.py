@@ -13,10 +13,19 @@ from typing import Any, Final, Protocol
 from koord.controllers.coalescing import Pause
 from koord.controllers.error_isolation import OneByOne
 from koord.controllers.status_controller import StatusSink
-from koord.core.quota.catalog import QuotaKey
+from koord.core.quota.catalog import QuotaKey, key_of
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
-from koord.core.quota.status import Summary, are_same, find_conditions, recorded, summarise
+from koord.core.quota.spec_errors import InvalidQuota
+from koord.core.quota.status import (
+    Finding,
+    QuotaCondition,
+    Summary,
+    are_same,
+    find_conditions,
+    recorded,
+    summarise,
+)
 from koord.core.state import ClusterState
 from koord.core.units import Amounts, format_amount
 from koord.kube.status import ConditionPatch
@@ -45,6 +54,9 @@ class QuotaSink(StatusSink[QuotaSpec], Protocol):
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
         """Set the annotations of these names, without their prefix, and no others."""
+
+    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
+        """Set or remove the finalizer that delays the deletion of a quota that is used."""
 
 
 @dataclass(slots=True)
@@ -125,12 +137,21 @@ class QuotaStatusPolicy:
         quota = self.state.quotas.catalog.written[key]
         if self.state.quotas.failure_of(quota.name) is not None:
             return  # the last status stays
-        status = self._make(key, quota, summaries, over.get(quota.name, ()))
+        use = self.state.quotas.find_use(quota.name) if self._is_first(key) else None
+        self.sink.write_finalizer(quota, is_used=use is not None)
+        status = self._make(key, quota, summaries, over.get(quota.name, ()), use)
         written = (quota.uid, quota.generation, *status)
         if self._written.get(key) != written:
             self._written[key] = written
             self.sink.write_status(quota, *status)
         self._record(key, quota, summaries)
+
+    def _is_first(self, key: QuotaKey) -> bool:
+        """Whether pods and children that name this quota mean this object."""
+        book = self.state.quotas.catalog
+        name = book.written[key].name
+        first = book.registry.get(name) or book.written_as(name)
+        return first is not None and key_of(first) == key
 
     def _make(
         self,
@@ -138,13 +159,21 @@ class QuotaStatusPolicy:
         quota: QuotaSpec,
         summaries: Mapping[QuotaName, Summary],
         over: Sequence[Overuse],
+        use: InvalidQuota | None,
     ) -> tuple[Mapping[str, Any], tuple[ConditionPatch, ...]]:
         book = self.state.quotas.catalog
         in_force = book.in_force(key)
         summary = summaries[quota.name] if in_force else None
         lends = in_force is not None and in_force.lends
         revoke = write_revoke(self.revoke_delay)
-        findings = find_conditions(summary, over, book.problems.get(key), lends=lends)
+        findings = (
+            *find_conditions(summary, over, book.problems.get(key), lends=lends),
+            Finding(
+                QuotaCondition.TERMINATING,
+                quota.is_terminating,
+                problem=use if quota.is_terminating else None,
+            ),
+        )
         conditions = (
             *(
                 ConditionPatch(one.kind, one.holds, one.reason, one.text(revoke), quota.generation)

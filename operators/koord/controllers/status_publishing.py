@@ -51,6 +51,7 @@ _ALARMS: Final = frozenset(
         (ConditionType.DEGRADED, True),
         (ConditionType.TIMEOUT, True),
         (QuotaCondition.CONFIG_INVALID, True),
+        (QuotaCondition.TERMINATING, True),
     }
 )
 """Type and status of conditions that a user has to act on: they are written without delay."""
@@ -198,6 +199,7 @@ class QuotaPublisher(StatusPublisher[QuotaSpec]):
     """Writes the status of ElasticQuotas, and Koordinator's annotations with the same numbers."""
 
     annotations: StatusWriter
+    finalizers: StatusWriter
     seen: QuotaTranslator
 
     def write_annotations(self, quota: QuotaSpec, amounts: Mapping[str, Amounts]) -> None:
@@ -208,6 +210,13 @@ class QuotaPublisher(StatusPublisher[QuotaSpec]):
             made = present  # equal amounts, which another writer may have formatted otherwise
         if made or present:
             self.annotations.submit(self.ref_of(quota), StatusPatch(fields=made))
+
+    def write_finalizer(self, quota: QuotaSpec, *, is_used: bool) -> None:
+        """Set or remove our finalizer; none can be added to a quota that is being deleted."""
+        present = self.seen.finalizers_on(quota.uid)
+        wanted = {"finalizers": [operators.IN_USE] if is_used else []}
+        if present is not None and present != wanted and not (is_used and quota.is_terminating):
+            self.finalizers.submit(self.ref_of(quota), StatusPatch(fields=wanted, is_urgent=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.quorum import Ready, count_to_replace, demands
+from koord.core.gang.quorum import Ready, demands
 from koord.core.gang_model import GangClaim, GangSource, GangSpec
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
 from koord.core.queue import find_pending, unit_of
-from koord.core.quota.catalog import key_of
+from koord.core.quota.catalog import QuotaCatalog, key_of
 from koord.core.quota.model import ROOT, QuotaName, QuotaSpec, TreeId, Usage
 from koord.core.quota.reclaim import Overuse, find_overuse
 from koord.core.quota.share_terms import Loan, Terms, find_loans, find_terms
@@ -36,8 +36,9 @@ class QuotaView:
     """One quota in force: its place in the tree, its numbers, and its faults.
 
     ``problem`` is the fault of its current settings; the last valid ones are in force then.
+    ``kept_for`` is what delays its deletion.
     ``waiting`` counts its pending pods by reason; ``terms`` are those of its shares, ``loans`` all
-    of its tree. ``lost`` counts the lost members of its gangs for which room may be kept.
+    of its tree.
     """
 
     summary: Summary
@@ -45,10 +46,10 @@ class QuotaView:
     depth: int
     over: tuple[Overuse, ...] = ()
     problem: InvalidQuota | None = None
+    kept_for: InvalidQuota | None = None
     waiting: Mapping[str, int] | None = None
     terms: tuple[Terms, ...] = ()
     loans: tuple[Loan, ...] = ()
-    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,6 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     for one in find_overuse(ledger):
         over.setdefault(one.quota, []).append(one)
     solutions = state.quotas.solutions
-    lost = _count_lost(state)
     views = [
         QuotaView(
             summarise(ledger, name),
@@ -94,7 +94,7 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
             depth,
             tuple(over.get(name, ())),
             book.problems.get(key_of(book.registry.specs[name])),
-            lost=lost[name],
+            state.quotas.find_use(name) if _is_terminating(book, name) else None,
         )
         for _, tree in sorted(book.trees().items())
         for name, depth in _walk(tree, ROOT, 0)
@@ -110,16 +110,6 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
         state.quotas.outside(),
         tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
     )
-
-
-def _count_lost(state: ClusterState) -> Counter[QuotaName]:
-    """Count, per quota, the lost members for which room is kept unless its time is over."""
-    found: Counter[QuotaName] = Counter()
-    for gang in state.gangs.keys():  # noqa: SIM118 - it is no mapping
-        lost, spec = count_to_replace(state.gangs, gang), state.gangs.spec(gang)
-        if lost and spec is not None and spec.keeps_room:
-            found[state.quotas.quota_of(next(iter(state.gangs.members(gang).values())))] += lost
-    return found
 
 
 def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:
@@ -184,6 +174,11 @@ def simulate_edit(state: ClusterState, spec: QuotaSpec) -> EditResult:
     ]
     over = [one for one in find_overuse(after) if (one.quota, one.resource) not in was_over]
     return EditResult(None, tuple(changed), tuple(over))
+
+
+def _is_terminating(book: QuotaCatalog, name: QuotaName) -> bool:
+    written = book.written.get(key_of(book.registry.specs[name]))
+    return written is not None and written.is_terminating
 
 
 def _walk(tree: QuotaTree, name: QuotaName, depth: int) -> Iterator[tuple[QuotaName, int]]:

@@ -27,7 +27,7 @@ from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
 from koord.kube.plan_keys import PlanVerifier
-from koord.kube.reflector import Source
+from koord.kube.reflector import Absence, Source
 from koord.kube.store import HasMeta
 from koord.kube.translate.cluster_objects import (
     translate_claim,
@@ -119,12 +119,15 @@ class Kind(Generic[W, T, R]):
     is_namespaced: bool = True
     is_required: bool = False
     """Whether an operator that reads this kind refuses to start where it is not served."""
-    shares_plural: bool = False
-    """Whether another kind has its plural, so that it is called by its full name."""
+    is_optional: bool = False
+    """Whether the kind is reflected only if the server serves it when the process starts."""
     is_useful_in_part: bool = False
     """Whether the objects of one namespace help a user who may not list all namespaces."""
     absent_on: tuple[type[KubeError], ...] = ()
     """Errors of a list that mean: there are no objects. All others keep the copy from syncing."""
+    kept_seconds: float = 0.0
+    """How long such errors may come before that is believed of objects that were there."""
+    note_absence: Callable[[ClusterState, Absence], None] | None = None
 
     @property
     def group(self) -> str:
@@ -139,7 +142,7 @@ class Kind(Generic[W, T, R]):
     @property
     def name(self) -> str:
         """What the kind is called in metrics and logs: the plural unless two kinds share it."""
-        return self.resource if self.shares_plural else self.plural
+        return self.resource if self.is_optional else self.plural
 
     @property
     def path(self) -> str:
@@ -161,10 +164,14 @@ class Kind(Generic[W, T, R]):
             translator.forget,
             reject,
             absent_on=self.absent_on,
+            kept_seconds=self.kept_seconds,
         )
 
 
 _PLANNER_ONLY: Final = frozenset({PLACEMENT})
+
+QUOTAS_KEPT_SECONDS: Final = 600.0
+"""Without ElasticQuotas pods start without limits: nobody may have meant that."""
 
 TOPOLOGIES: Final = Kind[WireTopology, Topology, TopologyTranslator](
     "scheduling.koordinator.sh/v1alpha1",
@@ -209,7 +216,7 @@ NATIVE_POD_GROUPS: Final = Kind[
     ClusterState.upsert_pod_group,
     lambda state, group: state.remove_pod_group(group.key),
     read_by=POD_GROUPS.read_by,
-    shares_plural=True,
+    is_optional=True,
     absent_on=(NotFound, Forbidden),
 )
 NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Namespace]](
@@ -264,6 +271,10 @@ QUOTAS: Final = Kind[WireElasticQuota, QuotaSpec, QuotaTranslator](
     read_by=frozenset({PLACEMENT, QUOTA, PROFILE}),
     is_required=True,
     absent_on=(NotFound,),
+    kept_seconds=QUOTAS_KEPT_SECONDS,
+    note_absence=lambda state, absence: state.quotas.catalog.note_missing(
+        is_missing=absence is Absence.UNPROVEN, is_final=absence is Absence.PROVEN
+    ),
 )
 PROFILES: Final = Kind[WireQuotaProfile, QuotaProfile, ProfileTranslator](
     "quota.koordinator.sh/v1alpha1",
@@ -315,6 +326,10 @@ KINDS: Final[tuple[AnyKind, ...]] = (
 """Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""
 
 
-def kinds_of(operators: Collection[str]) -> tuple[AnyKind, ...]:
-    """Return the kinds that these operators reflect."""
-    return tuple(kind for kind in KINDS if not kind.read_by.isdisjoint(operators))
+def kinds_of(operators: Collection[str], served: Collection[AnyKind] = ()) -> tuple[AnyKind, ...]:
+    """Return the kinds that these operators reflect; optional ones only if they are ``served``."""
+    return tuple(
+        kind
+        for kind in KINDS
+        if not kind.read_by.isdisjoint(operators) and (not kind.is_optional or kind in served)
+    )

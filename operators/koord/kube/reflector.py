@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, Generic, TypeVar
 
 from koord.kube.client import Client
@@ -28,8 +29,6 @@ SILENCE_SECONDS: Final = 70.0
 """Bookmarks arrive about once a minute: a silent stream is dead, even if TCP is connected."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
-ABSENT_SECONDS: Final = 5.0, 10.0
-"""How long to wait before looking again for a kind that is not served."""
 RELIST_SECONDS: Final = 4 * 3600.0
 """How often to list although the watch is healthy; differences found then are bugs of ours."""
 _TICK: Final = 0.05
@@ -40,13 +39,26 @@ W = TypeVar("W", bound=HasMeta)
 T = TypeVar("T")
 
 
+class Absence(Enum):
+    """Whether a kind is served, and if not, what that means for its objects."""
+
+    NONE = auto()
+    """It is served."""
+    UNPROVEN = auto()
+    """It has not been served for a short time: the objects last seen are kept."""
+    PROVEN = auto()
+    """It has not been served for long: there are no objects."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source(Generic[W, T]):
     """A collection to reflect.
 
     ``translate`` raises ValueError for an invalid object, whose ``namespace/name`` and problem go
     to ``reject``. ``forget`` gets the values of deleted objects. ``absent_on`` are the errors that
-    mean that there are no objects of this kind.
+    mean that there are no objects of this kind, once they have been answered for ``kept_seconds``;
+    before that a cache that was complete stays as it is. ``note_absence`` is called before changes
+    that follow from it are delivered.
     """
 
     path: str
@@ -56,6 +68,8 @@ class Source(Generic[W, T]):
     reject: Callable[[str, str], None] = lambda _key, _problem: None
     params: Mapping[str, str] = field(default_factory=dict)
     absent_on: tuple[type[KubeError], ...] = ()
+    kept_seconds: float = 0.0
+    note_absence: Callable[[Absence], None] = lambda _absence: None
 
 
 @dataclass(slots=True)
@@ -101,12 +115,12 @@ class Reflector(Generic[W, T]):
         self._relist_at = float("inf")
         self._listed_from = float("-inf")
         """When the last complete list began."""
+        self._absent_since = float("inf")
         self._wanted_at = float("-inf")
         """A list is wanted that began after this."""
         self._following: asyncio.Timeout | None = None
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
-        self._is_absent = False
         self._revision = ""
         """Where the watch continues; empty if a list is needed."""
 
@@ -128,9 +142,7 @@ class Reflector(Generic[W, T]):
             has_progressed = error is None and revision not in {"", self._revision}
             is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
-            if self._is_absent:
-                await self._pause(random.uniform(*ABSENT_SECONDS))  # noqa: S311 - spreads load
-            elif error is not None or not is_healthy:
+            if error is not None or not is_healthy:
                 await self._pause(self._backoff.delay(max(0, attempt - 1), error))
 
     async def relist(self) -> None:
@@ -153,7 +165,6 @@ class Reflector(Generic[W, T]):
 
     async def _follow(self) -> KubeError | None:
         """List if needed, then watch to the end of one stream; return the error, if any."""
-        self._is_absent = False
         try:
             async with asyncio.timeout(None) as self._following:
                 if not self._revision or self._listed_from < self._wanted_at:
@@ -162,8 +173,7 @@ class Reflector(Generic[W, T]):
         except TimeoutError:
             return None  # a list is wanted
         except KubeError as error:
-            self._is_absent = isinstance(error, self._source.absent_on)
-            if self._is_absent:
+            if isinstance(error, self._source.absent_on):
                 self._clear()  # a valid state, not an error
                 return error
             self.stats.errors += 1
@@ -178,9 +188,17 @@ class Reflector(Generic[W, T]):
         return None
 
     def _clear(self) -> None:
-        """Assume that no objects of this kind exist, until a list succeeds."""
-        self.stats.last_contact = time.monotonic()
-        self._complete(self._store.retain(set()), "")
+        """Assume that no objects of this kind exist, until a list succeeds; not at once."""
+        now = self.stats.last_contact = time.monotonic()
+        self._absent_since = min(self._absent_since, now)
+        if now - self._absent_since >= self._source.kept_seconds:
+            self._source.note_absence(Absence.PROVEN)
+            self._complete(self._store.retain(set()), "")
+        elif self._listed_from > float("-inf"):
+            self._source.note_absence(Absence.UNPROVEN)
+            self._complete([], "")
+        else:
+            self._invalidate()
 
     def _invalidate(self) -> None:
         self._revision = ""
@@ -188,6 +206,7 @@ class Reflector(Generic[W, T]):
 
     async def _list(self) -> None:
         """Read all pages and deliver the differences, with inferred deletions."""
+        self.stats.lists += 1
         listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
@@ -201,9 +220,10 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
-        self.stats.lists += 1
         self._relist_at = time.monotonic() + RELIST_SECONDS
         self._listed_from = listing_from
+        self._absent_since = float("inf")
+        self._source.note_absence(Absence.NONE)
         self._complete(self._store.retain(seen), meta.resource_version)
 
     def _complete(self, gone: list[Change[T]], revision: str) -> None:

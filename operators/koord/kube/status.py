@@ -12,8 +12,9 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
 from koord.kube.client import Client, Media
@@ -69,14 +70,21 @@ recreated object from getting the status of its predecessor.
 """
 
 
+class Part(Enum):
+    """What the fields are; only those of the status come with conditions."""
+
+    STATUS = auto()
+    ANNOTATIONS = auto()
+    METADATA = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a status is written: media type and query parameters of the request."""
 
     media: Media
     params: Mapping[str, str]
-    is_annotated: bool = False
-    """The fields are annotations, so texts, and there are no conditions."""
+    part: Part = Part.STATUS
 
 
 def applied_by(manager: str) -> Form:
@@ -86,7 +94,12 @@ def applied_by(manager: str) -> Form:
 
 def annotated_by(manager: str) -> Form:
     """Server-side apply of annotations; needs a manager of its own."""
-    return Form(Media.APPLY_PATCH, {"fieldManager": manager, "force": "true"}, is_annotated=True)
+    return replace(applied_by(manager), part=Part.ANNOTATIONS)
+
+
+def metadata_by(manager: str) -> Form:
+    """Server-side apply of fields of the metadata; needs a manager of its own."""
+    return replace(applied_by(manager), part=Part.METADATA)
 
 
 MERGED: Final = Form(Media.STRATEGIC_MERGE_PATCH, {})
@@ -122,8 +135,10 @@ class _Pending:
 class StatusWriter:
     """Writes status patches of objects of any kind. Run ``run`` in a task group.
 
-    ``is_busy`` returns whether the API server has more urgent work. ``wall_clock`` returns seconds
-    since the epoch. ``observe`` gets the duration of each request in seconds, also of failed ones.
+    ``is_busy`` returns whether the API server has more urgent work. ``has_subresource`` is False
+    for custom resources whose definition has no ``status`` subresource. ``wall_clock`` returns
+    seconds since the epoch. ``observe`` gets the duration of each request in seconds, also of
+    failed ones.
     """
 
     def __init__(  # noqa: PLR0913 - all are collaborators
@@ -132,6 +147,7 @@ class StatusWriter:
         form: Form,
         present: Present,
         *,
+        has_subresource: bool = True,
         is_busy: Callable[[], bool] = lambda: False,
         wall_clock: Callable[[], float] = time.time,
         observe: Callable[[float], None] = lambda _: None,
@@ -140,8 +156,7 @@ class StatusWriter:
         self._client = client
         self._form = form
         self._present = present
-        self.has_subresource = True
-        """False for a custom resource whose definition has no ``status`` subresource."""
+        self._suffix = "/status" if has_subresource and form.part is Part.STATUS else ""
         self._is_busy = is_busy
         self._wall_clock = wall_clock
         self._observe = observe
@@ -220,12 +235,14 @@ class StatusWriter:
             "kind": ref.kind,
             "metadata": {"name": ref.name, "uid": ref.uid},
         }
-        if self._form.is_annotated:
-            body["metadata"]["annotations"] = status
-        else:
-            body["status"] = status
-        is_of_status = self.has_subresource and not self._form.is_annotated
-        path = f"{ref.path}/status" if is_of_status else ref.path
+        match self._form.part:
+            case Part.STATUS:
+                body["status"] = status
+            case Part.ANNOTATIONS:
+                body["metadata"]["annotations"] = status
+            case Part.METADATA:
+                body["metadata"] |= status
+        path = ref.path + self._suffix
         started = time.monotonic()
         try:
             await self._client.patch(path, body, self._form.media, self._form.params)

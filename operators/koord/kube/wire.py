@@ -36,6 +36,7 @@ class ObjectMeta(Struct, rename="camel", gc=False):
     owner_references: list[OwnerReference] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    finalizers: list[str] | None = None
 
 
 class SchedulingGate(Struct, gc=False):

@@ -7,14 +7,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar, cast
 
 from koord.core.pods import Handling, Pod
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.kinds import PODS, AnyKind, Kind, Translator, TranslatorOptions
-from koord.kube.reflector import Reflector
+from koord.kube.reflector import Absence, Reflector
 from koord.kube.store import Change, Deleted, HasMeta
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class ClusterReader:
         self.listeners: list[Callable[[], None]] = []
         self.rejections: Counter[str] = Counter()
         """Reason -> pods of ours that kubelets were seen to reject since the start."""
+        self._absences: dict[AnyKind, Absence] = {}
         self._client = client
         self._options = options
         self._translators: dict[AnyKind, Translator[Any, Any]] = {}
@@ -81,6 +82,19 @@ class ClusterReader:
                 extra={"kind": kind.name, "object": key, "problem": problem},
             )
 
+        def note_absence(absence: Absence) -> None:
+            if kind.note_absence is not None and absence is not self._absences.get(kind):
+                self._absences[kind] = absence
+                kind.note_absence(state, absence)
+                if absence is Absence.UNPROVEN:
+                    log.error(
+                        "the API server does not serve a kind any more; its last known objects "
+                        "stay in force for a while, and nothing new starts under them",
+                        extra={"kind": kind.name, "seconds": kind.kept_seconds},
+                    )
+                elif absence is Absence.PROVEN:
+                    log.error("there are no objects of a kind", extra={"kind": kind.name})
+
         def apply(changes: list[Change[T]]) -> None:
             for change in changes:
                 if isinstance(change, Deleted):
@@ -92,7 +106,7 @@ class ClusterReader:
             self._notify()
 
         source = kind.source(self.translator(kind), reject)
-        return Reflector(self._client, source, apply)
+        return Reflector(self._client, replace(source, note_absence=note_absence), apply)
 
     def _count_rejection(self, pod: Pod) -> None:
         if pod.rejection and (pod.recorded is not None or pod.handling is not Handling.NOT_OURS):

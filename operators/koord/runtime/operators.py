@@ -30,7 +30,6 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
-from koord.core.holds import Holds
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
@@ -57,7 +56,15 @@ from koord.kube.objects import (
     ref_of_topology,
 )
 from koord.kube.root_quota import RootQuotaWriter
-from koord.kube.status import MERGED, Form, Present, StatusWriter, annotated_by, applied_by
+from koord.kube.status import (
+    MERGED,
+    Form,
+    Present,
+    StatusWriter,
+    annotated_by,
+    applied_by,
+    metadata_by,
+)
 from koord.runtime.collectors import (
     QuotaSeries,
     event_outcomes,
@@ -67,20 +74,14 @@ from koord.runtime.collectors import (
     quota_audit,
     quota_evictions,
 )
-from koord.runtime.discovery import NameGuard
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
 
 def start_placement(parts: "Parts") -> None:
-    state = parts.reader.state
-    guard = parts.name_guard = NameGuard(parts.client, parts.settings.scheduler_name, parts.warn)
-
-    def may_place() -> bool:
-        return parts.reader.is_synced() and guard.is_free()
-
-    events = parts.events = EventRecorder(
+    state, is_synced = parts.reader.state, parts.reader.is_synced
+    events = EventRecorder(
         parts.client, "koord-placement", socket.gethostname(), is_busy=parts.is_binding
     )
     announcer = PlacementAnnouncer(
@@ -97,14 +98,12 @@ def start_placement(parts: "Parts") -> None:
         observer=parts.metrics,
         reporter=reports,
         restarts=GangRestarts(state, evictor, announcer, time.monotonic),
-        is_synced=may_place,
+        is_synced=is_synced,
         clock=time.monotonic,
         wall_clock=time.time,
-        holds=Holds(parts.settings.keep_room_seconds),
     )
-    guard.on_change = placement.wake
     refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
-    parts.background += [events.run, guard.run, refused.run, lambda: reports.run(placement)]
+    parts.background += [events.run, refused.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
         event_outcomes(events),
@@ -121,7 +120,7 @@ def _start_reclaim(parts: "Parts", placement: PlacementController, events: Event
         evictor=Evictor(parts.client, time.time),
         reporter=RevokeAnnouncer(events),
         blocked=lambda: list(placement.queue.blocked.values()),
-        is_synced=placement.is_synced,
+        is_synced=parts.reader.is_synced,
         clock=time.monotonic,
         options=RevokeOptions(
             is_on=settings.revokes,
@@ -166,6 +165,9 @@ def start_quotas(parts: "Parts") -> None:
             ref_of_quota,
             make_writer(
                 annotated_by("koord-quota-annotations"), lambda ref: seen.recorded_on(ref.uid)
+            ),
+            make_writer(
+                metadata_by("koord-quota-finalizer"), lambda ref: seen.finalizers_on(ref.uid)
             ),
             seen,
         ),

@@ -297,7 +297,9 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
         )
         spec = make_spec(step["quota"])
         if step["op"] == "delete":
-            fault = validation.check_delete(spec.name, registry, facts)
+            children = [child.name for child in registry.children(spec.name)]
+            pods = int(spec.name in facts.labels)
+            fault = validation.check_unused(spec.name, children, pods)
             if fault is None:
                 registry.drop(spec.name)
         else:

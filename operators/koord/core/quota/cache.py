@@ -26,7 +26,9 @@ from koord.core.quota.model import (
 from koord.core.quota.reasons import QuotaReason
 from koord.core.quota.registry import OUTSIDE, Binding, Facts, find_quota
 from koord.core.quota.solve import ShareInput, Solution, solve
+from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.usage import PodUse, UsageTracker, count_devices
+from koord.core.quota.validation import check_unused
 from koord.core.selectors import LabelSelector, is_selected
 from koord.core.units import Amounts
 
@@ -134,6 +136,10 @@ class QuotaCache:
             if name in self.catalog.known:
                 return name
         return self._find(claim_of(pod)).quota
+
+    def find_use(self, name: QuotaName) -> InvalidQuota | None:
+        """Return what a quota is kept for after its deletion; None if it is not used."""
+        return check_unused(name, self.catalog.children(name), self.usage.count(name))
 
     def charges_of(self, pods: Iterable[Pod]) -> dict[str, QuotaName]:
         """Return uid -> quota of pods that are about to be released, to be recorded with that."""

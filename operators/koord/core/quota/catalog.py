@@ -4,9 +4,13 @@ Objects come and go in any order; ``settle`` brings the quotas in force in line 
 settings are tried oldest object first, repeatedly until none can be added, so the outcome depends
 on the objects alone, not on the order of events. Of objects that contradict each other the oldest
 wins. A quota that never was valid is not in force; its pods stay pending with the reason.
+
+Quotas fail closed. One that is gone although it has pods is remembered as long as it has: its pods
+stay pending, too. While the definition of ElasticQuota itself is gone (``is_missing``), the quotas
+that were known stay in force, and nothing starts in them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -53,16 +57,22 @@ class QuotaCatalog:
         self._is_dirty = False
         self._inactive: InactiveQuotas | None = None
         self._known: frozenset[QuotaName] | None = None
+        self._children: dict[QuotaName, list[QuotaName]] | None = None
         self._was_settled = False
         """False until the first ``settle``: the last valid settings then were in force together."""
+        self.gone: dict[QuotaName, QuotaSpec] = {}
+        """Quotas whose objects are gone although they have pods, with their last settings."""
+        self.is_missing = False
+        """The API server does not serve ElasticQuotas, but has done so not long ago."""
+        self._keeps_gone = self.rules.restricts_use
         self.bindings = 0
         """Grows whenever pods may belong to another quota than before."""
         self.edits = 0
-        """Grows with every change of an object."""
+        """Grows with every change of an object, and of whether there are any."""
 
     @property
     def has_any(self) -> bool:
-        return bool(self._written)
+        return bool(self._written or self.gone)
 
     def upsert(self, spec: QuotaSpec) -> None:
         if spec.name in BUILT_IN:
@@ -75,10 +85,11 @@ class QuotaCatalog:
             self._last_valid[key] = spec.last_valid
         if before == spec:
             return
-        self._inactive = self._known = None
+        self._inactive = self._known = self._children = None
         self.bindings += 1
         self.edits += 1
         self._claims.setdefault(spec.name, set()).add(key)
+        self.gone.pop(spec.name, None)
         self._is_dirty = True
 
     def remove(self, key: QuotaKey) -> None:
@@ -88,10 +99,12 @@ class QuotaCatalog:
             if name in self.built_in and key_of(self.built_in[name]) == key:
                 del self.built_in[name]
             return
-        self._inactive = self._known = None
+        self._inactive = self._known = self._children = None
         self.bindings += 1
         self.edits += 1
         self._claims[spec.name].discard(key)
+        if self._keeps_gone and not self._claims[spec.name]:
+            self.gone[spec.name] = self.registry.get(spec.name) or spec
         self._last_valid.pop(key, None)
         self.problems.pop(key, None)
         in_force = self.registry.get(spec.name)
@@ -124,12 +137,21 @@ class QuotaCatalog:
     def inactive(self) -> InactiveQuotas:
         if self._inactive is None:
             names = self.registry.specs
-            self._inactive = find_inactive(
+            written = (
                 self._last_valid.get(key) or self._written[key]
                 for key in sorted(self._written, key=self._age)
                 if self._written[key].name not in names
             )
+            self._inactive = find_inactive((*written, *self.gone.values()))
         return self._inactive
+
+    def children(self, name: QuotaName) -> Sequence[QuotaName]:
+        """Return the quotas that name a quota as their parent, valid or not."""
+        if self._children is None:
+            self._children = {}
+            for spec in self._written.values():
+                self._children.setdefault(spec.parent, []).append(spec.name)
+        return self._children.get(name, ())
 
     @property
     def known(self) -> frozenset[QuotaName]:
@@ -160,6 +182,7 @@ class QuotaCatalog:
         return tree
 
     def settle(self, facts: Facts = NO_FACTS) -> None:
+        self._forget_gone(name for name in self.gone if name not in facts.labels)
         if not self._is_dirty and not self._waits_for_facts():
             return
         self._is_dirty = False
@@ -175,6 +198,22 @@ class QuotaCatalog:
             or self._try_all(self._pending(), facts, check_create)
         ):
             pass
+
+    def note_missing(self, *, is_missing: bool, is_final: bool = False) -> None:
+        """Note whether ElasticQuotas are not served at present, and whether for good."""
+        if self.is_missing is not is_missing:
+            self.is_missing = is_missing
+            self.bindings += 1
+            self.edits += 1
+        self._keeps_gone = self.rules.restricts_use and not is_final
+        if is_final:
+            self._forget_gone(self.gone)
+
+    def _forget_gone(self, names: Iterable[QuotaName]) -> None:
+        for name in list(names):
+            del self.gone[name]
+            self._inactive = self._known = None
+            self.bindings += 1
 
     def _waits_for_facts(self) -> bool:
         return any(problem.fault in DEPENDS_ON_PODS for problem in self.problems.values())

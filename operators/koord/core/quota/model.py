@@ -69,6 +69,8 @@ class QuotaSpec:
     strict_keys: tuple[str, ...] = ()
     admission: Amounts | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+    is_terminating: bool = field(default=False, compare=False)
+    """Deleted, but kept for its pods or children."""
     profile: str = field(default="", compare=False)
     generation: int = field(default=0, compare=False)
     last_valid: "QuotaSpec | None" = field(default=None, compare=False)

@@ -20,8 +20,7 @@ _SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
 class QuotaShortage:
     """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
 
-    ``offered`` is the capacity that quotas share, if even that is too little. ``kept`` is the part
-    of ``used`` that is room kept for gangs.
+    ``offered`` is the capacity that quotas share, if even that is too little.
     """
 
     resource: str
@@ -29,15 +28,12 @@ class QuotaShortage:
     used: int
     asked: int
     offered: int | None = None
-    kept: int = 0
 
     def text(self) -> str:
         """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
-        limit, used, asked, kept = (
-            format_amount(self.resource, amount)
-            for amount in (self.limit, self.used, self.asked, self.kept)
+        limit, used, asked = (
+            format_amount(self.resource, amount) for amount in (self.limit, self.used, self.asked)
         )
-        used = f"{used} (kept for gangs: {kept})" if self.kept else used
         return f"{limit} {self.resource}, uses {used} and needs {asked} more"
 
 
@@ -280,6 +276,36 @@ class QuotaUnknown(QuotaReason):
         return (
             f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
             f"names; {those if self.usable else 'remove the label'}, or create it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaGone(QuotaReason):
+    """The quota of pods was deleted by force while they waited or ran in it."""
+
+    code: ClassVar = "QuotaGone"
+    quota: str
+
+    def _text(self) -> str:
+        return (
+            f"quota {self.quota} has been deleted while it had pods, without which they do not "
+            "start; create it again, or label the pods with another quota"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasNotServed(QuotaReason):
+    """The API server no longer serves ElasticQuotas, and the pods are in one of them."""
+
+    code: ClassVar = "QuotasNotServed"
+    quota: str
+
+    def _text(self) -> str:
+        return (
+            f"nothing starts in quota {self.quota} while the API server does not serve "
+            "ElasticQuotas; if their definition was deleted by mistake, install it again "
+            "(kubectl apply --server-side -f crds/) and then the quotas. After 10 minutes without "
+            "it, there are no quotas any more"
         )
 
 

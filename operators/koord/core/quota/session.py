@@ -13,16 +13,18 @@ from typing_extensions import override
 from koord.core.framework.plugin import Admission, Reach, Session
 from koord.core.plan import Refusal, Unit, UnitKey
 from koord.core.pods import Allocation, Pod, PodShape
-from koord.core.quota.admission import find_refusal, has_more_room, try_charge
-from koord.core.quota.cache import QuotaCache
+from koord.core.quota.admission import has_more_room, try_charge
+from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.leftovers import Leftovers, PendingUnit, grant_leftovers
-from koord.core.quota.model import QuotaCharge, QuotaName, TreeId
+from koord.core.quota.model import BUILT_IN, QuotaCharge, QuotaName, TreeId
 from koord.core.quota.profile import restrict_terms
 from koord.core.quota.reasons import (
     QuotaExceeded,
+    QuotaGone,
     QuotaNotInForce,
+    QuotasNotServed,
 )
 from koord.core.quota.usage import count_devices
 from koord.core.reasons import InternalError, Reason
@@ -106,22 +108,8 @@ class QuotaSession(Session):
         self._count(pod, 1)
 
     def _count(self, pod: Pod, count: int) -> None:
-        self._ledger.charge(_times(self._charge_of(self._kind_of(pod)), count))
-
-    @override
-    def keep(self, pod: Pod, count: int) -> bool:
-        """Charge kept room up to max, like a repair; a pod that counts as used has paid already."""
-        use = self._cache.usage.get(pod.uid)
-        if use is not None and use.is_used:
-            return True
-        charge = _times(self._charge_of(self._kind_of(pod)), count)
-        if count > 0 and find_refusal(self._ledger, charge, is_repair=True) is not None:
-            return False
-        self._ledger.charge(charge, is_kept=True)
-        return True
-
-    def _kind_of(self, pod: Pod) -> tuple[QuotaName, PodShape, bool]:
-        return self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible
+        kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
+        self._ledger.charge(_times(self._charge_of(kind), count))
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""
@@ -195,6 +183,16 @@ class QuotaSession(Session):
                 problem = catalog.problem_of(name)
                 if problem is not None:
                     return QuotaNotInForce(problem)
+        return self._find_lost(pods) if catalog.gone or catalog.is_missing else None
+
+    def _find_lost(self, pods: Iterable[Pod]) -> Reason | None:
+        """Return what keeps pods from starting whose quota has been lost; released ones go on."""
+        catalog = self._cache.catalog
+        for name in sorted({self._cache.quota_of(pod) for pod in pods if not is_used(pod)}):
+            if catalog.is_missing and name in catalog.known and name not in BUILT_IN:
+                return QuotasNotServed(name)
+            if name in catalog.gone:
+                return QuotaGone(name)
         return None
 
     def _find_leftovers(self) -> Leftovers:
@@ -222,7 +220,7 @@ class QuotaSession(Session):
         counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
-                kind = self._kind_of(pod)
+                kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
                 counts[kind] = counts.get(kind, 0) + 1
         if len(counts) == 1:
             ((kind, count),) = counts.items()

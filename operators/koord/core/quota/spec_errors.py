@@ -137,8 +137,10 @@ _FAULTS: Final[Mapping[QuotaFault, str]] = {
     "its own {limit}; raise that, or lower theirs first",
     QuotaFault.GUARANTEE_UNSATISFIABLE: "the root of its tree, {other}, can guarantee {limit} of "
     "{key}, not {value}; raise the min of {other}, or lower this one",
-    QuotaFault.HAS_CHILD_QUOTAS: "it has {count} child quotas, {other} among them",
-    QuotaFault.HAS_PODS: "pods are labelled with it",
+    QuotaFault.HAS_CHILD_QUOTAS: "it is being deleted, and stays active for its child quotas "
+    "({count}, {other} among them): delete them, or name another parent in them",
+    QuotaFault.HAS_PODS: "it is being deleted, and stays active for its pods ({count}): wait for "
+    "them to end, or delete them; pods that wait may be labelled with another quota instead",
     QuotaFault.INTERNAL_ERROR: "an internal error prevents it from being checked ({text}); the "
     "last valid spec stays active; report it with the operators' log",
 }

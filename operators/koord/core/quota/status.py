@@ -155,6 +155,8 @@ class QuotaCondition(StrEnum):
     """There is less to divide than the sum of guarantees, so the guarantee is below min."""
     UNMANAGED_USAGE = "UnmanagedUsage"
     """Other schedulers have placed pods of the quota: its limits do not hold for those."""
+    TERMINATING = "Terminating"
+    """The quota is deleted, but kept for its pods or children."""
 
 
 REASON_IF_FALSE: Final[Mapping[QuotaCondition, str]] = {
@@ -164,6 +166,7 @@ REASON_IF_FALSE: Final[Mapping[QuotaCondition, str]] = {
     QuotaCondition.LENDING: "NothingLent",
     QuotaCondition.OVER_ENTITLEMENT: "WithinEntitlement",
     QuotaCondition.MIN_SCALED: "MinInFull",
+    QuotaCondition.TERMINATING: "NotDeleted",
     QuotaCondition.UNMANAGED_USAGE: "AllManaged",
 }
 """The reason of a condition that is false; the reason of a true one is its type."""
@@ -187,6 +190,7 @@ _TEXTS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
         "is guaranteed {amounts} less than its min, since all min together exceed the capacity",
         "is guaranteed its min",
     ),
+    QuotaCondition.TERMINATING: ("is being deleted", "is not being deleted"),
     QuotaCondition.UNMANAGED_USAGE: (
         "{amounts} are used by pods that other schedulers placed; gate such pods",
         "all its pods were placed by us",
@@ -199,8 +203,8 @@ _TEXTS: Final[Mapping[QuotaCondition, tuple[str, str]]] = {
 class Finding:
     """One condition, with the resources and amounts that it is about.
 
-    ``problem`` is the fault of invalid settings, ``over`` the over-use of a quota that uses too
-    much.
+    ``problem`` is the fault of invalid settings, or what delays a deletion, ``over`` the over-use
+    of a quota that uses too much.
     """
 
     kind: QuotaCondition

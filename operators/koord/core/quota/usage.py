@@ -129,6 +129,10 @@ class UsageTracker:
     def of(self, quota: QuotaName) -> Usage:
         return self.usage().get(quota, NO_USAGE)
 
+    def count(self, quota: QuotaName) -> int:
+        """Return how many pods a quota has, running or waiting."""
+        return sum(self._counts.get(quota, {}).values())
+
     def _count(self, pod: PodUse, by: int) -> None:
         kind = _kind_of(pod)
         counts = self._counts.setdefault(pod.quota, {})

@@ -1,11 +1,11 @@
 """Validation of quotas: each by itself (``check_spec``), and together with the quotas in force.
 
-``check_create``, ``check_restore``, ``check_return``, ``check_update`` and ``check_delete`` apply
+``check_create``, ``check_restore``, ``check_return``, ``check_update`` and ``check_unused`` apply
 the rules in the specified order and return the first that is broken. A rule is a function of the
 quota as written and of the quotas in force (``ActiveQuotas``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -103,18 +103,12 @@ def check_update(
     return fault or _first(_RULES, edit)
 
 
-def check_delete(name: QuotaName, registry: ActiveQuotas, facts: Facts) -> InvalidQuota | None:
-    if name in BUILT_IN:
-        return InvalidQuota(QuotaFault.PROTECTED, name)
-    if registry.get(name) is None:
-        return InvalidQuota(QuotaFault.NOT_FOUND, name)
-    children = registry.children(name)
+def check_unused(name: QuotaName, children: Sequence[QuotaName], pods: int) -> InvalidQuota | None:
+    """Return why a quota is kept although it is deleted."""
     if children:
-        first = children[0].name
-        return InvalidQuota(QuotaFault.HAS_CHILD_QUOTAS, name, other=first, value=len(children))
-    if name in facts.labels:
-        return InvalidQuota(QuotaFault.HAS_PODS, name)
-    return None
+        fault = QuotaFault.HAS_CHILD_QUOTAS
+        return InvalidQuota(fault, name, other=children[0], value=len(children))
+    return InvalidQuota(QuotaFault.HAS_PODS, name, value=pods) if pods else None
 
 
 def check_own(edit: QuotaEdit) -> InvalidQuota | None:

@@ -69,6 +69,13 @@ class QuotaTranslator(SeenStatuses):
         annotations = meta.annotations or _NOTHING
         return {key: annotations[key] for key in _RESULTS if key in annotations}
 
+    def finalizers_on(self, uid: str) -> dict[str, list[str]] | None:
+        """Return ours of the finalizers last seen; None if there is no such object."""
+        meta = self._metas.get(uid)
+        if meta is None:
+            return None
+        return {"finalizers": [one for one in meta.finalizers or () if one == operators.IN_USE]}
+
     @override
     def forget(self, value: HasUid) -> None:
         super().forget(value)
@@ -133,6 +140,7 @@ def translate_quota(wire: WireElasticQuota) -> QuotaSpec:
         strict_keys=_read_names(MAX_STRICT_CHECK_RESOURCE_KEYS, annotations, unreadable),
         admission=_read_amounts(ADMISSION, annotations, unreadable) or None,
         unreadable=tuple(unreadable),
+        is_terminating=meta.deletion_timestamp is not None,
         profile=labels.get(keys.PROFILE, ""),
         generation=meta.generation,
     )
