@@ -143,6 +143,23 @@ def test_the_server_refuses_a_device_listed_twice(cluster: Cluster) -> None:
         cluster.box.client.create(DEVICES, device)
 
 
+def test_devices_become_resources_of_their_node(cluster: Cluster, node: str) -> None:
+    def allocatable() -> dict[str, str]:
+        found: dict[str, str] = cluster.box.client.get(f"/api/v1/nodes/{node}")["status"][
+            "allocatable"
+        ]
+        return found
+
+    cluster.expect(lambda: allocatable().get("koordinator.sh/gpu-core") == "800", "800 shares")
+    assert allocatable()["koordinator.sh/gpu-memory"] == "640Gi"
+    half = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+    for name in ("a", "b"):
+        resources = {"resources": {"limits": half}}
+        cluster.pod(name, containers=[{"name": "c", "image": "x", **resources}])
+    cluster.expect_bound("a", "b")
+    assert minors(cluster, "a") == minors(cluster, "b") == [0]
+
+
 def test_the_status_says_who_holds_what(cluster: Cluster, node: str) -> None:
     cluster.pod("a", gpus=3)
     cluster.expect_bound("a")

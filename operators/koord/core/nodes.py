@@ -24,6 +24,8 @@ class Node:
     is_unschedulable: bool = False
     is_terminating: bool = False
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    published: tuple[str, ...] = ()
+    """Resources and labels that the operators have added for its devices."""
     resource_version: str = field(default="", compare=False)
 
     @property

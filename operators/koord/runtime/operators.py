@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koord.controllers.device_status import DeviceStatusPolicy
 from koord.controllers.network_topology import TopologyStatusPolicy
+from koord.controllers.node_resources import NodeResourcesPolicy
 from koord.controllers.placement import PlacementController
 from koord.controllers.pod_group import PodGroupStatusPolicy, ProblemReports
 from koord.controllers.quota_audit import QuotaAudit
@@ -47,6 +48,7 @@ from koord.kube.kinds import (
     QUOTAS,
     TOPOLOGIES,
 )
+from koord.kube.node_writer import NodeWriter
 from koord.kube.objects import (
     ObjectRef,
     ref_of_devices,
@@ -215,9 +217,9 @@ def start_devices(parts: "Parts") -> None:
         lambda ref: seen.status_of(ref.uid),
         yields=True,
     )
-    parts.keep_status(
-        DeviceStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_devices))
-    )
+    state = parts.reader.state
+    parts.keep_status(DeviceStatusPolicy(state, StatusPublisher(writer, ref_of_devices)))
+    parts.keep_status(NodeResourcesPolicy(state, NodeWriter(parts.client)))
 
 
 def start_quota_audit(parts: "Parts") -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from koord.api.keys import operators
 from koord.caches import cached_by_text
 from koord.core.nodes import Namespace, Node, Taint
 from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, VolumeClaim
@@ -45,8 +46,13 @@ def translate_node(wire: WireNode) -> Node:
         is_unschedulable=bool(spec.unschedulable),
         is_terminating=meta.deletion_timestamp is not None,
         allocatable=parse_amounts(bytes(wire.status.allocatable)),
+        published=_split((meta.annotations or {}).get(operators.PUBLISHED, "")),
         resource_version=meta.resource_version,
     )
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 @cached_by_text()
