@@ -44,6 +44,13 @@ kind: ElasticQuota
 metadata: {name: team}
 spec: {max: {nvidia.com/gpu: 16}}
 """
+DEVICE = """
+apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Device
+metadata: {name: a100x8-0000}
+spec:
+  devices: [{type: gpu, minor: 0, health: true, resources: {koordinator.sh/gpu-core: 100}}]
+"""
 SETTINGS = """
 elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
 """
@@ -156,6 +163,9 @@ def play(box: Sandbox) -> None:
     for group, gpus in (("fits", 8), ("waits", 16)):
         for number in range(2):
             box.client.create("/api/v1/namespaces/default/pods", make_pod(group, number, gpus))
+    box.kubectl("apply", "--filename=-", stdin=DEVICE)
+    published = "--for=jsonpath={.status.allocatable.koordinator\\.sh/gpu-core}=100"
+    box.kubectl("wait", published, "node/a100x8-0000", "--timeout=30s")
     accepted = [one.names for one in RESOURCES if one is not PodGroup]
     for names in accepted:
         box.kubectl("apply", f"--filename={find_sample(names.kind)}", "--namespace=default")

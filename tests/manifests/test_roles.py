@@ -82,7 +82,7 @@ def test_only_placement_writes_pods(cluster_roles):
         name
         for name, role in cluster_roles.items()
         for group, resource, verb in grants_of(role)
-        if group == "" and verb not in READ
+        if group == "" and verb not in READ and resource != "nodes/status"
     }
     assert writers == {"koord-placement"}
 
@@ -90,8 +90,10 @@ def test_only_placement_writes_pods(cluster_roles):
 BESIDES = {
     "elasticquota": {("elasticquotas", "patch")},
     "elasticquotaprofile": {("elasticquotas", "create"), ("elasticquotas", "patch")},
+    "device": {("nodes/status", "patch")},
 }
-"""Writes other than of statuses: annotations of quotas, and the root quotas of profiles."""
+"""Writes other than of the own status: annotations of quotas, root quotas of profiles, and what
+devices add to their nodes."""
 
 
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "placement"])
