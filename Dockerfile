@@ -1,8 +1,11 @@
 # The image of the operators. Two stages, because what builds it must not be in it: the first one
 # makes an environment from uv.lock, the second one is Python, that environment and nothing else.
-#   docker build --tag koord-operators:0.1.0 .
+#   make image     (pins the base image by digest; otherwise: docker build --tag NAME:TAG .)
 
-FROM python:3.13-slim-trixie AS build
+# By tag or, better, by digest: python:3.13-slim-trixie@sha256:…
+ARG BASE=python:3.13-slim-trixie
+
+FROM ${BASE} AS build
 WORKDIR /src
 ENV UV_PROJECT_ENVIRONMENT=/opt/koord \
     UV_PYTHON_DOWNLOADS=never \
@@ -19,15 +22,20 @@ RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-install-project --no-b
 COPY README.md LICENSE ./
 COPY operators operators
 RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-editable --compile-bytecode
+# The bill of materials, as installed: SPDX in JSON.
+COPY tools/sbom.py tools/
+RUN /opt/koord/bin/python tools/sbom.py koord-operators > /opt/koord/sbom.spdx.json
 
-FROM python:3.13-slim-trixie
+FROM ${BASE}
+ARG BASE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="koord-operators" \
       org.opencontainers.image.description="Koordinator's scheduling for AI and batch jobs as Kubernetes operators" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"
 COPY --from=build /opt/koord /opt/koord
 # Nothing is written at run time: the root file system may be read-only, and there is no home.
 ENV PATH=/opt/koord/bin:/usr/local/bin:/usr/bin:/bin \

@@ -14,7 +14,7 @@ export UV_COMPILE_BYTECODE := 1
 # Use the system certificates, which may include a company's own authority.
 export UV_SYSTEM_CERTS ?= true
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-versions check soak bench format crds clean
+.PHONY: help demo test test-versions check soak bench format crds image audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -53,6 +53,16 @@ format: .venv/ready ## format the sources
 
 crds: .venv/ready ## generate crds/ from the models
 	@$(BIN)/koord crds
+
+image: ## build the image, its base pinned by digest (needs docker with buildx, and the registry)
+	@base=$$(sed -n 's/^ARG BASE=//p' Dockerfile) && \
+	digest=$$(docker buildx imagetools inspect $$base --format '{{.Manifest.Digest}}') && \
+	docker buildx build --load --build-arg BASE=$$base@$$digest \
+	  --build-arg REVISION=$$(git rev-parse HEAD) --tag koord-operators:0.1.0 $(ARGS) .
+
+audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock (needs pypi.org)
+	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-groups --no-emit-project --output-file build/locked.txt
+	@.tools/venv/bin/uv tool run pip-audit --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
 
 clean: ## remove installed tools and build results
 	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist

@@ -400,6 +400,9 @@ class PodGroupBuilder:
         """Set the topology constraint."""
         return self._set_spec(topology=constraint)
 
+    def keeps_room(self, *, is_kept: bool) -> Self:
+        return self._set_spec(keeps_room=is_kept)
+
     def on_member_failure(self, policy: OnMemberFailure) -> Self:
         return self._set_spec(on_member_failure=policy)
 

@@ -255,7 +255,7 @@ def test_expired_hold_of_a_non_strict_gang_is_not_renewed() -> None:
 def test_deleted_gang_has_no_hold() -> None:
     scene = Scene(2, gang_pods("a", 3, A), [make_non_strict(A, 3)])
     scene.plan(*scene.units(A))
-    assert scene.holds.drop(lambda key: key == A) == {"n0", "n1"}
+    assert scene.holds.drop(lambda key: key == A, scene.now) == {"n0", "n1"}
     assert scene.holds.next_due() is None
 
 

@@ -142,6 +142,7 @@ CHOICES: Final = (
         "Replace",
     ),
     (operators.ON_BIND_FAILURE, "on_bind_failure", ("Retry", "RestartGang"), "Retry"),
+    (operators.KEPT_ROOM, "kept_room", ("Keep", "GiveUp"), "Keep"),
 )
 
 

@@ -190,10 +190,10 @@ class Gangs(RuleBasedStateMachine):
         changes.freed |= self.holds.absorb(changes.gangs, self.state, self.now)
         changes.freed |= self.holds.expire(self.now)
         self.queue.absorb(changes, self.state)
-        freed = self.holds.drop(lambda key: not self.queue.knows(key))
+        freed = self.holds.drop(lambda key: not self.queue.knows(key), self.now)
         self.queue.absorb(Changes(freed=freed), self.state)
         self.queue.wake_surplus(self.holds.take_freed(), self.state)
-        self.queue.wake(KeptForReplacements.code)
+        self.queue.wake(KeptForReplacements)
         units = self.queue.take(0.0, 1 << 20)
         if not units:
             return False

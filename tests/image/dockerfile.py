@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 
 _OPTION = re.compile(r"--(?P<name>\w+)=(?P<value>\S+) ")
 _OURS = re.compile(r"(?<![\w./-])/(?:opt|src)\b")
@@ -39,7 +40,7 @@ class Instruction:
     @property
     def pairs(self) -> dict[str, str]:
         """The arguments of ENV, ARG and LABEL."""
-        return dict(word.split("=", 1) for word in self.words)
+        return dict(word.split("=", 1) for word in self.words if "=" in word)
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,15 @@ class Stage:
 
 
 def parse_dockerfile(text: str) -> list[Stage]:
+    """Return the stages, with the defaults of the arguments that their bases are given by."""
     stages: list[Stage] = []
+    arguments: dict[str, str] = {}
     for instruction in _parse_lines(text):
         if instruction.keyword == "FROM":
             base, *alias = instruction.words
-            stages.append(Stage(base, alias[1] if alias else ""))
+            stages.append(Stage(Template(base).substitute(arguments), alias[1] if alias else ""))
+        elif not stages:
+            arguments |= instruction.pairs
         else:
             stages[-1].instructions.append(instruction)
     return stages

@@ -4,6 +4,7 @@ What it cannot show is the base image; the Python here stands for the one there.
 an image is made of, so it runs only when asked for: ``pytest -m slow tests/image``.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def test_the_image_runs_and_writes_no_files(image, programs):
     assert koord.__version__ in run(image, programs, "version")
     assert "--operator" in run(image, programs, "run", "--help")
     assert snapshot(image.folder) == before
+
+
+def test_the_bill_of_materials_names_what_is_installed(image):
+    document = json.loads((image.folder / "opt/koord/sbom.spdx.json").read_text(encoding="utf-8"))
+    listed = {(one["name"], one["versionInfo"]) for one in document["packages"]}
+    (packages,) = image.folder.glob("opt/koord/lib/python3.*/site-packages")
+    installed = {
+        tuple(path.stem.replace("_", "-").lower().rsplit("-", 1))
+        for path in packages.glob("*.dist-info")
+    }
+    assert {(name.replace(".", "-"), version) for name, version in installed} == listed
+    assert ("koord-operators", koord.__version__) in listed
 
 
 def test_the_image_has_the_operators_and_no_development_tools(image, programs):

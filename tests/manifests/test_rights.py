@@ -60,8 +60,7 @@ NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "secrets", "update"): "replaces the key of plans",
     ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
     "the log calls that a patch",
-    ("scheduling.k8s.io", "podgroups", "list"): "this server has no PodGroups of its own",
-    ("scheduling.k8s.io", "podgroups", "watch"): "the same",
+    ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",
 }
 
 

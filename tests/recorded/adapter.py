@@ -86,7 +86,7 @@ class _Cluster:
         news.freed |= self.holds.absorb(news.gangs, self.state, now)
         news.freed |= self.holds.expire(now)
         self.queue.absorb(news, self.state)
-        self.holds.drop(lambda key: not self.queue.knows(key))
+        self.holds.drop(lambda key: not self.queue.knows(key), now)
 
     def _commit(self, unit: Unit, placement: Placement) -> None:
         self.queue.begin(unit)

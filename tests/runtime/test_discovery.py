@@ -1,8 +1,9 @@
-"""What the cluster serves: the check that our scheduler name is free."""
+"""Which definitions there are, and whether our scheduler name is free."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from koord.api.keys import operators
 from koord.kube.client import Client, Media
 from koord.kube.config import find_credentials
 from koord.runtime import discovery
-from koord.runtime.discovery import NameTaken, refuse_taken_name
+from koord.runtime.discovery import Definitions, NameGuard, NotInstalled, check_installed
 from koord.sandbox import Sandbox
 from koord.sandbox.errors import SandboxApiError
 
@@ -29,6 +30,7 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The Lease of Koordinator's scheduler, held, with a short watch time."""
     monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(discovery, "LOOK_SECONDS", 0.4)
     with suppress(SandboxApiError):
         sandbox.create_namespace(NAMESPACE)
     with suppress(SandboxApiError):
@@ -39,13 +41,41 @@ def twin(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-async def assert_name_is_free(client: Client) -> None:
-    """A name that is taken raises NameTaken."""
-    await refuse_taken_name(client, operators.SCHEDULER_NAME)
+class Guard(NameGuard):
+    """A guard that counts how often its answer changed, and keeps what it has reported."""
+
+    def __init__(self, client: Client, name: str = operators.SCHEDULER_NAME) -> None:
+        self.warnings: list[str] = []
+        super().__init__(
+            client, name, lambda reason, note: self.warnings.append(f"{reason}: {note}")
+        )
+
+
+@asynccontextmanager
+async def guarding(guard: Guard) -> AsyncIterator[None]:
+    task = asyncio.create_task(guard.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def expect(guard: Guard, *, is_free: bool) -> None:
+    changed = asyncio.Event()
+    guard.on_change = changed.set
+    async with asyncio.timeout(20):
+        while guard.is_free() is not is_free:
+            await changed.wait()
+            changed.clear()
 
 
 async def test_name_is_free_without_koordinator(client: Client, twin: dict[str, Any]) -> None:
-    await assert_name_is_free(client)
+    guard = Guard(client)
+    assert not guard.is_free(), "it is not known yet"
+    async with guarding(guard):
+        await expect(guard, is_free=True)
+    assert not guard.warnings
 
 
 @pytest.mark.parametrize("holder", ["host_1", ""])
@@ -54,7 +84,10 @@ async def test_name_is_free_if_nobody_renews_the_lease(
 ) -> None:
     twin["spec"]["holderIdentity"] = holder
     await client.post(LEASES, twin)
-    await assert_name_is_free(client)
+    guard = Guard(client)
+    async with guarding(guard):
+        await expect(guard, is_free=True)
+    assert not guard.warnings
 
 
 async def renew(client: Client) -> None:
@@ -64,12 +97,32 @@ async def renew(client: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_name_is_taken_by_a_running_scheduler(client: Client, twin: dict[str, Any]) -> None:
+async def test_name_is_taken_while_koordinators_scheduler_runs(
+    client: Client, twin: dict[str, Any]
+) -> None:
+    guard, other = Guard(client), Guard(client, "another-scheduler")
+    async with guarding(guard), guarding(other):
+        await expect(guard, is_free=True)
+        await client.post(LEASES, twin)
+        alive = asyncio.create_task(renew(client))
+        await expect(guard, is_free=False)
+        assert re.search(r"SchedulerNameTaken: .*host_1.*another schedulerName", guard.warnings[0])
+        assert other.is_free()
+        alive.cancel()
+        await expect(guard, is_free=True)
+
+
+async def test_name_is_taken_if_koordinator_was_there_first(
+    client: Client, twin: dict[str, Any]
+) -> None:
     await client.post(LEASES, twin)
     alive = asyncio.create_task(renew(client))
-    with pytest.raises(NameTaken, match=r"host_1.*configure another schedulerName"):
-        await refuse_taken_name(client, operators.SCHEDULER_NAME)
-    await refuse_taken_name(client, "another-scheduler")
+    guard = Guard(client)
+    async with guarding(guard):
+        async with asyncio.timeout(20):
+            while not guard.warnings:  # noqa: ASYNC110 - a list
+                await asyncio.sleep(0.05)
+    assert not guard.is_free()
     alive.cancel()
 
 
@@ -79,5 +132,16 @@ async def test_missing_rights_are_logged_and_not_fatal(
     sandbox.client.create(LEASES, twin)
     kubeconfig = sandbox.kubeconfig_for(namespace, "default")
     async with Client(find_credentials(str(kubeconfig))) as client:
-        await refuse_taken_name(client, operators.SCHEDULER_NAME)
+        guard = Guard(client)
+        async with guarding(guard):
+            await expect(guard, is_free=True)
     assert "Cannot check whether" in caplog.text
+
+
+def test_definitions_that_planning_does_not_read_may_come_later() -> None:
+    group = "scheduling.sigs.k8s.io/v1alpha1"
+    read, other = (group, "podgroups"), ("scheduling.koordinator.sh/v1alpha1", "devices")
+    found = Definitions(frozenset({"podgroups.scheduling.sigs.k8s.io"}))
+    check_installed(found, [read, other])
+    with pytest.raises(NotInstalled, match=r"podgroups\.scheduling\.sigs\.k8s\.io; install"):
+        check_installed(Definitions(frozenset()), [read, other])

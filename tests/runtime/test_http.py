@@ -101,7 +101,7 @@ async def test_readiness_names_unsynced_parts():
     process = Process(unsynced=["pods", "nodes"])
     async with process.serve() as client:
         answer = await client.request("/readyz")
-        assert answer == (503, "text/plain", "not synced: pods, nodes\n")
+        assert answer == (503, "text/plain", "not ready: pods, nodes\n")
         process.unsynced.clear()
         assert await client.request("/readyz") == (200, "text/plain", "ok\n")
 

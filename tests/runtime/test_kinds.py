@@ -24,7 +24,7 @@ from koord.kube.kinds import (
 )
 from koord.runtime.registry import DOMAINS, OPERATORS, required_resources
 
-EVERYWHERE = {kind for kind in KINDS if not kind.is_optional}
+EVERYWHERE = set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,8 @@ EVERYWHERE = {kind for kind in KINDS if not kind.is_optional}
 def test_process_reads_the_kinds_of_its_operators(
     operators: tuple[str, ...], kinds: set[AnyKind]
 ) -> None:
-    assert set(kinds_of(operators)) == kinds
     native = {NATIVE_POD_GROUPS} if POD_GROUPS in kinds else set()
-    assert set(kinds_of(operators, served=[NATIVE_POD_GROUPS])) == kinds | native
+    assert set(kinds_of(operators)) == kinds | native
 
 
 def test_kinds_are_read_by_registered_operators() -> None:

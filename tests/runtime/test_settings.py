@@ -57,6 +57,7 @@ httpAddress: 0.0.0.0:9000
 bindConcurrency: 8
 defaultWaitSeconds: 30
 defaultMatchPolicy: only-waiting
+keepRoomSeconds: 120
 elasticQuota: {monitorAllQuotas: true, delayEvictTime: 1m30s, enableRuntimeQuota: false}
 logFormat: json
 """,
@@ -74,6 +75,7 @@ logFormat: json
     assert settings.bind_concurrency == 8
     assert settings.default_wait_seconds == 30
     assert settings.default_match_policy is MatchPolicy.ONLY_WAITING
+    assert settings.keep_room_seconds == 120
     assert settings.elastic_quota.monitor_all_quotas
     assert settings.elastic_quota.delay_evict_time == 90
     assert settings.elastic_quota.revoke_pod_interval == 1
@@ -102,6 +104,7 @@ logFormat: json
         ("bindConcurrency: true", "bindConcurrency: True should be a valid integer"),
         ("bindConcurrency: 0", "bindConcurrency: 0 should be greater than or equal to 1"),
         ("defaultWaitSeconds: 0", "defaultWaitSeconds: 0 should be greater"),
+        ("keepRoomSeconds: -1", "keepRoomSeconds: -1 should be greater"),
         ("defaultMatchPolicy: never", "defaultMatchPolicy: 'never' should be"),
         ("elasticQuota: {delayEvictTime: 5}", "elasticQuota.delayEvictTime: 5 is not a duration"),
         ("elasticQuota: {delayEvictTime: -1s}", "elasticQuota.delayEvictTime: -1.0 should be"),

@@ -36,6 +36,7 @@ MODES: Final = ("Strict", "NonStrict")
 MATCH_POLICIES: Final = ("once-satisfied", "only-waiting", "waiting-and-running")
 ON_MEMBER_FAILURE: Final = ("Replace", "RestartGang", "Ignore")
 ON_BIND_FAILURE: Final = ("Retry", "RestartGang")
+KEPT_ROOM: Final = ("Keep", "GiveUp")
 MAX_INTEGER: Final = 2**31 - 1
 MAX_LEVELS: Final = 8
 """Limit of the depth of sub-groups."""
@@ -96,6 +97,7 @@ class GangSettings:
     on_member_failure: str = "Replace"
     on_bind_failure: str = "Retry"
     sub_groups: SubGroups | None = None
+    kept_room: str = "Keep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ GANG_ANNOTATIONS: Final = (
     operators.TOPOLOGY,
     operators.ON_MEMBER_FAILURE,
     operators.ON_BIND_FAILURE,
+    operators.KEPT_ROOM,
     operators.SUB_GROUPS,
     keys.KUEUE_TOTAL,
 )
@@ -298,6 +301,7 @@ class _Reader:
                 operators.ON_BIND_FAILURE, ON_BIND_FAILURE, ON_BIND_FAILURE[0]
             ),
             sub_groups=self._sub_groups(),
+            kept_room=self._choice(operators.KEPT_ROOM, KEPT_ROOM, KEPT_ROOM[0]),
         )
 
     def wait_seconds(self) -> int:

@@ -142,6 +142,7 @@ def make_quota(view: QuotaView) -> dict[str, Any]:
         "request": write_all(summary.request),
         "demand": write_all(summary.child_request),
         "submitted": write_all(summary.submitted),
+        "keptForReplacements": view.lost,
         "over": {one.resource: format_amount(one.resource, one.over) for one in view.over},
         "problem": make_problem(view.problem) if view.problem else None,
         "keptFor": make_problem(view.kept_for) if view.kept_for else None,

@@ -60,6 +60,8 @@ def make_tree_lines(overview: QuotaOverview, glyphs: Glyphs) -> Iterator[Rendera
         yield f"{f'Tree {tree}' if tree else 'Nodes'} to share: {list_amounts(total)}"
     if any(overview.outside.used.values()):
         yield f"Used outside quotas: {list_amounts(overview.outside.used)}"
+    kept = [view for view in overview.quotas if view.lost]
+    yield from (f"{view.summary.name}: {_tell_kept(view)}" for view in kept)
     for view in overview.quotas:
         yield from (f"{view.summary.name}: {note}" for note in _make_notes(view))
     for problem in overview.invalid:
@@ -107,6 +109,8 @@ def make_quota_lines(
         }
         if rest:
             yield f"Submitted by incomplete gangs, no demand yet: {list_amounts(rest)}"
+    if view.lost:
+        yield _tell_kept(view).capitalize()
     for note in _make_notes(view):
         yield f"{note[0].upper()}{note[1:]}"
     for code, count in sorted((view.waiting or {}).items()):
@@ -115,6 +119,10 @@ def make_quota_lines(
             yield f"{count_of(count, 'pod')} {verb} a node, and will be bound"
         else:
             yield f"{count_of(count, 'pod')} {'waits' if count == 1 else 'wait'}: {code}"
+
+
+def _tell_kept(view: QuotaView) -> str:
+    return f"kept for replacements: room for {count_of(view.lost, 'pod')}, for a limited time"
 
 
 def _make_terms(terms: Terms, parent: str) -> Iterator[RenderableType]:

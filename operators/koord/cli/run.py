@@ -14,7 +14,7 @@ from koord.kube.election import LeadershipLost
 from koord.kube.errors import KubeError
 from koord.kube.lease import NoNamespace
 from koord.runtime.app import Options, run_operators
-from koord.runtime.discovery import NameTaken, NotInstalled
+from koord.runtime.discovery import NotInstalled
 from koord.runtime.election import EXIT_LOST
 from koord.runtime.http import CannotListen
 from koord.runtime.logs import configure_logging
@@ -79,7 +79,7 @@ def run(
 def _run(options: Options) -> NoReturn:
     try:
         asyncio.run(run_operators(options))
-    except (NotInstalled, NameTaken, NoNamespace) as error:
+    except (NotInstalled, NoNamespace) as error:
         _fail(str(error))
     except CannotListen as error:
         _fail(f"{error}; set another httpAddress in the file for --config")

@@ -26,6 +26,7 @@ from koord.core.holds import Holds
 from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
+from koord.core.quota.reasons import QuotaExceeded
 from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
@@ -87,8 +88,8 @@ class PlacementController:
     failures: dict[str, BindFailed] = field(default_factory=dict)
     """Pod uid -> the rejected write that keeps it pending, its own or another member's; until the
     next attempt."""
-    _kept: dict[GangKey, int] = field(default_factory=dict)
-    """Room reserved for lost members in the last cycle."""
+    _kept: dict[GangKey, tuple[str, ...]] = field(default_factory=dict)
+    """Nodes with room reserved for lost members in the last cycle."""
     _failures: FailureLog = field(default_factory=FailureLog)
     _retry_all_at: float = float("-inf")
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -210,19 +211,20 @@ class PlacementController:
         """
         now = self.clock()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
-        changes.freed |= self.holds.expire(now)
+        expired = self.holds.expire(now)
+        changes.freed |= expired
         self.queue.absorb(changes, self.state)
         if now >= self._retry_all_at:
             self._retry_all_at = now + RETRY_ALL_SECONDS
             self.queue.wake_all()
-        freed = self.holds.drop(lambda key: not self.queue.knows(key))
-        if freed:
-            self.queue.absorb(Changes(freed=freed), self.state)
-        self.queue.wake_surplus(self.holds.take_freed(), self.state)
-        kept = self.holds.reserved_for_replacements()
+        dropped = self.holds.drop(lambda key: not self.queue.knows(key), now)
+        if dropped:
+            self.queue.absorb(Changes(freed=dropped), self.state)
+        self.queue.wake_surplus(expired | dropped | self.holds.take_freed(), self.state)
+        kept = self.holds.nodes_for_replacements()
         if kept != self._kept:
             self._kept = kept
-            self.queue.wake(KeptForReplacements.code)
+            self.queue.wake(KeptForReplacements, QuotaExceeded)
 
     def _refuse(self, unit: Unit, refusal: Refusal) -> None:
         news = self.queue.refuse(unit, refusal)

@@ -16,6 +16,8 @@ GangKey: TypeAlias = str
 """``namespace/name`` of a gang."""
 
 DEFAULT_WAIT_SECONDS = 600
+DEFAULT_KEEP_SECONDS = 600
+"""How long room is kept for a gang at most."""
 
 
 class GangMode(StrEnum):
@@ -202,6 +204,8 @@ class GangSpec:
     sub_groups: SubGroupTree | None = None
     listed: int = 0
     """How many gangs its list names, if those are too many; ``group`` holds the first then."""
+    keeps_room: bool = True
+    """Whether room is kept, for lost members or as its mode says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """Holds: room on nodes reserved for replacements of lost members, and for NonStrict gangs.
 
-Both kinds of holds live in memory only and last for the wait time of the gang at most:
+Both kinds of holds live in memory only. They are charged to the quotas of their pods, as far as
+these allow it. They last for the wait time of the gang, but for a configured time at most, and the
+time that a gang has used up is earned back second for second while it holds nothing. So nobody
+keeps room from others for ever by losing members again and again.
 
 * *Replacements*. A started gang that lost members holds their room, on the same node if it still
   exists, until they are replaced. No other pod may use it, whatever its priority: a gang below its
@@ -25,9 +28,9 @@ from koord.core.framework.scoring import Scoring
 from koord.core.gang.cache import order_of
 from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import KeptForReplacements
-from koord.core.gang_model import GangKey
+from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
-from koord.core.pods import Pod, PodPhase, PodShape
+from koord.core.pods import Pod, PodPhase
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.strategy.observation import find_replacement_domain
@@ -40,11 +43,10 @@ MAX_DEPARTED = 1024
 
 @dataclass(slots=True)
 class _Slot:
-    """Room for one pod, preferably on ``node``; empty for any node."""
+    """Room for a pod like ``pod``, preferably on ``node``; empty for any node."""
 
-    shape: PodShape
+    pod: Pod
     node: str = ""
-    sub_group: str = ""
     row: int | None = None
     """Where it is charged in the current cycle; None: not charged."""
 
@@ -55,7 +57,9 @@ class _Hold:
 
     slots: list[_Slot]
     until: float
-    size: int
+    began: float
+    """When it began, less the time that is not earned back yet."""
+    size: int = 0
     """Number of slots that were requested, expired or not."""
     gang: GangKey = ""
     """The gang to be repaired; empty for the hold of a NonStrict unit."""
@@ -66,12 +70,15 @@ class _Hold:
 
 @dataclass(slots=True)
 class Holds:
-    """All holds. Only the planning loop changes them."""
+    """All holds. Only the planning loop changes them; none lasts longer than ``most_seconds``."""
 
+    most_seconds: float = DEFAULT_KEEP_SECONDS
     _replacements: dict[GangKey, _Hold] = field(default_factory=dict)
     _departed: dict[GangKey, list[Pod]] = field(default_factory=dict)
     """Gang -> deleted members that were on a node and are not replaced yet."""
     _partial: dict[UnitKey, _Hold] = field(default_factory=dict)
+    _earned_at: dict[str, float] = field(default_factory=dict)
+    """Gang or unit without a hold -> when all the time that its holds have used is earned back."""
     _freed: set[str] = field(default_factory=set)
     """Nodes on which planning has released room; see :meth:`take_freed`."""
 
@@ -99,10 +106,10 @@ class Holds:
                 hold.slots.clear()
         return freed
 
-    def drop(self, is_gone: Callable[[UnitKey], bool]) -> set[str]:
+    def drop(self, is_gone: Callable[[UnitKey], bool], now: float) -> set[str]:
         """Remove holds of NonStrict units that no longer exist; return their nodes."""
         gone = [key for key in self._partial if is_gone(key)]
-        return set().union(*(self._partial.pop(key).nodes() for key in gone))
+        return set().union(*(self._close(self._partial, key, now) for key in gone))
 
     def take_freed(self) -> set[str]:
         """Return the nodes on which plans since the last call have released room."""
@@ -120,6 +127,14 @@ class Holds:
         partial = {key: len(hold.slots) for key, hold in self._partial.items() if hold.slots}
         return self.reserved_for_replacements() | partial
 
+    def nodes_for_replacements(self) -> dict[GangKey, tuple[str, ...]]:
+        """Return gang -> nodes of the slots reserved for replacements; empty: none yet."""
+        return {
+            key: tuple(slot.node for slot in hold.slots)
+            for key, hold in self._replacements.items()
+            if hold.slots
+        }
+
     def reserved_for_replacements(self) -> dict[GangKey, int]:
         """Return gang -> number of slots reserved for replacements of lost members."""
         return {key: len(hold.slots) for key, hold in self._replacements.items() if hold.slots}
@@ -136,8 +151,12 @@ class Holds:
         if not len(self) and not any(unit.lease_seconds for unit in units):
             return run(cycle, units)
         before = self._count_slots()
-        planner = _HoldPlanner(cycle, run, scoring, now, self._replacements, self._partial)
+        planner = _HoldPlanner(
+            cycle, run, scoring, now, self._replacements, self._partial, self._open
+        )
         outcome = planner.plan(units)
+        for unit in planner.placed:
+            self._close(self._partial, unit, now)
         self._freed |= (before - self._count_slots()).keys()
         return outcome
 
@@ -149,6 +168,20 @@ class Holds:
         yield from self._replacements.values()
         yield from self._partial.values()
 
+    def _open(self, key: str, seconds: float, now: float) -> _Hold:
+        """Return a new hold for a gang or a unit, for ``seconds`` or the time that it has left."""
+        began = now - max(0.0, self._earned_at.get(key, now) - now)
+        return _Hold([], min(now + seconds, began + self.most_seconds), began)
+
+    def _close(self, holds: dict[str, _Hold], key: str, now: float) -> set[str]:
+        """End a hold if there is one; return its nodes."""
+        hold = holds.pop(key, None)
+        if hold is None:
+            return set()
+        self._earned_at = {one: at for one, at in self._earned_at.items() if at > now}
+        self._earned_at[key] = now + min(now, hold.until) - hold.began
+        return hold.nodes()
+
     def _update(self, gang: GangKey, state: ClusterState, now: float) -> set[str]:
         lost = 0 if state.gangs.compat else count_to_replace(state.gangs, gang)
         # Terminating members still use their room.
@@ -157,22 +190,19 @@ class Holds:
             for pod in (state.gangs.members(gang).values() if lost else ())
         )
         size = max(0, lost - terminating)
-        hold = self._replacements.get(gang)
-        if not size:
+        hold, spec = self._replacements.get(gang), state.gangs.spec(gang)
+        if not size or spec is None or not spec.keeps_room:
             if not lost:
                 self._departed.pop(gang, None)
-            return self._replacements.pop(gang).nodes() if hold is not None else set()
-        spec = state.gangs.spec(gang)
-        if spec is None or (hold is not None and hold.size == size):
-            return set()
+            return self._close(self._replacements, gang, now)
         if hold is None:
-            hold = self._replacements[gang] = _Hold([], 0.0, 0, gang)
+            hold = self._replacements[gang] = self._open(gang, spec.wait_seconds, now)
+            hold.gang = gang
         before = hold.nodes()
-        if size > hold.size:
-            hold.until = now + spec.wait_seconds
-            hold.slots = _make_slots(gang, state, self._departed.get(gang, ()), size)
-        else:
+        if size < hold.size:
             del hold.slots[size:]
+        elif size > hold.size and hold.until > now:
+            hold.slots = _make_slots(gang, state, self._departed.get(gang, ()), size)
         hold.size = size
         return before - hold.nodes()
 
@@ -186,16 +216,18 @@ def _make_slots(
     """
     members = state.gangs.members(gang).values()
     planned = [
-        _Slot(pod.shape, pod.recorded.node, pod.sub_group)
+        _Slot(pod, pod.recorded.node)
         for pod in sorted(members, key=order_of)
         if pod.is_waiting and pod.recorded is not None
     ]
     failed = [pod for pod in members if pod.phase is PodPhase.FAILED and pod.node]
     lost = [*reversed(departed), *sorted(failed, key=order_of, reverse=True)]
-    slots = [*planned, *(_Slot(pod.shape, pod.node, pod.sub_group) for pod in lost)][:size]
+    slots = [*planned, *(_Slot(pod, pod.node) for pod in lost)][:size]
     running = min((pod for pod in members if pod.is_alive and pod.node), key=order_of, default=None)
     if running is not None:
-        slots += [_Slot(running.shape) for _ in range(size - len(slots))]
+        # It pays for its own room; a pod like it has to pay as well.
+        like = replace(running, uid="", sub_group="")
+        slots += [_Slot(like) for _ in range(size - len(slots))]
     return slots
 
 
@@ -209,6 +241,9 @@ class _HoldPlanner:
     now: float
     replacements: dict[GangKey, _Hold]
     partial: dict[UnitKey, _Hold]
+    open: Callable[[UnitKey, float, float], _Hold]
+    placed: list[UnitKey] = field(default_factory=list)
+    """Units of which the hold has served its purpose."""
     placements: list[Placement] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -261,10 +296,10 @@ class _HoldPlanner:
         if not units or not charged:
             return frozenset()
         mark = self.cycle.checkpoint()
-        for hold in charged:
-            for slot in hold.slots:
-                if slot.row is not None:
-                    self.cycle.place(slot.shape, slot.row, -1)
+        for slot in (slot for hold in charged for slot in hold.slots):
+            if slot.row is not None:
+                self.cycle.place(slot.pod.shape, slot.row, -1)
+                self.cycle.keep(slot.pod, -1)
         found = frozenset(placement.unit for placement in self.run(self.cycle, units).placements)
         self.cycle.rollback(mark)
         return found
@@ -321,7 +356,9 @@ class _HoldPlanner:
 
     def _release_used(self, unit: Unit, placement: Placement) -> None:
         """Remove the slots of pods that were just placed."""
-        self.partial.pop(unit.key, None)
+        if unit.key in self.partial:
+            self.partial[unit.key].slots.clear()
+            self.placed.append(unit.key)
         nodes = {assignment.pod.uid: assignment.node for assignment in placement.assignments}
         for demand in unit.demands:
             hold = self.replacements.get(demand.gang)
@@ -337,7 +374,7 @@ class _HoldPlanner:
             return
         hold = self.partial.get(unit.key)
         if hold is None:
-            hold = self.partial[unit.key] = _Hold([], self.now + unit.lease_seconds, 0)
+            hold = self.partial[unit.key] = self.open(unit.key, unit.lease_seconds, self.now)
         hold.slots.clear()
         if hold.until <= self.now:
             return
@@ -350,7 +387,7 @@ class _HoldPlanner:
         part = self.run(self.cycle, (replace(unit, demands=demands),))
         self.cycle.rollback(mark)
         hold.slots += [
-            _Slot(assignment.pod.shape, assignment.node)
+            _Slot(assignment.pod, assignment.node)
             for placement in part.placements
             for assignment in placement.assignments
             if not assignment.pod.pinned
@@ -359,7 +396,7 @@ class _HoldPlanner:
     def _reserve(self, hold: _Hold, *, elsewhere: bool = True) -> None:
         """Charge slots to their nodes; ``elsewhere``: otherwise to any other node with room.
 
-        Both must be in the topology domains of the gang.
+        Both must be in the topology domains of the gang, and the quota must allow it.
         """
         domains = self._reserve_on_nodes(hold)
         left = [slot for slot in hold.slots if slot.row is None]
@@ -368,16 +405,20 @@ class _HoldPlanner:
             return
         allocator = Allocator(self.cycle, self.scoring)
         for slot in left:
-            domain = domains[slot.sub_group]
-            with self.cycle.only({} if domain is None else {slot.shape: domain}):
-                shares = allocator.fill(slot.shape, 1)
+            if not self.cycle.keep(slot.pod, 1):
+                continue
+            shape, domain = slot.pod.shape, domains[slot.pod.sub_group]
+            with self.cycle.only({} if domain is None else {shape: domain}):
+                shares = allocator.fill(shape, 1)
             if shares:
                 slot.row = shares[0].row
                 slot.node = self.cycle.table.node_at(slot.row).name
+            else:
+                self.cycle.keep(slot.pod, -1)
 
     def _reserve_on_nodes(self, hold: _Hold) -> dict[str, Mask | None]:
         """Charge slots to their nodes; return the rows of each sub-group (None: all)."""
-        groups = {slot.sub_group for slot in hold.slots if slot.row is None}
+        groups = {slot.pod.sub_group for slot in hold.slots if slot.row is None}
         view = self.cycle.session(TopologySession).view
         domains = {
             group: find_replacement_domain(self.cycle, view, hold.gang, group) for group in groups
@@ -386,14 +427,16 @@ class _HoldPlanner:
             row = self.cycle.table.row_of.get(slot.node)
             if slot.row is not None or row is None:
                 continue
-            domain = domains[slot.sub_group]
-            if (domain is None or domain[row]) and self.cycle.has_room(slot.shape, row):
-                self.cycle.place(slot.shape, row)
+            shape, domain = slot.pod.shape, domains[slot.pod.sub_group]
+            is_in = domain is None or domain[row]
+            if is_in and self.cycle.has_room(shape, row) and self.cycle.keep(slot.pod, 1):
+                self.cycle.place(shape, row)
                 slot.row = row
         return domains
 
     def _release(self, hold: _Hold) -> None:
         for slot in hold.slots:
             if slot.row is not None:
-                self.cycle.place(slot.shape, slot.row, -1)
+                self.cycle.place(slot.pod.shape, slot.row, -1)
+                self.cycle.keep(slot.pod, -1)
                 slot.row = None

@@ -108,13 +108,13 @@ class Queue:
             del self._ready[unit.key]
         return taken
 
-    def wake(self, code: str) -> None:
-        """Requeue all units that are blocked for one kind of reason."""
-        for key in [key for key, one in self.blocked.items() if one.reason.code == code]:
+    def wake(self, *kinds: type[object]) -> None:
+        """Requeue all units that are blocked for some kinds of reasons."""
+        for key in [key for key, one in self.blocked.items() if isinstance(one.reason, kinds)]:
             self._ready[key] = self.blocked.pop(key).unit
 
     def wake_surplus(self, freed: Collection[str], state: ClusterState) -> None:
-        """Requeue units that may fit on nodes where a plan has released held room.
+        """Requeue units that may fit on nodes where held room was released, or into its quota.
 
         Not those that hold room themselves: others' holds never keep them from starting, and what
         each of them holds depends on the others, which might go on forever.
@@ -123,7 +123,10 @@ class Queue:
             return
         hints = QueueingHints(Changes(freed=set(freed)), state.open_cycle())
         for key, one in list(self.blocked.items()):
-            if not one.unit.lease_seconds and any(map(hints.concerns, one.pods)):
+            is_refused_by_quota = one.reason.wakes_on is WakesOn.DOMAIN
+            if one.unit.lease_seconds:
+                continue
+            if is_refused_by_quota or any(map(hints.concerns, one.pods)):
                 self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:

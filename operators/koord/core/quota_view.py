@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.gang.group import make_gang_key
-from koord.core.gang.quorum import Ready, demands
+from koord.core.gang.quorum import Ready, count_to_replace, demands
 from koord.core.gang_model import GangClaim, GangSource, GangSpec
 from koord.core.plan import Unit
 from koord.core.pods import Handling, Pod, PodShape
@@ -38,7 +38,7 @@ class QuotaView:
     ``problem`` is the fault of its current settings; the last valid ones are in force then.
     ``kept_for`` is what delays its deletion.
     ``waiting`` counts its pending pods by reason; ``terms`` are those of its shares, ``loans`` all
-    of its tree.
+    of its tree. ``lost`` counts the lost members of its gangs for which room may be kept.
     """
 
     summary: Summary
@@ -50,6 +50,7 @@ class QuotaView:
     waiting: Mapping[str, int] | None = None
     terms: tuple[Terms, ...] = ()
     loans: tuple[Loan, ...] = ()
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
     for one in find_overuse(ledger):
         over.setdefault(one.quota, []).append(one)
     solutions = state.quotas.solutions
+    lost = _count_lost(state)
     views = [
         QuotaView(
             summarise(ledger, name),
@@ -95,6 +97,7 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
             tuple(over.get(name, ())),
             book.problems.get(key_of(book.registry.specs[name])),
             state.quotas.find_use(name) if _is_terminating(book, name) else None,
+            lost=lost[name],
         )
         for _, tree in sorted(book.trees().items())
         for name, depth in _walk(tree, ROOT, 0)
@@ -110,6 +113,16 @@ def view_quotas(state: ClusterState) -> QuotaOverview:
         state.quotas.outside(),
         tuple(loan for _, one in sorted(solutions.items()) for loan in find_loans(one)),
     )
+
+
+def _count_lost(state: ClusterState) -> Counter[QuotaName]:
+    """Count, per quota, the lost members for which room is kept unless its time is over."""
+    found: Counter[QuotaName] = Counter()
+    for gang in state.gangs.keys():  # noqa: SIM118 - it is no mapping
+        lost, spec = count_to_replace(state.gangs, gang), state.gangs.spec(gang)
+        if lost and spec is not None and spec.keeps_room:
+            found[state.quotas.quota_of(next(iter(state.gangs.members(gang).values())))] += lost
+    return found
 
 
 def view_quota(state: ClusterState, name: QuotaName, scoring: Scoring) -> QuotaView | None:

@@ -119,8 +119,8 @@ class Kind(Generic[W, T, R]):
     is_namespaced: bool = True
     is_required: bool = False
     """Whether an operator that reads this kind refuses to start where it is not served."""
-    is_optional: bool = False
-    """Whether the kind is reflected only if the server serves it when the process starts."""
+    shares_plural: bool = False
+    """Whether another kind has its plural, so that it is called by its full name."""
     is_useful_in_part: bool = False
     """Whether the objects of one namespace help a user who may not list all namespaces."""
     absent_on: tuple[type[KubeError], ...] = ()
@@ -142,7 +142,7 @@ class Kind(Generic[W, T, R]):
     @property
     def name(self) -> str:
         """What the kind is called in metrics and logs: the plural unless two kinds share it."""
-        return self.resource if self.is_optional else self.plural
+        return self.resource if self.shares_plural else self.plural
 
     @property
     def path(self) -> str:
@@ -216,7 +216,7 @@ NATIVE_POD_GROUPS: Final = Kind[
     ClusterState.upsert_pod_group,
     lambda state, group: state.remove_pod_group(group.key),
     read_by=POD_GROUPS.read_by,
-    is_optional=True,
+    shares_plural=True,
     absent_on=(NotFound, Forbidden),
 )
 NAMESPACES: Final = Kind[WireNamespace, Namespace, Stateless[WireNamespace, Namespace]](
@@ -326,10 +326,6 @@ KINDS: Final[tuple[AnyKind, ...]] = (
 """Reflectors start in this order. Whoever applies complete lists goes the other way: pods last."""
 
 
-def kinds_of(operators: Collection[str], served: Collection[AnyKind] = ()) -> tuple[AnyKind, ...]:
-    """Return the kinds that these operators reflect; optional ones only if they are ``served``."""
-    return tuple(
-        kind
-        for kind in KINDS
-        if not kind.read_by.isdisjoint(operators) and (not kind.is_optional or kind in served)
-    )
+def kinds_of(operators: Collection[str]) -> tuple[AnyKind, ...]:
+    """Return the kinds that these operators reflect."""
+    return tuple(kind for kind in KINDS if not kind.read_by.isdisjoint(operators))

@@ -29,6 +29,8 @@ SILENCE_SECONDS: Final = 70.0
 """Bookmarks arrive about once a minute: a silent stream is dead, even if TCP is connected."""
 STALE_SECONDS: Final = 120.0
 HEALTHY_SECONDS: Final = 60.0
+ABSENT_SECONDS: Final = 5.0, 10.0
+"""How long to wait before looking again for a kind that is not served."""
 RELIST_SECONDS: Final = 4 * 3600.0
 """How often to list although the watch is healthy; differences found then are bugs of ours."""
 _TICK: Final = 0.05
@@ -121,6 +123,7 @@ class Reflector(Generic[W, T]):
         self._following: asyncio.Timeout | None = None
         self._decoder = Decoder(source.wire)
         self._store = Store(source.translate, self._reject)
+        self._is_absent = False
         self._revision = ""
         """Where the watch continues; empty if a list is needed."""
 
@@ -142,7 +145,9 @@ class Reflector(Generic[W, T]):
             has_progressed = error is None and revision not in {"", self._revision}
             is_healthy = has_progressed or time.monotonic() - began >= HEALTHY_SECONDS
             attempt = 0 if is_healthy else attempt + 1
-            if error is not None or not is_healthy:
+            if self._is_absent:
+                await self._pause(random.uniform(*ABSENT_SECONDS))  # noqa: S311 - spreads load
+            elif error is not None or not is_healthy:
                 await self._pause(self._backoff.delay(max(0, attempt - 1), error))
 
     async def relist(self) -> None:
@@ -165,6 +170,7 @@ class Reflector(Generic[W, T]):
 
     async def _follow(self) -> KubeError | None:
         """List if needed, then watch to the end of one stream; return the error, if any."""
+        self._is_absent = False
         try:
             async with asyncio.timeout(None) as self._following:
                 if not self._revision or self._listed_from < self._wanted_at:
@@ -173,7 +179,8 @@ class Reflector(Generic[W, T]):
         except TimeoutError:
             return None  # a list is wanted
         except KubeError as error:
-            if isinstance(error, self._source.absent_on):
+            self._is_absent = isinstance(error, self._source.absent_on)
+            if self._is_absent:
                 self._clear()  # a valid state, not an error
                 return error
             self.stats.errors += 1
@@ -206,7 +213,6 @@ class Reflector(Generic[W, T]):
 
     async def _list(self) -> None:
         """Read all pages and deliver the differences, with inferred deletions."""
-        self.stats.lists += 1
         listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
@@ -220,6 +226,7 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
+        self.stats.lists += 1
         self._relist_at = time.monotonic() + RELIST_SECONDS
         self._listed_from = listing_from
         self._absent_since = float("inf")

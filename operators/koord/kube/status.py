@@ -135,10 +135,8 @@ class _Pending:
 class StatusWriter:
     """Writes status patches of objects of any kind. Run ``run`` in a task group.
 
-    ``is_busy`` returns whether the API server has more urgent work. ``has_subresource`` is False
-    for custom resources whose definition has no ``status`` subresource. ``wall_clock`` returns
-    seconds since the epoch. ``observe`` gets the duration of each request in seconds, also of
-    failed ones.
+    ``is_busy`` returns whether the API server has more urgent work. ``wall_clock`` returns seconds
+    since the epoch. ``observe`` gets the duration of each request in seconds, also of failed ones.
     """
 
     def __init__(  # noqa: PLR0913 - all are collaborators
@@ -147,7 +145,6 @@ class StatusWriter:
         form: Form,
         present: Present,
         *,
-        has_subresource: bool = True,
         is_busy: Callable[[], bool] = lambda: False,
         wall_clock: Callable[[], float] = time.time,
         observe: Callable[[float], None] = lambda _: None,
@@ -156,7 +153,8 @@ class StatusWriter:
         self._client = client
         self._form = form
         self._present = present
-        self._suffix = "/status" if has_subresource and form.part is Part.STATUS else ""
+        self.has_subresource = True
+        """False for a custom resource whose definition has no ``status`` subresource."""
         self._is_busy = is_busy
         self._wall_clock = wall_clock
         self._observe = observe
@@ -242,7 +240,8 @@ class StatusWriter:
                 body["metadata"]["annotations"] = status
             case Part.METADATA:
                 body["metadata"] |= status
-        path = ref.path + self._suffix
+        is_of_status = self.has_subresource and self._form.part is Part.STATUS
+        path = f"{ref.path}/status" if is_of_status else ref.path
         started = time.monotonic()
         try:
             await self._client.patch(path, body, self._form.media, self._form.params)

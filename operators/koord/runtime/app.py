@@ -24,7 +24,12 @@ from koord.kube.election import Fence
 from koord.kube.kinds import PLACEMENT
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.runtime.collectors import leadership
-from koord.runtime.discovery import check_installed, find_served, refuse_taken_name
+from koord.runtime.discovery import (
+    Definitions,
+    check_installed,
+    find_definitions,
+    watch_definitions,
+)
 from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
 from koord.runtime.kopf_host import KopfHost
@@ -82,7 +87,15 @@ class _Process:
             waiting.append("lease")
         if elector.leading.is_set() and not self.kopf.is_ready.is_set():
             waiting.append("kopf")
+        guard = self.parts.name_guard
+        if elector.leading.is_set() and guard is not None and not guard.is_free():
+            waiting.append(f"the scheduler name ({guard.problem})")
         return waiting
+
+    def note_definitions(self, found: Definitions) -> None:
+        has_more = bool(found.served - self.parts.definitions.served)
+        self.parts.note_definitions(found)
+        self.kopf.refresh(is_due=has_more)
 
     async def encode_metrics(self) -> bytes:
         metrics = self.parts.metrics
@@ -101,7 +114,7 @@ class _Process:
 async def run_operators(options: Options) -> None:
     """Run until SIGTERM or SIGINT, then finish running commits.
 
-    Raises NotInstalled, NameTaken, NoNamespace, LeadershipLost, and the errors of
+    Raises NotInstalled, NoNamespace, LeadershipLost, and the errors of
     ``koord.kube.errors`` if the cluster cannot be reached.
     """
     gc.set_threshold(*GC_THRESHOLDS)
@@ -110,19 +123,17 @@ async def run_operators(options: Options) -> None:
         Client(options.credentials) as own_client,
         Client(options.credentials, permit=fence.check) as client,
     ):
-        served = await check_installed(client, options.operators)
-        if PLACEMENT in options.operators:
-            await refuse_taken_name(client, options.settings.scheduler_name)
-        without = [name for name in served if "/" not in name and f"{name}/status" not in served]
-        parts = Parts(
-            client,
-            options.settings,
+        parts = Parts(client, options.settings, options.operators, keys=(keys := PlanKeys()))
+        found = await find_definitions(client, parts.resources)
+        check_installed(found, parts.resources)
+        parts.note_definitions(found)
+        lease = LeaseThread(
+            options.credentials,
             options.operators,
-            keys=(keys := PlanKeys()),
-            without_subresource=without,
-            served=await find_served(client),
+            fence,
+            protects_metrics=options.settings.metrics_authorization,
         )
-        lease = LeaseThread(options.credentials, options.operators, fence)
+        parts.lease = lease.ref
         parts.metrics.watch(leadership(lambda: fence.is_open))
         namespace = own_namespace(await options.credentials.current())
         makes_keys = PLACEMENT in options.operators
@@ -162,6 +173,9 @@ async def _run(process: _Process, stop: asyncio.Event) -> None:
                 group.create_task(_read(process), name="reader"),
                 group.create_task(lease.wait_failed(), name="election"),
                 group.create_task(_run_for_election_when_synced(parts, lease)),
+                group.create_task(
+                    watch_definitions(parts.client, parts.resources, process.note_definitions)
+                ),
             ]
             lead = group.create_task(_lead(process, stop), name="leader")
             kopf.start()

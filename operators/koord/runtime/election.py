@@ -28,6 +28,8 @@ from koord.kube.client import Client
 from koord.kube.config import Access, Credentials
 from koord.kube.election import Fence, LeadershipLost
 from koord.kube.lease import Elector, NoNamespace
+from koord.kube.objects import ObjectRef
+from koord.runtime.authorization import Authorizer
 from koord.runtime.http import Sources, serve_http
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Address
@@ -76,11 +78,19 @@ class LeaseThread:
     elector: Elector
     """Made by the thread when it starts; the main loop only reads it."""
 
-    def __init__(self, credentials: Credentials, operators: Collection[str], fence: Fence) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        operators: Collection[str],
+        fence: Fence,
+        *,
+        protects_metrics: bool = False,
+    ) -> None:
         # Loaded again, because the shared credentials belong to the main loop.
         self._credentials = Credentials(credentials.load)
         self._operators = operators
         self._fence = fence
+        self._protects_metrics = protects_metrics
         self.leading = asyncio.Event()
         """Set in the main loop once we lead."""
         self._main = asyncio.get_running_loop()
@@ -122,6 +132,15 @@ class LeaseThread:
     def stand(self) -> None:
         self._own.call_soon_threadsafe(self.elector.stand)
 
+    def ref(self) -> ObjectRef | None:
+        """Return the Lease while we lead."""
+        lease = self.elector.election.lease
+        if lease is None or not self._fence.is_open:
+            return None
+        namespace, _, name = self.elector.key.partition("/")
+        uid = lease.metadata.get("uid", "")
+        return ObjectRef("coordination.k8s.io/v1", "Lease", "leases", name, uid, namespace)
+
     async def release(self) -> None:
         """Release the Lease if we hold it, after all writes have ended."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._release(), self._own))
@@ -156,7 +175,13 @@ class LeaseThread:
         async with Client(self._credentials) as client:
             access = await self._credentials.current()
             self.elector = make_elector(client, access, self._operators, self._fence)
-            async with serve_http(address, sources) as actual, asyncio.TaskGroup() as group:
+            authorize = (
+                Authorizer(client, "/metrics").status_for if self._protects_metrics else None
+            )
+            async with (
+                serve_http(address, sources, authorize) as actual,
+                asyncio.TaskGroup() as group,
+            ):
                 self._is_serving = True
                 self._tell(self._started.set_result, actual)
                 self._election = group.create_task(self._elect())

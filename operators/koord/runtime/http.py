@@ -19,6 +19,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from koord.runtime.settings import Address
 
 _MAX_BODY_BYTES = 1024
+_REFUSALS = {
+    401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
+    403: "needs a ClusterRole with the verb get on the nonResourceURL /metrics\n",
+    503: "the API server cannot be asked whether you may read this\n",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +41,25 @@ class Sources:
     state: Callable[[], Awaitable[bytes]]
 
 
+Authorize = Callable[[str], Awaitable[int]]
+"""Returns the status for the header ``Authorization`` of a reader of metrics: 200 if it may."""
+
+
 class CannotListen(Exception):  # noqa: N818 - what it says is what is wrong
     """The address is in use, or not one of this machine's."""
 
 
 @asynccontextmanager
-async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Address]:
+async def serve_http(
+    address: Address, sources: Sources, authorize: Authorize | None = None
+) -> AsyncIterator[Address]:
     """Serve while the context is open; yields the address with the actual port.
+
+    Without ``authorize`` everybody may read the metrics.
 
     Raises CannotListen.
     """
-    runner = web.AppRunner(make_app(sources), access_log=None, handle_signals=False)
+    runner = web.AppRunner(make_app(sources, authorize), access_log=None, handle_signals=False)
     await runner.setup()
     try:
         try:
@@ -60,8 +73,8 @@ async def serve_http(address: Address, sources: Sources) -> AsyncIterator[Addres
         await runner.cleanup()
 
 
-def make_app(sources: Sources) -> web.Application:
-    pages = _Pages(sources)
+def make_app(sources: Sources, authorize: Authorize | None = None) -> web.Application:
+    pages = _Pages(sources, authorize)
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
@@ -71,10 +84,15 @@ def make_app(sources: Sources) -> web.Application:
 
 
 class _Pages:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, authorize: Authorize | None) -> None:
         self._sources = sources
+        self._authorize = authorize
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
+        if self._authorize is not None:
+            status = await self._authorize(request.headers.get("Authorization", ""))
+            if status != 200:
+                return web.Response(status=status, text=_REFUSALS[status])
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
         return web.Response(body=await self._sources.metrics(), headers=headers)
 
@@ -87,7 +105,7 @@ class _Pages:
     async def readyz(self, _: web.Request) -> web.Response:
         unsynced = self._sources.unsynced()
         if unsynced:
-            return web.Response(status=503, text=f"not synced: {', '.join(unsynced)}\n")
+            return web.Response(status=503, text=f"not ready: {', '.join(unsynced)}\n")
         return web.Response(text="ok\n")
 
     async def state(self, request: web.Request) -> web.Response:

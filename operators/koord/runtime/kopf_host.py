@@ -145,6 +145,8 @@ class KopfHost:
         self._lock = threading.Lock()
         self._cancel_operator: Callable[[], object] | None = None
         """Cancels Kopf while it runs."""
+        self._has_failed = False
+        """Whether Kopf has ended by itself since the last refresh."""
         self.is_ready = threading.Event()
 
     def start(self) -> None:
@@ -152,6 +154,16 @@ class KopfHost:
 
     def operate(self) -> None:
         self._may_operate.set()
+
+    def refresh(self, *, is_due: bool) -> None:
+        """Restart Kopf if it is due, because there are more kinds to watch, or if it has failed.
+
+        It looks for definitions only when it starts. One that has been replaced makes it fail, and
+        it may have started again before the new one was there.
+        """
+        if is_due or self._has_failed:
+            self._has_failed = False
+            self._cancel()
 
     async def stop(self) -> None:
         """Stop Kopf and wait up to ``_STOP_SECONDS`` for its thread."""
@@ -181,9 +193,10 @@ class KopfHost:
                 attempt = 0
             except asyncio.CancelledError:
                 if not self._stop.is_set():
-                    log.warning("Kopf cancelled itself; restarting it")
+                    log.info("Kopf was cancelled; restarting it")
             except Exception:
                 # Handlers are level-triggered, so a restart is safe after any error.
+                self._has_failed = True
                 log.exception("Kopf failed; restarting it")
             finally:
                 with self._lock:

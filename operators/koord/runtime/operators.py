@@ -31,6 +31,7 @@ from koord.controllers.status_publishing import (
 )
 from koord.controllers.validation import VerdictSink
 from koord.controllers.wait_reports import WaitReports
+from koord.core.holds import Holds
 from koord.core.quota.ledger import Ledger
 from koord.core.quota.model import NO_USAGE, QuotaName
 from koord.core.quota.reclaim import find_overuse
@@ -76,14 +77,20 @@ from koord.runtime.collectors import (
     quota_audit,
     quota_evictions,
 )
+from koord.runtime.discovery import NameGuard
 
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
 
 def start_placement(parts: "Parts") -> None:
-    state, is_synced = parts.reader.state, parts.reader.is_synced
-    events = EventRecorder(
+    state = parts.reader.state
+    guard = parts.name_guard = NameGuard(parts.client, parts.settings.scheduler_name, parts.warn)
+
+    def may_place() -> bool:
+        return parts.reader.is_synced() and guard.is_free()
+
+    events = parts.events = EventRecorder(
         parts.client, "koord-placement", socket.gethostname(), is_busy=parts.is_binding
     )
     announcer = PlacementAnnouncer(
@@ -100,12 +107,14 @@ def start_placement(parts: "Parts") -> None:
         observer=parts.metrics,
         reporter=reports,
         restarts=GangRestarts(state, evictor, announcer, time.monotonic),
-        is_synced=is_synced,
+        is_synced=may_place,
         clock=time.monotonic,
         wall_clock=time.time,
+        holds=Holds(parts.settings.keep_room_seconds),
     )
+    guard.on_change = placement.wake
     refused = RefusedPlans(parts.reader.translator(PODS).refused, events)
-    parts.background += [events.run, refused.run, lambda: reports.run(placement)]
+    parts.background += [events.run, guard.run, refused.run, lambda: reports.run(placement)]
     parts.reader.listeners.append(placement.wake)
     parts.metrics.watch(
         event_outcomes(events),
@@ -122,7 +131,7 @@ def _start_reclaim(parts: "Parts", placement: PlacementController, events: Event
         evictor=Evictor(parts.client, time.time),
         reporter=RevokeAnnouncer(events),
         blocked=lambda: list(placement.queue.blocked.values()),
-        is_synced=parts.reader.is_synced,
+        is_synced=placement.is_synced,
         clock=time.monotonic,
         options=RevokeOptions(
             is_on=settings.revokes,

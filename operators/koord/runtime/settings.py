@@ -21,7 +21,7 @@ from koord.api.quantity import parse_duration_seconds
 from koord.core.device.vendors import CLASS_OF
 from koord.core.framework.plugin import Plugin
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
-from koord.core.gang_model import DEFAULT_WAIT_SECONDS, MatchPolicy
+from koord.core.gang_model import DEFAULT_KEEP_SECONDS, DEFAULT_WAIT_SECONDS, MatchPolicy
 from koord.core.plugins.scarce_resources import ScarceResources, ScarceRules
 from koord.core.quota.model import BUILT_IN_NAMESPACES
 from koord.runtime.logs import LogFormat
@@ -141,10 +141,13 @@ class QuotaSettings(_Section):
 class Settings(_Section):
     """The whole configuration; defaults suit a single machine.
 
+    ``metrics_authorization``: metrics only for readers that the API server allows to.
+
     ``scoring`` replaces the built-in strategies as a whole; ``resource_fit_plus`` and
     ``scarce_resources`` add further scores if they name resources. ``default_wait_seconds`` and
-    ``default_match_policy`` apply to gangs that do not set them. ``compat`` selects Koordinator's
-    behaviour where ours deliberately differs.
+    ``default_match_policy`` apply to gangs that do not set them. ``keep_room_seconds`` limits how
+    long room is kept for a gang, whatever it says; 0: none is kept. ``compat`` selects
+    Koordinator's behaviour where ours deliberately differs.
     """
 
     api_version: Literal["operators.koordinator.sh/v1alpha1"] = "operators.koordinator.sh/v1alpha1"
@@ -154,9 +157,11 @@ class Settings(_Section):
     resource_fit_plus: FitPlusSettings = FitPlusSettings()
     scarce_resources: ScarceSettings = ScarceSettings()
     http_address: Annotated[Address, BeforeValidator(parse_address)] = Address("127.0.0.1", 8080)
+    metrics_authorization: bool = Field(default=False, strict=True)
     bind_concurrency: int = Field(default=32, ge=1, le=1000, strict=True)
     default_wait_seconds: int = Field(default=DEFAULT_WAIT_SECONDS, ge=1, strict=True)
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
     elastic_quota: QuotaSettings = QuotaSettings()
     compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Hashable
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koord.api import Compat
 from koord.api.gang import GangDefaults
@@ -19,44 +20,47 @@ from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 from koord.kube.catchup import catch_up
 from koord.kube.client import Client
-from koord.kube.kinds import PLACEMENT, PODS, QUOTA, AnyKind, TranslatorOptions, kinds_of
+from koord.kube.events import EventRecorder, EventType
+from koord.kube.kinds import PLACEMENT, PODS, QUOTA, TranslatorOptions, kinds_of
 from koord.kube.plan_keys import PlanKeys, sign_again
 from koord.kube.status import Form, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
+from koord.runtime.discovery import Definitions, NameGuard, name_of
 from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
-from koord.runtime.registry import DOMAINS, Operator
+from koord.runtime.registry import DOMAINS, Operator, required_resources
 from koord.runtime.settings import Settings
 
 if TYPE_CHECKING:
     import kopf
 
     from koord.controllers.placement import PlacementController
+    from koord.kube.objects import ObjectRef
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
+
+_WATCHING: Final = "Watching"
+"""The action in events about the cluster as a whole."""
 
 
 class Parts:
     """Everything that one process is made of.
 
     ``background`` is to be run for as long as the process lives; ``placement`` plans once all is
-    synced. ``without_subresource`` names custom resources whose definition, which is not ours, has
-    no status subresource; ``served`` are the optional kinds that the server has.
+    synced.
     """
 
-    def __init__(  # noqa: PLR0913 - all are collaborators
+    def __init__(
         self,
         client: Client,
         settings: Settings,
         operators: Collection[str],
         *,
         keys: PlanKeys,
-        without_subresource: Collection[str] = (),
-        served: Collection[AnyKind] = (),
     ) -> None:
         self.client = client
         self.settings = settings
@@ -65,14 +69,21 @@ class Parts:
         self.metrics = Metrics()
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.placement: PlacementController | None = None
+        self.events: EventRecorder | None = None
+        self.name_guard: NameGuard | None = None
+        self.resources = required_resources(operators)
+        """The custom resources that the operators read or validate, by API version and plural."""
+        self.definitions = Definitions(frozenset(starmap(name_of, self.resources)))
+        """Those that are served, as last seen."""
+        self.lease: Callable[[], ObjectRef | None] = lambda: None
+        """Returns our Lease while we lead: what events are about that concern no other object."""
         self.writers: list[tuple[str, StatusWriter]] = []
         """Every status writer, with the plural of the resource that it writes."""
-        self._without_subresource = without_subresource
         self._loop = asyncio.get_running_loop()
         hooks = Hooks() if self.operators.isdisjoint({PLACEMENT, QUOTA}) else load_hooks()
         self.reader = ClusterReader(
             client,
-            kinds_of(operators, served),
+            kinds_of(operators),
             ClusterState(
                 compat=settings.compat is Compat.KOORDINATOR,
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
@@ -156,6 +167,25 @@ class Parts:
                 description |= domain.describe(self)
         return description
 
+    def note_definitions(self, found: Definitions) -> None:
+        """Report definitions that came or went, and write statuses as they ask for."""
+        before, self.definitions = self.definitions, found
+        for name in sorted(before.served - found.served):
+            self.warn("DefinitionMissing", f"the cluster does not serve {name}; install its CRD")
+        for name in sorted(found.served - before.served):
+            log.info("A custom resource is served now", extra={"resource": name})
+        without = {name.partition(".")[0] for name in found.without_status}
+        for plural, writer in self.writers:
+            writer.has_subresource = plural not in without
+
+    def warn(self, reason: str, note: str) -> None:
+        """Log a warning that concerns the whole process; the leader also emits an event."""
+        log.warning(note, extra={"reason": reason})
+        lease = self.lease()
+        if lease is not None and self.events is not None:
+            self.events.forget(lease, _WATCHING)  # it may be about something else
+            self.events.record(lease, EventType.WARNING, action=_WATCHING, reason=reason, note=note)
+
     def is_binding(self) -> bool:
         """Whether pods wait for the answers to other writes, so that statuses have to wait."""
         return self.binder.is_busy
@@ -177,7 +207,6 @@ class Parts:
             self.client,
             form,
             present,
-            has_subresource=resource not in self._without_subresource,
             is_busy=self.is_binding if yields else _is_never_busy,
             observe=observe,
         )

@@ -102,6 +102,14 @@ class Cycle(CycleView):
         for session in self.pre_filtering:
             session.settle(unit, placed)
 
+    def keep(self, pod: Pod, count: int) -> bool:
+        """Charge kept room, apart from the amounts on its node; see :meth:`Session.keep`."""
+        mark = self.checkpoint()
+        if all(session.keep(pod, count) for session in self._keeping):
+            return True
+        self.rollback(mark)
+        return False
+
     # --- placing ---------------------------------------------------------------------------------
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:

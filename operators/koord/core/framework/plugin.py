@@ -249,6 +249,13 @@ class Session:
         """Release and return the allocations of a pod, also of a pod from before the cycle."""
         return ()
 
+    def keep(self, pod: Pod, count: int) -> bool:  # noqa: ARG002 - the same
+        """Charge room that is kept for ``count`` pods like this one (negative: no longer kept).
+
+        False, without a charge, if no room may be kept for it.
+        """
+        return True
+
     def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
         """Undo the charges for pods of an admitted unit that were not placed."""
 

@@ -59,6 +59,7 @@ class CycleView:
         self._reserving = pick("reserve")
         self._holding = pick("holders")
         self._releasing = pick("release")
+        self._keeping = pick("keep")
 
     @property
     def is_restricted(self) -> bool:

@@ -345,7 +345,7 @@ class _Part:
     def _lease_seconds(self) -> int:
         """How long room is kept for what fits: the shortest wait time if all are NonStrict."""
         specs = [spec for gang in self._gangs if (spec := self._cache.spec(gang)) is not None]
-        if any(spec.mode is not GangMode.NON_STRICT for spec in specs):
+        if any(spec.mode is not GangMode.NON_STRICT or not spec.keeps_room for spec in specs):
             return 0
         return min((spec.wait_seconds for spec in specs), default=0)
 

@@ -228,6 +228,12 @@ class KeptForReplacements(Reason):
             f"{listed(self.gangs)}, for at most {self.seconds} s more"
         )
 
+    def _advice(self) -> Iterable[str]:
+        yield (
+            f"Wait, or give the room up: annotate the PodGroups of {listed(self.gangs)} with "
+            "operators.koordinator.sh/kept-room: GiveUp."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AllBound(Reason):

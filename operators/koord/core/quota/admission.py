@@ -18,6 +18,7 @@ Source: Koordinator's annotation ``quota.scheduling.koordinator.sh/admission``.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from koord.core.quota.capacity import add_up
@@ -48,11 +49,12 @@ QuotaRefusal: TypeAlias = (
 
 
 class Balance(NamedTuple):
-    """What is compared: the limit of a quota, its usage, and a request."""
+    """What is compared: the limit of a quota, its usage (of it ``kept``), and a request."""
 
     limit: Amounts
     used: Amounts
     request: Amounts
+    kept: Amounts = MappingProxyType({})
 
     def excess(self, *, only_requested: bool = True) -> tuple[str, ...]:
         return tuple(
@@ -76,10 +78,9 @@ def try_charge(
     A repair is limited by max alone: its gang was admitted as a whole before, and must not lose a
     part of it to a share that has shrunk since.
     """
-    rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     mark = ledger.checkpoint()
     for charge in charges:
-        refusal = _find_refusal(ledger, charge, rules)
+        refusal = find_refusal(ledger, charge, is_repair=is_repair)
         if refusal is not None:
             ledger.rollback(mark)
             return refusal
@@ -87,12 +88,11 @@ def try_charge(
     return None
 
 
-def find_refusal(ledger: Ledger, charge: QuotaCharge) -> QuotaRefusal | None:
+def find_refusal(
+    ledger: Ledger, charge: QuotaCharge, *, is_repair: bool = False
+) -> QuotaRefusal | None:
     """Return the first check that a charge fails; an unknown quota refuses nothing."""
-    return _find_refusal(ledger, charge, ledger.rules)
-
-
-def _find_refusal(ledger: Ledger, charge: QuotaCharge, rules: QuotaRules) -> QuotaRefusal | None:
+    rules = replace(ledger.rules, limits_by_share=False) if is_repair else ledger.rules
     account = ledger.find(charge.quota)
     if account is None:
         return None
@@ -114,7 +114,7 @@ def check_limit(
 
     The refusal names max only if the tree has any of the resource at all.
     """
-    balance = Balance(account.limit(rules), account.used, request)
+    balance = Balance(account.limit(rules), account.used, request, account.kept)
     keys = balance.excess(only_requested=not rules.checks_unasked)
     if not keys:
         return None
@@ -161,7 +161,7 @@ def _check_ancestors(
     for depth, name in enumerate(account.path[1:], start=1):
         above = ledger.account(name)
         topo = tuple(reversed(account.path[: depth + 1]))
-        balance = Balance(above.limit(rules), above.used, request)
+        balance = Balance(above.limit(rules), above.used, request, above.kept)
         refusal = check_ancestor(topo, balance, above.capacity)
         if refusal is not None:
             return refusal
@@ -174,14 +174,15 @@ _Amounts: TypeAlias = tuple[tuple[str, int], ...]
 def _numbers(
     balance: Balance, keys: Iterable[str], capacity: Amounts | None = None
 ) -> tuple[tuple[QuotaShortage, ...], _Amounts, _Amounts, _Amounts]:
-    limit, used, request = balance
+    limit, used, request, kept = balance
     short = []
     for key in keys:
         needed = used.get(key, 0) + request.get(key, 0)
         most = None if capacity is None else capacity.get(key, 0)
         offered = most if most is not None and most < needed else None
         asked = request.get(key, 0)
-        short.append(QuotaShortage(key, limit[key], used.get(key, 0), asked, offered))
+        now = used.get(key, 0)
+        short.append(QuotaShortage(key, limit[key], now, asked, offered, kept.get(key, 0)))
     return tuple(short), _sorted(limit), _sorted(used), _sorted(request)
 
 

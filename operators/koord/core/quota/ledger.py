@@ -6,7 +6,7 @@ is allowed is decided in ``admission``, not here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from koord.core.framework.undo_log import Mark, UndoLog
@@ -34,6 +34,8 @@ class Account:
     path: tuple[QuotaName, ...]
     capacity: Amounts | None = None
     """What its tree has to share out in all; None if nobody says."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """The part of ``used`` that no pod uses: it is kept for gangs."""
 
     def limit(self, rules: QuotaRules) -> Amounts:
         return self.share if rules.limits_by_share else self.spec.max
@@ -88,7 +90,7 @@ class Ledger:
         """Take back every charge since ``mark``; on a cycle's log, everything else too."""
         self._undo.rollback(mark)
 
-    def charge(self, charge: QuotaCharge) -> None:
+    def charge(self, charge: QuotaCharge, *, is_kept: bool = False) -> None:
         """Count what is asked of a quota as used, there and in all quotas above."""
         account = self.find(charge.quota)
         if account is None:
@@ -101,6 +103,8 @@ class Ledger:
             above = self.account(name)
             self._count(above.used, request)
             self._count(above.non_preemptible_used, non_preemptible)
+            if is_kept:
+                self._count(above.kept, request)
 
     def _count(self, amounts: dict[str, int], more: Amounts) -> None:
         for key, amount in more.items():

@@ -20,7 +20,8 @@ _SHARED_WITH: Final = "operators.koordinator.sh/shared-with"
 class QuotaShortage:
     """One resource that a quota is short of: ``used`` and ``asked`` together exceed ``limit``.
 
-    ``offered`` is the capacity that quotas share, if even that is too little.
+    ``offered`` is the capacity that quotas share, if even that is too little. ``kept`` is the part
+    of ``used`` that is room kept for gangs.
     """
 
     resource: str
@@ -28,12 +29,15 @@ class QuotaShortage:
     used: int
     asked: int
     offered: int | None = None
+    kept: int = 0
 
     def text(self) -> str:
         """Return ``8 nvidia.com/gpu, uses 6 and needs 4 more``."""
-        limit, used, asked = (
-            format_amount(self.resource, amount) for amount in (self.limit, self.used, self.asked)
+        limit, used, asked, kept = (
+            format_amount(self.resource, amount)
+            for amount in (self.limit, self.used, self.asked, self.kept)
         )
+        used = f"{used} (kept for gangs: {kept})" if self.kept else used
         return f"{limit} {self.resource}, uses {used} and needs {asked} more"
 
 

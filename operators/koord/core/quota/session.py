@@ -13,7 +13,7 @@ from typing_extensions import override
 from koord.core.framework.plugin import Admission, Reach, Session
 from koord.core.plan import Refusal, Unit, UnitKey
 from koord.core.pods import Allocation, Pod, PodShape
-from koord.core.quota.admission import has_more_room, try_charge
+from koord.core.quota.admission import find_refusal, has_more_room, try_charge
 from koord.core.quota.cache import QuotaCache, is_used
 from koord.core.quota.capacity import add_up
 from koord.core.quota.ledger import Ledger
@@ -108,8 +108,22 @@ class QuotaSession(Session):
         self._count(pod, 1)
 
     def _count(self, pod: Pod, count: int) -> None:
-        kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
-        self._ledger.charge(_times(self._charge_of(kind), count))
+        self._ledger.charge(_times(self._charge_of(self._kind_of(pod)), count))
+
+    @override
+    def keep(self, pod: Pod, count: int) -> bool:
+        """Charge kept room up to max, like a repair; a pod that counts as used has paid already."""
+        use = self._cache.usage.get(pod.uid)
+        if use is not None and use.is_used:
+            return True
+        charge = _times(self._charge_of(self._kind_of(pod)), count)
+        if count > 0 and find_refusal(self._ledger, charge, is_repair=True) is not None:
+            return False
+        self._ledger.charge(charge, is_kept=True)
+        return True
+
+    def _kind_of(self, pod: Pod) -> tuple[QuotaName, PodShape, bool]:
+        return self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""
@@ -220,7 +234,7 @@ class QuotaSession(Session):
         counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
-                kind = (self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible)
+                kind = self._kind_of(pod)
                 counts[kind] = counts.get(kind, 0) + 1
         if len(counts) == 1:
             ((kind, count),) = counts.items()

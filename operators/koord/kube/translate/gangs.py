@@ -123,6 +123,7 @@ def _make_spec(
         on_member_failure=OnMemberFailure(settings.on_member_failure),
         on_bind_failure=OnBindFailure(settings.on_bind_failure),
         sub_groups=make_sub_groups(settings),
+        keeps_room=settings.kept_room != "GiveUp",
     )
 
 
