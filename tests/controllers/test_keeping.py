@@ -1,10 +1,12 @@
 """The operator that plans keeps room for what was lost, and lets it go in time."""
 
+from dataclasses import replace
+
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.controllers.scene import Scene
 
 from koord.core.gang_model import GangMode
-from koord.core.pods import Pod
+from koord.core.pods import Pod, PodPhase
 from koord.core.topology.cache import Topology
 from koord.core.topology.layers import Layer
 from koord.core.topology_constraint import GatherStrategy, LayerConstraint, TopologyConstraint
@@ -95,3 +97,19 @@ async def test_what_a_plan_no_longer_keeps_is_free_at_once() -> None:
         scene.operator.wake()
         assert await scene.eventually(lambda: {"b-2", "b-3"} == scene.writer.bound.keys())
         assert scene.operator.holds.reserved_pods() == {}
+
+
+async def test_who_waits_for_a_node_that_rejects_pods_has_it_when_the_back_off_ends() -> None:
+    scene = Scene()
+    scene.state.upsert_node(make_node("n0").gpu(8).build())
+    pod = make_pod("refused").gpu(8).released("n0", "p", "", 1, 1).bound("n0")
+    async with scene.running():
+        scene.add(pod.build())
+        await scene.settle()
+        failed = pod.phase(PodPhase.FAILED).build()
+        scene.add(replace(failed, rejection="OutOfcpu"), make_pod("again").gpu(8).build())
+        await scene.settle()
+        reason = scene.operator.reason_for(scene.state.pods["uid-default-again"])
+        assert reason is not None
+        assert "rejected such pods 1 time" in reason.text()
+        assert await scene.eventually(lambda: scene.writer.bound == {"again": "n0"})

@@ -22,6 +22,8 @@ API_VERSIONS: Final = {
     "persistentvolumes": ("v1", "PersistentVolume"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
     "elasticquotas": ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
+    "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
+    "leases": ("coordination.k8s.io/v1", "Lease"),
     "clusternetworktopologies": (
         "scheduling.koordinator.sh/v1alpha1",
         "ClusterNetworkTopology",

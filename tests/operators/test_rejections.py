@@ -38,3 +38,29 @@ def test_pod_rejected_by_a_kubelet_is_counted_once(quiet_cluster: Cluster, tmp_p
     # Who starts later finds it as it is.
     with run_operators(kubeconfig, tmp_path) as operators:
         assert count(operators) == 0.0
+
+
+def test_node_that_rejects_pods_is_avoided_for_a_while_that_doubles(cluster: Cluster) -> None:
+    (bad,) = cluster.add_nodes(1)
+    for at in range(4):
+        cluster.pod(f"refused-{at}")
+        cluster.expect_bound(f"refused-{at}")
+        end(cluster, f"refused-{at}", "UnexpectedAdmissionError")
+    cluster.pod("smaller", gpus=1)
+    cluster.expect_bound("smaller")
+    cluster.delete_pod("smaller")
+    cluster.pod("next")
+
+    def message(name: str) -> str:
+        return cluster.condition(cluster.get_pod(name), "operators.koordinator.sh/Placed")[2]
+
+    cluster.expect(lambda: "rejected such pods 4 times" in message("next"), "it says why")
+    (good,) = cluster.add_nodes(1)
+    cluster.expect_bound("next")
+    assert cluster.bound()["next"] == good
+    end(cluster, "refused-3", "UnexpectedAdmissionError", message="said again")
+    cluster.pod("last")
+    cluster.expect(lambda: "rejected such pods" in message("last"), "others wait, too")
+    cluster.box.client.patch(f"/api/v1/nodes/{bad}", {"metadata": {"labels": {"mended": "yes"}}})
+    cluster.expect_bound("last")
+    assert cluster.bound()["last"] == bad

@@ -211,6 +211,7 @@ class PlacementController:
         """
         now = self.clock()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
+        changes.freed |= self.state.rejections.advance(self.wall_clock())
         expired = self.holds.expire(now)
         changes.freed |= expired
         self.queue.absorb(changes, self.state)
@@ -306,6 +307,9 @@ class PlacementController:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_due()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
         dues.append(self._retry_all_at if self.queue.blocked else None)
+        tried_again = self.state.rejections.next_due()
+        if tried_again is not None:
+            dues.append(self.clock() + tried_again - self.wall_clock())
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:

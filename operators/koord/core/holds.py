@@ -17,7 +17,7 @@ the shape of a running member. Nothing here writes or reads a clock.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ from koord.core.gang.quorum import count_to_replace
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_model import DEFAULT_KEEP_SECONDS, GangKey
 from koord.core.plan import Placement, Plan, Refusal, Unit, UnitKey
+from koord.core.plugins.rejections import RejectionsSession
 from koord.core.pods import Pod, PodPhase
 from koord.core.state import ClusterState
 from koord.core.topology.plugin import TopologySession
@@ -407,7 +408,7 @@ class _HoldPlanner:
         for slot in left:
             if not self.cycle.keep(slot.pod, 1):
                 continue
-            shape, domain = slot.pod.shape, domains[slot.pod.sub_group]
+            shape, domain = slot.pod.shape, self._domain_of(slot, domains)
             with self.cycle.only({} if domain is None else {shape: domain}):
                 shares = allocator.fill(shape, 1)
             if shares:
@@ -427,12 +428,18 @@ class _HoldPlanner:
             row = self.cycle.table.row_of.get(slot.node)
             if slot.row is not None or row is None:
                 continue
-            shape, domain = slot.pod.shape, domains[slot.pod.sub_group]
+            shape, domain = slot.pod.shape, self._domain_of(slot, domains)
             is_in = domain is None or domain[row]
             if is_in and self.cycle.has_room(shape, row) and self.cycle.keep(slot.pod, 1):
                 self.cycle.place(shape, row)
                 slot.row = row
         return domains
+
+    def _domain_of(self, slot: _Slot, domains: Mapping[str, Mask | None]) -> Mask | None:
+        """Return the rows of its domain that do not reject such pods; None: all."""
+        domain, rejections = domains[slot.pod.sub_group], self.cycle.find_session(RejectionsSession)
+        taking = None if rejections is None else rejections.open_rows(slot.pod)
+        return taking if domain is None else domain if taking is None else domain & taking
 
     def _release(self, hold: _Hold) -> None:
         for slot in hold.slots:

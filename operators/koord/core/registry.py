@@ -9,6 +9,7 @@ from koord.core.gang.cache import GangCache
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.node_rules import NodeRules
+from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.volumes import Volumes
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
@@ -25,6 +26,7 @@ def make_plugins(
     """Return new plugins for one cluster state; ``gangs`` are its gangs."""
     return (
         NodeRules(),
+        Rejections(),
         HostPorts(),
         Volumes(),
         InterPod(),

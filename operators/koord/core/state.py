@@ -23,6 +23,7 @@ from koord.core.nodes import Node
 from koord.core.plan import Plan, Unit
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.pod_index import NOWHERE
+from koord.core.plugins.rejections import Rejections
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeCache, VolumeClaim, Volumes
 from koord.core.pod_charge import PodCharge, charge_of
 from koord.core.pods import Allocation, Handling, Pod, PodShape
@@ -93,6 +94,10 @@ class ClusterState:
     @property
     def topologies(self) -> TopologyCache:
         return self.plugin(Topologies).cache
+
+    @property
+    def rejections(self) -> Rejections:
+        return self.plugin(Rejections)
 
     @property
     def volumes(self) -> VolumeCache:
@@ -209,6 +214,8 @@ class ClusterState:
             self._requeue_stale_condition(before, pod)
             return
         self._uid_of[pod.key] = pod.uid
+        if pod.rejection and (before is None or not before.rejection):
+            self.rejections.note(pod)
         (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
             pod.uid
         )

@@ -26,6 +26,14 @@ class NodeRefusal:
         "Relax node selector and affinity of the pods, or label nodes to match: "
         "this excludes {nodes}.",
     )
+    REJECTED: Final = Cause(
+        "RejectedByKubelet",
+        13,
+        "node(s) rejected such pods {detail}",
+        "See the messages of the failed pods for what {nodes} lack; a change of a node ends its "
+        "back-off.",
+        by_detail=True,
+    )
     HOST_PORT: Final = Cause(
         "NodePorts",
         20,
