@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.operators.conftest import Cluster, read_lease
+from tests.operators.conftest import Cluster, delete_lease, read_lease
 from tests.operators.replicas import Pair, Replica
 from tests.operators.test_quotas import Quotas
 
@@ -80,6 +80,7 @@ def pair(
     yield Pair(quiet_cluster, replicas)
     for replica in replicas:
         replica.end()
+    delete_lease(box)
 
 
 def test_leader_survives_a_slow_plan_but_not_an_endless_one(pair: Pair[ProbedReplica]) -> None:
