@@ -20,6 +20,7 @@ from koord.demo import DemoError
 from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_shapes, load_shape
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.build import ConsoleReporter, list_kubernetes
+from koord.sandbox.devices import report_devices, set_health
 from koord.sandbox.record import SandboxStatus, list_names, list_statuses, take_down
 
 _DEFAULT_NAME = "default"
@@ -191,6 +192,38 @@ def _print_table(statuses: list[SandboxStatus]) -> None:
     for each in statuses:
         if each.detail:
             _print_plainly(f"{each.name}: {each.detail}")
+
+
+@sandbox.command()
+def devices(
+    name: Name = _DEFAULT_NAME,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE/TYPE/MINOR", help="A device that fails; can be repeated."),
+    ] = None,
+    recover: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE/TYPE/MINOR", help="A device that is healthy again."),
+    ] = None,
+) -> None:
+    """Report the GPUs and NICs of the fake nodes as Device objects, as agents of nodes do.
+
+    For example:
+
+      koord sandbox devices
+
+      koord sandbox devices --fail a100x8-0000/gpu/3
+    """
+    with _explain_errors():
+        client = ControlPlane.open(name).client
+        if not fail and not recover:
+            _out.print(f"{len(report_devices(client))} nodes report their devices")
+        for device in fail or ():
+            set_health(client, device, is_healthy=False)
+            _out.print(f"{device} has failed")
+        for device in recover or ():
+            set_health(client, device, is_healthy=True)
+            _out.print(f"{device} is healthy")
 
 
 @sandbox.command()

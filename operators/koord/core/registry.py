@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from koord.core.device.plugin import Devices
+from koord.core.device.allocate import Settings
+from koord.core.device.plugin import PACKED, Devices
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
 from koord.core.plugins.host_ports import HostPorts
@@ -21,7 +22,10 @@ MakePlugins: TypeAlias = Callable[[GangCache], tuple[Plugin, ...]]
 
 
 def make_plugins(
-    gangs: GangCache, rules: QuotaRules | None = None, hooks: Hooks | None = None
+    gangs: GangCache,
+    rules: QuotaRules | None = None,
+    hooks: Hooks | None = None,
+    settings: Settings | None = None,
 ) -> tuple[Plugin, ...]:
     """Return new plugins for one cluster state; ``gangs`` are its gangs."""
     return (
@@ -30,7 +34,7 @@ def make_plugins(
         HostPorts(),
         Volumes(),
         InterPod(),
-        Devices(),
+        Devices(settings or PACKED),
         Topologies(gangs),
         Quotas(QuotaCache(rules, hooks=hooks)),
     )

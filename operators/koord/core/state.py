@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from koord.core.changes import Changes, Feed
 from koord.core.device.model import DeviceReport
-from koord.core.device.plugin import Devices
+from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.node_table import NodeTable
 from koord.core.framework.plugin import Plugin
@@ -66,7 +66,8 @@ class ClusterState:
             limits_by_share=limits_by_share,
             built_in_namespaces=tuple(built_in_namespaces),
         )
-        self.plugins = (*make_plugins(self.gangs, rules, hooks), *more_plugins)
+        devices = COMPATIBLE if compat else PACKED
+        self.plugins = (*make_plugins(self.gangs, rules, hooks, devices), *more_plugins)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}

@@ -16,32 +16,13 @@ import msgspec
 
 from koord.sandbox.client import AdminClient
 from koord.sandbox.errors import UnknownShapeError
+from koord.sandbox.shape import Shape
 
 SHAPE_LABEL = "operators.koordinator.sh/sandbox-shape"
 _SHAPES = Path(__file__).parent / "shapes"
 _NODES = "/api/v1/nodes"
 _NOT_READY = "node.kubernetes.io/not-ready"
-_PARALLEL = 8  # enough to keep an API server busy on two cores
-
-
-class NodeLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A layer of the network: nodes of one domain share the value of its label."""
-
-    label: str
-    prefix: str
-    nodes: int
-    """Number of consecutive nodes that share one value."""
-
-
-class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What all nodes of a shape have in common."""
-
-    name: str
-    description: str
-    labels: dict[str, str]
-    capacity: dict[str, str]
-    allocatable: dict[str, str]
-    topology: tuple[NodeLayer, ...] = ()
+PARALLEL = 8  # enough to keep an API server busy on two cores
 
 
 def list_shapes() -> list[str]:
@@ -70,7 +51,7 @@ def add_nodes(client: AdminClient, count: int, shape: Shape) -> list[str]:
     """Create nodes, numbered after the existing ones; return their names."""
     first = _find_next_number(client, shape)
     nodes = [make_node(shape, number) for number in range(first, first + count)]
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         return list(pool.map(partial(_create_node, client), nodes))
 
 

@@ -17,6 +17,7 @@ from koord.core.device.causes import INSUFFICIENT, Lacking
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import Ledger
 from koord.core.device.model import (
+    KOORDINATOR,
     OURS,
     DeviceReport,
     DeviceRequest,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 NAME: Final = "device"
 PACKED: Final = Settings(OURS, index_templates(), Scoring(DEFAULT_WEIGHTS, packs=True))
 """Fuller devices and nodes first: whole devices stay free."""
+COMPATIBLE: Final = Settings(KOORDINATOR, index_templates(), Scoring(DEFAULT_WEIGHTS))
+"""As Koordinator does."""
 _FIRST: Final = np.zeros(1, dtype=np.int64)
 _MOST_REQUESTS: Final = 1 << 14
 

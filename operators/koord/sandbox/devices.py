@@ -1,0 +1,123 @@
+"""A stand-in for the agents of nodes: reports the devices of fake nodes as Device objects.
+
+What a shape has is data in its file. Devices can be made to fail and to recover. The custom
+resources must be installed first.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from koord.sandbox.client import AdminClient
+from koord.sandbox.errors import SandboxApiError, SandboxError
+from koord.sandbox.nodes import PARALLEL, SHAPE_LABEL, load_shape
+from koord.sandbox.shape import DevicePool, Shape
+
+DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+_LABELS: Final = ("node.koordinator.sh/gpu-vendor", "node.koordinator.sh/gpu-model")
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+
+
+class NoSuchDeviceError(SandboxError):
+    """A device that is to fail or recover does not exist."""
+
+
+def report_devices(client: AdminClient) -> list[str]:
+    """Create the Device objects of all nodes whose shape has devices; return their names.
+
+    Those that exist are left as they are.
+    """
+    nodes = client.get(f"/api/v1/nodes?labelSelector={quote(SHAPE_LABEL)}")["items"]
+    made = []
+    for node in nodes:
+        shape = load_shape(node["metadata"]["labels"][SHAPE_LABEL])
+        if shape.devices:
+            made.append(make_device(shape, node["metadata"]["name"], node["metadata"]["uid"]))
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(lambda body: _create(client, body), made))
+    return [body["metadata"]["name"] for body in made]
+
+
+def _create(client: AdminClient, body: Mapping[str, Any]) -> None:
+    try:
+        client.create(DEVICES, body)
+    except SandboxApiError as error:
+        if error.status == _NOT_FOUND:
+            raise SandboxError(
+                "the cluster has no Devices; install the CRDs first: "
+                "kubectl apply --server-side -f crds/"
+            ) from error
+        if error.status != _CONFLICT:
+            raise
+
+
+def set_health(client: AdminClient, device: str, *, is_healthy: bool) -> None:
+    """Let a device, as ``NODE/TYPE/MINOR``, fail or recover. Raises NoSuchDeviceError."""
+    node, _, rest = device.partition("/")
+    kind, _, minor = rest.partition("/")
+    try:
+        found = client.get(f"{DEVICES}/{node}")
+    except SandboxApiError as error:
+        raise NoSuchDeviceError(f"there is no Device {node!r}: {error}") from error
+    devices = found["spec"].get("devices") or []
+    mine = [one for one in devices if (one["type"], str(one["minor"])) == (kind, minor)]
+    if not mine:
+        known = ", ".join(f"{node}/{one['type']}/{one['minor']}" for one in devices)
+        raise NoSuchDeviceError(f"there is no device {device!r}; there are: {known}")
+    mine[0]["health"] = is_healthy
+    client.patch(f"{DEVICES}/{node}", {"spec": {"devices": devices}})
+
+
+def make_device(shape: Shape, node: str, uid: str) -> dict[str, Any]:
+    """Return the Device object of a node, which goes with the node."""
+    labels: dict[str, str] = {key: shape.labels[key] for key in _LABELS if key in shape.labels}
+    metadata: dict[str, Any] = {
+        "name": node,
+        "labels": labels,
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
+        ],
+    }
+    if shape.partitions:
+        table = {
+            str(len(sets[0])): [{"minors": list(minors)} for minors in sets]
+            for sets in shape.partitions
+        }
+        text = msgspec.json.encode(table).decode()
+        metadata["annotations"] = {"scheduling.koordinator.sh/gpu-partitions": text}
+        if shape.honors_partitions:
+            labels["node.koordinator.sh/gpu-partition-policy"] = "Honor"
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": metadata,
+        "spec": {"devices": [one for pool in shape.devices for one in _make_pool(pool, node)]},
+    }
+
+
+def _make_pool(pool: DevicePool, node: str) -> Iterator[dict[str, Any]]:
+    for minor in range(pool.count):
+        numa = minor * pool.numa_nodes // pool.count
+        switch = minor * pool.switches // pool.count
+        bus = f"0000:{16 * switch + minor % 16 + 1:02x}:00"
+        made: dict[str, Any] = {
+            "type": pool.type,
+            "minor": minor,
+            "health": True,
+            "id": f"{bus}.0" if pool.functions else f"GPU-{node}-{minor}",
+            "resources": pool.resources,
+            "topology": {
+                "socketID": numa,
+                "nodeID": numa,
+                "pcieID": f"pcie{switch}",
+                "busID": f"{bus}.0",
+            },
+        }
+        if pool.functions:
+            functions = [{"minor": -1, "busID": f"{bus}.{n + 1}"} for n in range(pool.functions)]
+            made["vfGroups"] = [{"labels": {"type": "general"}, "vfs": functions}]
+        yield made
