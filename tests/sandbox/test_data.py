@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from koord.api.device import Device
+from koord.api.parse import parse
 from koord.sandbox import Write, list_shapes, load_shape, make_node
 from koord.sandbox.audit import read_writes
+from koord.sandbox.devices import make_device
 from koord.sandbox.errors import UnknownShapeError
 
 
@@ -16,11 +19,24 @@ def test_shapes_have_the_fields_of_scheduling(name):
     assert shape.allocatable.keys() == shape.capacity.keys()
     assert {"cpu", "memory", "ephemeral-storage", "pods"} <= shape.capacity.keys()
     assert shape.capacity["pods"] == "110"
-    assert ("nvidia.com/gpu" in shape.capacity) == name.endswith("x8")
+    is_nvidia = shape.labels.get("node.koordinator.sh/gpu-vendor") == "nvidia"
+    assert ("nvidia.com/gpu" in shape.capacity) == is_nvidia
+
+
+@pytest.mark.parametrize("name", [name for name in list_shapes() if load_shape(name).devices])
+def test_devices_of_a_shape_are_valid(name):
+    shape = load_shape(name)
+    body = make_device(shape, "n0", "uid")
+    found = parse(Device, body, unknown_fields="forbid")
+    assert isinstance(found, Device), found
+    cards = int(shape.capacity.get("nvidia.com/gpu", shape.capacity.get("cambricon.com/mlu", "8")))
+    gpus = [one for one in body["spec"]["devices"] if one["type"] == "gpu"]
+    assert len(gpus) == cards
+    assert len({one["topology"]["busID"] for one in gpus}) == cards
 
 
 def test_an_unknown_shape_is_an_error():
-    with pytest.raises(UnknownShapeError, match="a100x8, cpu16, h100x8"):
+    with pytest.raises(UnknownShapeError, match="a100x8, ascend910bx8, cpu16"):
         load_shape("../shapes/a100x8")
 
 
