@@ -60,9 +60,9 @@ image: ## build the image, its base pinned by digest (needs docker with buildx, 
 	docker buildx build --load --build-arg BASE=$$base@$$digest \
 	  --build-arg REVISION=$$(git rev-parse HEAD) --tag koord-operators:0.1.0 $(ARGS) .
 
-audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock (needs pypi.org)
+audit: .tools/ready ## look up known vulnerabilities of all packages in uv.lock (needs the JSON API of pypi.org)
 	@mkdir -p build && .tools/venv/bin/uv export --frozen --quiet --all-groups --no-emit-project --output-file build/locked.txt
-	@.tools/venv/bin/uv tool run pip-audit --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
+	@.tools/venv/bin/uv tool run pip-audit --strict --disable-pip --require-hashes --requirement build/locked.txt $(ARGS)
 
 clean: ## remove installed tools and build results
 	@rm -rf .tools .venv .*_cache .hypothesis .coverage* build dist

@@ -71,6 +71,15 @@ async def test_metrics_are_in_the_text_format_of_prometheus():
     assert 'koord_binds_total{outcome="bound"} 1.0' in text
 
 
+async def test_many_readers_cost_no_more_than_one():
+    process = Process()
+    async with process.serve() as client:
+        _, _, first = await client.request("/metrics")
+        process.metrics.count_bind("bound")
+        texts = [await client.request("/metrics") for _ in range(3)]
+    assert [text for _, _, text in texts] == [first] * 3
+
+
 async def test_address_in_use_is_reported():
     process = Process()
     async with serve_http(Address("127.0.0.1", 0), process.sources) as taken:

@@ -6,7 +6,9 @@ names pods and nodes, so only loopback clients may read it, whatever the listen 
 ``kubectl port-forward`` is one.
 """
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from koord.runtime.settings import Address
 
+KEPT_SECONDS = 1.0
+"""How long the text of the metrics is served again: many readers cost no more than one."""
 _MAX_BODY_BYTES = 1024
 _REFUSALS = {
     401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
@@ -87,14 +91,21 @@ class _Pages:
     def __init__(self, sources: Sources, authorize: Authorize | None) -> None:
         self._sources = sources
         self._authorize = authorize
+        self._reading = asyncio.Lock()
+        self._metrics = b""
+        self._read_at = float("-inf")
 
     async def metrics(self, request: web.Request) -> web.Response:
         if self._authorize is not None:
             status = await self._authorize(request.headers.get("Authorization", ""))
             if status != 200:
                 return web.Response(status=status, text=_REFUSALS[status])
+        async with self._reading:
+            if time.monotonic() >= self._read_at + KEPT_SECONDS:
+                self._metrics = await self._sources.metrics()
+                self._read_at = time.monotonic()
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=await self._sources.metrics(), headers=headers)
+        return web.Response(body=self._metrics, headers=headers)
 
     async def healthz(self, _: web.Request) -> web.Response:
         problem = self._sources.problem()
