@@ -1,8 +1,9 @@
 """The HTTP server of the process, over a real socket where needed."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import Mock
 
 import msgspec
@@ -165,6 +166,23 @@ async def test_debug_state_is_forbidden_for_remote_clients(remote, status):
 async def test_other_paths_are_not_found(method, path, status):
     async with Process().serve() as client:
         assert (await client.request(path, method))[0] == status
+
+
+async def test_slow_reader_does_not_hold_up_the_end():
+    process, asked = Process(), asyncio.Event()
+
+    async def never() -> bytes:
+        asked.set()
+        await asyncio.Event().wait()
+        return b""
+
+    sources = replace(process.sources, metrics=never)
+    async with asyncio.timeout(20):  # the default of aiohttp is a minute
+        async with serve_http(Address("127.0.0.1", 0), sources) as address:
+            _, writer = await asyncio.open_connection("127.0.0.1", address.port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asked.wait()
+        writer.close()
 
 
 async def test_port_is_released_on_shutdown():

@@ -22,6 +22,8 @@ from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
 """How long the text of the metrics is served again: many readers cost no more than one."""
+SHUTDOWN_SECONDS = 1.0
+"""How long slow readers may hold up the end of the process."""
 _MAX_BODY_BYTES = 1024
 _REFUSALS = {
     401: "send the token of a ServiceAccount: Authorization: Bearer …\n",
@@ -63,7 +65,12 @@ async def serve_http(
 
     Raises CannotListen.
     """
-    runner = web.AppRunner(make_app(sources, authorize), access_log=None, handle_signals=False)
+    runner = web.AppRunner(
+        make_app(sources, authorize),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+    )
     await runner.setup()
     try:
         try:
