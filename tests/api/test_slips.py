@@ -58,3 +58,13 @@ def test_lint_looks_into_pod_templates(where: str) -> None:
     (checked,) = lint(POD.format(where=where, key=key))
     (problem,) = checked.problems
     assert problem.field == f"spec.template.metadata.{where}[{key}]" or key in problem.field
+
+
+def test_lint_names_an_index_that_is_no_number() -> None:
+    (checked,) = lint(POD.format(where="annotations", key=gang.NETWORK_TOPOLOGY_INDEX))
+    (problem,) = checked.problems
+    assert gang.NETWORK_TOPOLOGY_INDEX in problem.field
+    assert (problem.value, problem.message) == (
+        "x",
+        "must be a whole number, not negative; in force is none",
+    )

@@ -80,8 +80,12 @@ def test_total_number(text: str, number: int | None) -> None:
 
 @pytest.mark.parametrize(("text", "number"), INTEGERS.items(), ids=repr)
 def test_index(text: str, number: int | None) -> None:
-    expected = number if number is not None and number >= 0 else -1
-    assert gang.parse_topology_index(text) == expected
+    index = gang.parse_topology_index(text)
+    if text and (number is None or number < 0):
+        assert isinstance(index, gang.BadSetting)
+        assert (index.key, index.in_force) == (keys.NETWORK_TOPOLOGY_INDEX, "none")
+    else:
+        assert index == (gang.NO_INDEX if number is None else number)
 
 
 @pytest.mark.parametrize(("text", "number"), INTEGERS.items(), ids=repr)

@@ -10,6 +10,7 @@ from tests.builders import make_pod
 from koord.core.gang.phase import (
     TABLE,
     PhaseInput,
+    is_settled,
     make_occupied_by,
     settle_phase,
     step_phase,
@@ -111,6 +112,16 @@ def test_group_starts_over_with_new_pods(
 def test_compat_phases(before: str, pods: str, after: str) -> None:
     counts = PhaseInput(2, count(pods), compat=True)
     assert step_phase(Phase(before), counts) == after
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "running", "hours", "settled"),
+    [(2, 0, 49, True), (2, 0, 48, False), (1, 0, 49, False), (3, 0, 49, False), (2, 1, 49, False)],
+)
+def test_when_koordinator_looks_at_a_group_no_more(
+    scheduled: int, running: int, hours: int, *, settled: bool
+) -> None:
+    assert is_settled(2, (scheduled, running), hours * 3600.0) is settled
 
 
 @given(

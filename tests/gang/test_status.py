@@ -114,6 +114,13 @@ def test_status_of_a_bound_gang() -> None:
     assert condition(status, ConditionType.BOUND) == (True, AllBound(2, 2))
 
 
+def test_compat_leaves_a_settled_gang_alone() -> None:
+    pods = [make_member(f"a-{i}").running("n1").build() for i in range(2)]
+    group = make_pod_group(A, 2).phase(Phase.SCHEDULED)._set(is_settled=True).build()
+    for compat, phase in ((True, Phase.SCHEDULED), (False, Phase.RUNNING)):
+        assert observe(make_book(pods, [group], compat=compat), A, now=9.0).phase is phase
+
+
 def test_gang_that_lost_a_member_is_degraded_and_keeps_its_incarnation() -> None:
     pods = [
         make_member("a-0").running("n1").created(1).build(),

@@ -107,7 +107,7 @@ EXPECTED = [
         QuotaUnknown("taem", "dev", ("ops", "team")),
         (
             "there is no quota taem, which the label quota.scheduling.koordinator.sh/name names; "
-            "pods of namespace dev may name ops, team, or create it"
+            "pods of namespace dev may name ops, team, or create it (elastic quota taem not found)"
         ),
     ),
     (
@@ -115,11 +115,14 @@ EXPECTED = [
         "CheckPod failed for hook plugin budget, err: no money",
     ),
     (
-        SubmissionExceeded("q/team", (QuotaShortage("memory", 4 << 30, 0, 8 << 30),)),
+        SubmissionExceeded(
+            "q/team", (QuotaShortage("kubernetes.io/batch-memory", 4 << 30, 0, 8 << 30),)
+        ),
         (
-            "quota q/team admits at most 4Gi memory, uses 0 and needs 8Gi more; wait for its "
-            "own pods to finish, or raise its admission limit (exceeded quota: q/team, "
-            "requested: memory=8Gi, used: , limited: memory=4Gi)"
+            "quota q/team admits at most 4Gi kubernetes.io/batch-memory, uses 0 and needs 8Gi "
+            "more; wait for its own pods to finish, or raise its admission limit (exceeded quota: "
+            "q/team, requested: kubernetes.io/batch-memory=8Gi, used: , "
+            "limited: kubernetes.io/batch-memory=4Gi)"
         ),
     ),
 ]

@@ -267,8 +267,14 @@ def test_gang_without_a_topology_tree_is_refused(*, exists: bool, text: str) -> 
 def test_unknown_required_layer_is_refused_unknown_preferred_one_ignored() -> None:
     cluster = make_network({"s0": {"a": [64]}})
     ask(cluster, must("spine"))
-    reason = run(cluster, make_members(2)).refusals[0].reason
-    assert reason == UnknownLayer("default", ("spine",), ("Spine", "Block", NODE_LAYER))
+    reason = run(cluster, make_members(9)).refusals[0].reason
+    assert isinstance(reason, UnknownLayer)
+    assert (reason.layers, reason.known) == (("spine",), ("Spine", "Block", NODE_LAYER))
+    assert reason.text().startswith('ClusterNetworkTopology default has no layer "spine"; its')
+    assert reason.text().endswith(
+        "(no candidate topology nodes can accommodate job, desiredOfferSlot: 9, , "
+        "0/1 nodes are available: 1 Insufficient cpu.)"
+    )
     ask(cluster, prefer("spine", 3))
     assert run(cluster, make_members(2)).placements
 

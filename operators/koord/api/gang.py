@@ -117,6 +117,8 @@ class PodGang:
 
 
 UPSTREAM_DEFAULTS: Final = GangDefaults()
+NO_INDEX: Final = -1
+"""The network topology index of a member that has none."""
 
 # The labels and annotations of a pod that determine its gang and the settings.
 GANG_LABELS: Final = (
@@ -441,7 +443,12 @@ def _bad_groups(text: str, problem: str) -> BadSetting:
     return BadSetting(keys.GROUPS, cut(text), problem, "none")
 
 
-def parse_topology_index(text: str | None) -> int:
-    """Return the index of a member; -1 if absent or invalid."""
-    index = _parse_integer(text) if text else None
-    return index if index is not None and index >= 0 else -1
+def parse_topology_index(text: str | None) -> int | BadSetting:
+    """Return the index of a member; ``NO_INDEX`` if it has none."""
+    if not text:
+        return NO_INDEX
+    index = _parse_integer(text)
+    if index is not None and index >= 0:
+        return index
+    problem = "must be a whole number, not negative"
+    return BadSetting(keys.NETWORK_TOPOLOGY_INDEX, cut(text), problem, "none")

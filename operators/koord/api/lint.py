@@ -19,7 +19,7 @@ from typing_extensions import override
 from koord.api import gang
 from koord.api.annotations import find_problems
 from koord.api.crdgen import RESOURCE_BY_KIND
-from koord.api.keys.gang import LEGACY_MIN_AVAILABLE
+from koord.api.keys.gang import LEGACY_MIN_AVAILABLE, NETWORK_TOPOLOGY_INDEX
 from koord.api.misspelled_keys import find_misspelled_keys
 from koord.api.model import Model
 from koord.api.parse import InvalidObject, Problem, format_field, parse
@@ -166,7 +166,9 @@ def _check_pods(document: Mapping[Any, Any], at: str = "") -> Iterator[Problem]:
         meta = found.metadata
         pod = gang.parse_pod_gang(meta.namespace, meta.labels, meta.annotations)
         in_json = find_problems(meta.annotations, unknown_fields="forbid")
-        bad = map(_make_problem, pod.bad if pod else ())
+        index = gang.parse_topology_index(meta.annotations.get(NETWORK_TOPOLOGY_INDEX))
+        settings = (*(pod.bad if pod else ()), index)
+        bad = (_make_problem(one) for one in settings if isinstance(one, gang.BadSetting))
         problems = (*in_json, *bad, *_find_misspelled(meta))
     for problem in problems:
         yield Problem(at + problem.field, problem.value, problem.message)

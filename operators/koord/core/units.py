@@ -1,7 +1,8 @@
 """Names and canonical units of resources, so that all arithmetic is on exact integers.
 
-``cpu`` counts milli-CPU, ``memory``, ``ephemeral-storage``, ``hugepages-*`` and the memory of GPUs
-count bytes, every other resource counts whole pieces. Quantities are parsed elsewhere.
+``cpu`` counts milli-CPU; ``memory``, ``ephemeral-storage``, ``hugepages-*`` and the memory of GPUs,
+of batch and of mid pods count bytes; every other resource counts whole pieces. Quantities are
+parsed elsewhere.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ def is_in_bytes(resource: str) -> bool:
     """Whether amounts of ``resource`` are bytes."""
     if resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith("hugepages-"):
         return True
-    return resource.endswith("/gpu-memory")
+    return resource.endswith(("/gpu-memory", "/batch-memory", "/mid-memory"))
 
 
 def format_amount(resource: str, amount: int) -> str:

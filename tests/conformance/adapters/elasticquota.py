@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from tests.builders import make_pod
+from tests.cluster import make_cluster
+from tests.conformance.cases import UnsupportedCaseError
 from tests.conformance.compare import IGNORED, Exact
 from tests.quota.trees import Level, scale_level, share_level
 
@@ -15,7 +19,7 @@ from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.nodes import Node, Taint
 from koord.core.pod_requests import InitContainer, effective_requests
-from koord.core.pods import PodShape
+from koord.core.pods import PodPhase, PodShape
 from koord.core.quota import validation
 from koord.core.quota.admission import (
     Balance,
@@ -30,6 +34,7 @@ from koord.core.quota.capacity import add_up, is_counted, shared_out, tree_total
 from koord.core.quota.catalog import fill_in
 from koord.core.quota.ledger import Account, Ledger
 from koord.core.quota.model import (
+    BUILT_IN,
     DEFAULT,
     KOORDINATOR,
     ROOT,
@@ -46,23 +51,32 @@ from koord.core.quota.preempt import (
     find_eligibility,
     may_preempt,
 )
-from koord.core.quota.profile import QuotaProfile, make_root_quota, restrict_terms
+from koord.core.quota.profile import (
+    QuotaProfile,
+    make_root_quota,
+    make_tree_id,
+    restrict_terms,
+)
 from koord.core.quota.reclaim import RunningUnit, choose_victims
 from koord.core.quota.registry import ActiveQuotas, Facts, find_quota, takes_pods
 from koord.core.quota.solve import ShareInput, Solution, solve
 from koord.core.quota.spec_errors import InvalidQuota, QuotaFault
-from koord.core.quota.status import Summary, is_current, measure, recorded
+from koord.core.quota.status import Summary, is_current, measure, recorded, summarise
 from koord.core.quota.tree import make_tree
 from koord.core.quota.usage import PodUse, UsageTracker, sum_pods
 from koord.core.quota.validation import check_spec
 from koord.core.selectors import Operator, Requirement, SelectorTerm
+from koord.kube.root_quota import make_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koord.core.state import ClusterState
+
 Fields = dict[str, Any]
 
 ERROR_KINDS = {
+    QuotaFault.ALREADY_EXISTS: "QuotaAlreadyExists",
     QuotaFault.NEGATIVE_MAX: "MaxNegative",
     QuotaFault.NEGATIVE_MIN: "MinNegative",
     QuotaFault.NEGATIVE_SHARED_WEIGHT: "SharedWeightNegative",
@@ -75,6 +89,7 @@ ERROR_KINDS = {
     QuotaFault.NAMESPACE_BOUND: "NamespaceAlreadyBound",
     QuotaFault.PROTECTED: "ForbiddenQuota",
     QuotaFault.NOT_FOUND: "QuotaNotFound",
+    QuotaFault.PARENT_NOT_PARENT: "ParentNotIsParent",
     QuotaFault.IS_PARENT_HAS_CHILDREN: "HasChildren",
     QuotaFault.IS_PARENT_HAS_PODS: "HasBoundPods",
 }
@@ -164,7 +179,7 @@ def adapt_runtime_level(case: Mapping[str, Any]) -> Fields:
 def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
     solution = make_solution(case)
     ledger = Ledger([solution], solution.inputs.rules)
-    names = ledger.names()
+    names, own = ledger.names(), solution.inputs.usage
     return {
         "runtime": {name: solution.share(name) for name in names},
         "autoScaleMin": {name: solution.minimum(name) for name in names},
@@ -176,6 +191,12 @@ def adapt_runtime_tree(case: Mapping[str, Any]) -> Fields:
         "nonPreemptibleUsed": {name: ledger.account(name).non_preemptible_used for name in names},
         "allocated": {name: solution.allocated(name) for name in names},
         "guaranteed": {name: solution.guaranteed(name) for name in names},
+        "selfRequest": {name: one.submitted for name, one in own.items()},
+        "selfUsed": {name: one.used for name, one in own.items()},
+        "selfNonPreemptibleRequest": {
+            name: one.non_preemptible_demand for name, one in own.items()
+        },
+        "selfNonPreemptibleUsed": {name: one.non_preemptible_used for name, one in own.items()},
     }
 
 
@@ -183,9 +204,19 @@ def adapt_root_totals(case: Mapping[str, Any]) -> Fields:
     if "defaultMax" in case:
         return {"defaultRuntime": case["defaultMax"]}
     solution = make_solution({"quotas": [], **case})
-    outside = (case.get("systemRequest") or {}, case.get("defaultRequest") or {})
+    root = {
+        "Request": solution.child_request(ROOT),
+        "Used": {key: rows[0] for key, rows in solution.used_with_children.items()},
+        "NonPreemptibleRequest": solution.non_preemptible_demand_with_children.get(ROOT, {}),
+        "NonPreemptibleUsed": solution.non_preemptible_used_with_children.get(ROOT, {}),
+    }
+    outside = {
+        field: [case.get(f"{name}{field}") or {} for name in ("system", "default")]
+        for field in root
+    }
     return {
-        "rootRequest": add_up((solution.child_request(ROOT), *outside)),
+        **{f"root{field}": add_up((own, *outside[field])) for field, own in root.items()},
+        "rootRuntime": solution.inputs.total,
         "totalExceptSystemAndDefaultUsed": solution.inputs.total,
     }
 
@@ -297,18 +328,26 @@ def adapt_validation_sequence(case: Mapping[str, Any]) -> Fields:
         )
         spec = make_spec(step["quota"])
         if step["op"] == "delete":
-            children = [child.name for child in registry.children(spec.name)]
-            pods = int(spec.name in facts.labels)
-            fault = validation.check_unused(spec.name, children, pods)
+            fault = delete_quota(spec.name, registry, facts)
             if fault is None:
                 registry.drop(spec.name)
         else:
             check = validation.check_create if step["op"] == "create" else validation.check_update
-            fault = check(fill_in(spec, registry), registry, facts, KOORDINATOR)
+            filled = spec if step.get("skipDefaulting") else fill_in(spec, registry)
+            fault = check(filled, registry, facts, KOORDINATOR)
             if fault is None:
-                registry.put(fill_in(spec, registry))
+                registry.put(filled)
         results.append({**say(fault), "namespaceMap": Exact(registry.owner_of)})
     return {"results": results}
+
+
+def delete_quota(name: str, registry: ActiveQuotas, facts: Facts) -> InvalidQuota | None:
+    if name in BUILT_IN:
+        return InvalidQuota(QuotaFault.PROTECTED, name)  # it needs no object that could be deleted
+    if name not in registry.specs:
+        return InvalidQuota(QuotaFault.NOT_FOUND, name)  # the API server says so
+    children = [child.name for child in registry.children(name)]
+    return validation.check_unused(name, children, int(name in facts.labels))
 
 
 def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
@@ -316,15 +355,38 @@ def adapt_validation_pod(case: Mapping[str, Any]) -> Fields:
     rules = replace(KOORDINATOR, parents_take_pods=case["supportParentQuotaSubmitPod"])
     found = find_quota(case.get("newQuotaLabel") or "", "", registry, rules)
     allowed = found is None or takes_pods(registry.get(found[0]), rules)
-    return {"allowed": allowed, "errorKind": None if allowed else "ParentQuotaNotAllowed"}
+    return {"allowed": allowed, "errorKind": None if allowed else "PodOnParentQuota"}
 
 
 def adapt_quota_resolution(case: Mapping[str, Any]) -> Fields:
+    if "quotaCreatedLater" in case:
+        return adapt_later_quota(case)
     registry = ActiveQuotas(make_spec(quota) for quota in case["quotas"])
     pod = case["pod"]
     rules = make_rules(case.get("options"))
     found = find_quota(pod.get("quotaLabel") or "", pod["namespace"], registry, rules)
     return {"quotaName": found[0] if found else None, "counted": found is not None}
+
+
+def adapt_later_quota(case: Mapping[str, Any]) -> Fields:
+    """Count pods as the operators do, before and after their quota is created."""
+    state = make_cluster(compat=True).quotas(QuotaSpec("other")).state
+    for at in range(case["pods"]):
+        pod = make_pod(f"p-{at}").requests(**case["eachRequests"]).quota(case["podQuotaLabel"])
+        state.upsert_pod(pod.build())
+    before = count_by_quota(state)
+    state.upsert_quota(QuotaSpec(case["quotaCreatedLater"]))
+    return {"before": before, "after": count_by_quota(state)}
+
+
+def count_by_quota(state: ClusterState) -> Fields:
+    state.refresh()
+    book = state.quotas.usage
+    pods = Counter(use.quota for uid in state.pods if (use := book.get(uid)))
+    return {
+        name: {"request": usage.submitted, "used": usage.used, "pods": pods[name]}
+        for name, usage in book.usage().items()
+    }
 
 
 def describe_refusal(refusal: Any) -> Fields:
@@ -335,7 +397,9 @@ def describe_refusal(refusal: Any) -> Fields:
         "reason": REASONS.get(refusal.code, refusal.code),
         "rejectedBy": refusal.quota,
         "exceedDimensions": [short.resource for short in refusal.shortages],
+        "runtime": dict(refusal.limit),
         "min": dict(refusal.limit),
+        "used": dict(refusal.used),
         "nonPreemptibleUsed": dict(refusal.used),
         "message": refusal.text(),
     }
@@ -389,6 +453,8 @@ def adapt_admission_nonpreemptible(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_accounting(case: Mapping[str, Any]) -> Fields:
+    if "pods" in case:
+        return adapt_namespace_accounting(case)
     if "boundPods" not in case:
         spec = QuotaSpec("quota", max=dict.fromkeys(case["maxKeys"], 1 << 60))
         usage = {"quota": Usage(used=case["usedBefore"])}
@@ -413,6 +479,17 @@ def adapt_accounting(case: Mapping[str, Any]) -> Fields:
         "used": {**{name: ledger.account(name).used for name in names}, DEFAULT: default.used},
         "quotaCountIncludingBuiltins": len({*ledger.names(), ROOT, SYSTEM, DEFAULT}),
     }
+
+
+def adapt_namespace_accounting(case: Mapping[str, Any]) -> Fields:
+    cluster = make_cluster(1, compat=True).quotas(make_spec(case["quota"]))
+    for at, given in enumerate(case["pods"]):
+        phase = PodPhase(given["phase"])
+        pod = make_pod(f"{given['namespace']}/p-{at}").requests(**given["request"]).phase(phase)
+        cluster.pods(pod if phase is PodPhase.PENDING else pod.bound("n0"))
+    cluster.state.refresh()
+    summary = summarise(cluster.state.open_ledger(), case["quota"]["name"])
+    return {"request": summary.request, "used": summary.used}
 
 
 def adapt_pod_request(case: Mapping[str, Any]) -> Fields:
@@ -442,7 +519,9 @@ def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
         is_bound = is_bound or bool(event.get("nodeName"))
         if kind == "delete" or has_left(event, options):
             book.remove("pod")
-        elif kind in {"add", "update", "reserve", "unreserve"} and quota_exists:
+        elif kind in {"add", "update", "reserve", "unreserve", "changeQuota"} and quota_exists:
+            if kind == "changeQuota":
+                use = use._replace(quota=relabel(is_bound=is_bound))
             book.upsert(use._replace(is_used=is_reserved or is_bound))
         usage = book.of("quota")
         counters = {
@@ -454,6 +533,16 @@ def adapt_pod_lifecycle(case: Mapping[str, Any]) -> Fields:
         }
         after.append(counters if quota_exists else None)
     return {"after": after}
+
+
+def relabel(*, is_bound: bool) -> str:
+    """Return the quota of a pod once its label names another one."""
+    pod = make_pod("p").quota("quota")
+    cluster = make_cluster(1, compat=True).quotas(QuotaSpec("quota"), QuotaSpec("another"))
+    cluster.pods(pod.running("n0") if is_bound else pod)
+    cluster.state.refresh()
+    cluster.pods(pod.quota("another"))
+    return cluster.state.quotas.quota_of(cluster.pod("p"))
 
 
 def has_left(event: Mapping[str, Any], options: Mapping[str, bool]) -> bool:
@@ -568,6 +657,8 @@ def adapt_revoke(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
+    if "maxRetries" in case:
+        raise UnsupportedCaseError("nothing is written when a pod is submitted, nor retried")
     spec, request = make_spec(case["quota"]), case["podRequest"]
     before = case["quota"]["childRequest"] or {}
     options = case["options"]
@@ -575,9 +666,12 @@ def adapt_pod_quota_admission(case: Mapping[str, Any]) -> Fields:
     if case["operation"] == "UPDATE":
         moved = case.get("oldPodQuotaLabel") != case["podQuotaLabel"]
         is_checked = is_checked and options.get("enableQuotaAdmissionOnUpdate", False) and moved
-    if not is_checked or case["podQuotaLabel"] != spec.name:
+    label = case["podQuotaLabel"] or DEFAULT
+    if not is_checked or label in BUILT_IN:
         return {"allowed": True, "childRequestAfter": before}
-    refusal = check_submission(spec, before, request)
+    found = find_quota(label, spec.namespace, ActiveQuotas([spec]), QuotaRules())
+    unknown = found and found.refusal
+    refusal = unknown or check_submission(spec, before, request)
     if refusal is not None:
         return {"allowed": False, "message": refusal.text(), "childRequestAfter": before}
     return {"allowed": True, "childRequestAfter": add_up((before, request))}
@@ -588,6 +682,12 @@ def adapt_limit_request(case: Mapping[str, Any]) -> Fields:
         after = {"request": clamp(case["requestBefore"], case["delta"])}
         return {**after, "used": clamp(case["usedBefore"], case["delta"])}
     spec = QuotaSpec("quota", max=case["max"])
+    if "runtimeInternal" in case:
+        total = case["runtimeInternal"]
+        others = QuotaSpec("others", max=total)
+        usage = {"quota": Usage(submitted=total)}
+        solution = solve(ShareInput(make_tree([spec, others]), total, usage, KOORDINATOR))
+        return {"runtime": Exact(solution.share("quota"))}
     usage = {"quota": Usage(submitted=case["request"])}
     solution = solve(ShareInput(make_tree([spec]), {}, usage, KOORDINATOR))
     return {"limitedRequest": solution.limited("quota")}
@@ -668,6 +768,8 @@ def adapt_path(case: Mapping[str, Any]) -> Fields:
 
 
 def adapt_profile(case: Mapping[str, Any]) -> Fields:
+    if "pairs" in case:
+        return {"treeIds": [make_tree_id(*pair.split("/")) for pair in case["pairs"]]}
     given = case["profile"]
     resource_keys = given["annotations"].get(keys.RESOURCE_KEYS)
     profile = QuotaProfile(
@@ -691,17 +793,14 @@ def adapt_profile(case: Mapping[str, Any]) -> Fields:
         for node in case["nodes"]
     ]
     quota = make_root_quota(profile, nodes)
+    # A server-side apply leaves labels of others as they are.
+    labels = (case.get("existingQuota") or {}).get("labels") or {}
     return {
         "min": Exact(quota.min),
         "max": Exact(quota.max),
         "totalResource": Exact(quota.total),
         "unschedulableResource": Exact(quota.unschedulable),
-        "labels": {
-            **quota.labels,
-            keys.PROFILE: quota.profile,
-            keys.TREE_ID: quota.tree_id,
-            keys.IS_ROOT: "true",
-        },
+        "labels": {**labels, **make_body(profile, quota)["metadata"]["labels"]},
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +22,7 @@ from koord.api.gang import (
 from koord.api.keys import gang as keys
 from koord.core.gang.cache import GangCache
 from koord.core.gang.group import make_gang_key, make_group_id
-from koord.core.gang.phase import PhaseInput, make_occupied_by, settle_phase, step_phase
+from koord.core.gang.phase import PhaseInput, make_occupied_by, step_phase
 from koord.core.gang.quorum import is_satisfied
 from koord.core.gang.start import Permit, PermitState, make_bind_record, permit_member
 from koord.core.gang.status import observe
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 
 NANOSECONDS = 10**9
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_defaults(case: Mapping[str, Any]) -> GangDefaults:
@@ -81,6 +82,7 @@ def decode_pod_group(pod_group: Mapping[str, Any], defaults: GangDefaults) -> Po
             "name": pod_group["name"],
             "namespace": pod_group["namespace"],
             "annotations": annotations,
+            "creationTimestamp": pod_group.get("created"),
         },
         "spec": {
             "minMember": pod_group.get("minMember", 0),
@@ -259,7 +261,7 @@ def bind_annotations(case: Fields) -> Fields:
     group = make_group_id(case.get("groups") or [case["gang"]]) if case["gang"] else ""
     pods: dict[str, Pod] = {}
     released: frozenset[str] | None = None
-    for name in case["permitOrder"] or ():
+    for name in case.get("permitOrder") or ():
         pods[name] = make_pod(name).uid(name).build()
         standing = PermitState(
             case["min"],
@@ -306,9 +308,30 @@ def count_phases(case: Fields) -> PhaseInput:
 
 
 def podgroup_phase_settled(case: Fields) -> Fields:
-    counts = count_phases(case)
-    phase = settle_phase(Phase(case["previousPhase"]), counts)[-1]
-    return write_phase(phase, counts)
+    status = {**case.get("status", {}), "phase": case["previousPhase"]}
+    if "createdHoursBeforeScheduleStart" in case:
+        hours = case["createdHoursBeforeScheduleStart"]
+        status["scheduleStartTime"] = CREATED + timedelta(hours=hours)
+    pod_group = {
+        "namespace": "ns",
+        "name": "a",
+        "minMember": case["minMember"],
+        "created": CREATED,
+        "status": status,
+    }
+    pods = [
+        {
+            "namespace": "ns",
+            "name": f"p-{number}",
+            "gang": "a",
+            "phase": phase,
+            "nodeName": "n1" if number < case["boundPods"] else "",
+        }
+        for number, phase in enumerate(case["podPhases"])
+    ]
+    book = fill_book({"pods": pods, "podGroups": [pod_group]})
+    observed = observe(book, "ns/a", now=0.0)
+    return write_phase(observed.phase, count_phases(case))
 
 
 def podgroup_phase_step(case: Fields) -> Fields:

@@ -10,7 +10,7 @@ from tests.cluster import make_cluster, open_cycle, plan_in
 from tests.conformance.compare import Exact
 
 from koord.api.annotations import NETWORK_TOPOLOGY_SPEC
-from koord.api.gang import parse_topology_index
+from koord.api.gang import NO_INDEX, BadSetting, parse_topology_index
 from koord.api.keys import gang as keys
 from koord.api.keys import operators
 from koord.api.keys.gang import NETWORK_TOPOLOGY_SELECTOR
@@ -198,7 +198,8 @@ def spec_parse(case: Fields) -> Fields:
 
 
 def index_parse(case: Fields) -> Fields:
-    return {"index": parse_topology_index(case["annotation"])}
+    index = parse_topology_index(case["annotation"])
+    return {"index": NO_INDEX, "error": True} if isinstance(index, BadSetting) else {"index": index}
 
 
 def sort_pods(case: Fields) -> Fields:

@@ -74,6 +74,8 @@ class Row:
     target: Phase
 
 
+_SETTLED_SECONDS: Final = 48 * 3600.0
+
 _UNSET: Final = frozenset({Phase.UNSET, Phase.UNKNOWN})
 _PENDING: Final = frozenset({Phase.PENDING})
 _FINISHED: Final = frozenset({Phase.FINISHED})
@@ -127,6 +129,15 @@ def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
     while (following := step_phase(path[-1], counts)) != path[-1]:
         path.append(following)
     return tuple(path)
+
+
+def is_settled(min_member: int, status: tuple[int, int], waited: float) -> bool:
+    """Whether Koordinator looks at a PodGroup no more: it takes its pods for long deleted.
+
+    ``status`` holds the members that are scheduled and those that run as the status has them;
+    ``waited`` are the seconds from the creation of the PodGroup to its ``scheduleStartTime``.
+    """
+    return status == (min_member, 0) and waited > _SETTLED_SECONDS
 
 
 def make_occupied_by(namespace: str, owners: Iterable[str]) -> str:

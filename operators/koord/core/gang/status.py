@@ -132,7 +132,9 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
     view = _View(cache, key, spec, cache.tally(key), now)
     pod_group = cache.pod_group(key)
     before = pod_group.phase if pod_group is not None else Phase.UNSET
-    path = settle_phase(before, PhaseInput(spec.min_member, view.tally, compat=cache.compat))
+    counts = PhaseInput(spec.min_member, view.tally, compat=cache.compat)
+    is_settled = cache.compat and pod_group is not None and pod_group.is_settled
+    path = (before,) if is_settled else settle_phase(before, counts)
     start = pod_group.schedule_start if pod_group is not None else None
     if start is None and path[-1] not in _BEFORE_SCHEDULING:
         start = now

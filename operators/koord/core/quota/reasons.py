@@ -279,7 +279,8 @@ class QuotaUnknown(QuotaReason):
         those = f"pods of namespace {self.namespace} may name {listed(self.usable)}"
         return (
             f"there is no quota {self.quota}, which the label quota.scheduling.koordinator.sh/name "
-            f"names; {those if self.usable else 'remove the label'}, or create it"
+            f"names; {those if self.usable else 'remove the label'}, or create it "
+            f"(elastic quota {self.quota} not found)"
         )
 
 

@@ -19,6 +19,12 @@ class DomainOffer:
     offer: int
 
 
+def _write_no_candidate(want: int, offers: str, fit: str) -> str:
+    """Write the refusal as Koordinator does; it names no offers if there is no such domain."""
+    no_candidate = "no candidate topology nodes can accommodate job"
+    return f"{no_candidate}, desiredOfferSlot: {want}, {offers}, {fit}"
+
+
 @dataclass(frozen=True, slots=True)
 class _NoCandidate(Reason):
     """No domain of the layer that a gang must share, or of the whole topology, takes all of it.
@@ -59,10 +65,8 @@ class _NoCandidate(Reason):
         )
         nodes = self.shortage.nodes
         fit = f"0/{nodes} nodes are available: {nodes} not in the topology."
-        text = (
-            "no candidate topology nodes can accommodate job, desiredOfferSlot: "
-            f"{self.want}, {';'.join(texts)}, {self.shortage.fit_error() if texts else fit}"
-        )
+        fit = self.shortage.fit_error() if texts else fit
+        text = _write_no_candidate(self.want, ";".join(texts), fit)
         if not self.multiples:
             return text
         multiples = listed(f"{layer}={multiple}" for layer, multiple in self.multiples)
@@ -169,20 +173,27 @@ class MissingTopology(Reason):
 
 @dataclass(frozen=True, slots=True)
 class UnknownLayer(Reason):
-    """A gang must share layers that the topology does not have; ``known`` are those it has."""
+    """A gang must share layers that the topology does not have; ``known`` are those it has.
+
+    ``shortage`` says what the nodes lack for all members, None where that was not looked at.
+    """
 
     code: ClassVar = "UnknownLayer"
     wakes_on: ClassVar = WakesOn.ANY_CHANGE
     topology: str
     layers: tuple[str, ...]
     known: tuple[str, ...]
+    shortage: InsufficientNodes | None = None
 
     def _text(self) -> str:
         names = listed(f'"{layer}"' for layer in self.layers)
-        return (
+        text = (
             f"ClusterNetworkTopology {self.topology} has no layer {names}; its layers are "
             f"{listed(self.known)}: correct the annotation (names are case-sensitive)"
         )
+        if self.shortage is None:
+            return text
+        return f"{text} ({_write_no_candidate(self.shortage.want, '', self.shortage.fit_error())})"
 
     def _advice(self) -> Iterable[str]:
         yield f"Use one of {named(self.known)} instead of {named(self.layers)}."

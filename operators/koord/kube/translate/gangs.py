@@ -23,6 +23,7 @@ from koord.api.gang import (
 from koord.api.keys import gang as keys
 from koord.caches import EXPANSION, MIB, BoundedCache, size_of
 from koord.core.gang.group import MAX_GANGS, make_gang_key
+from koord.core.gang.phase import is_settled
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import (
     ROOT,
@@ -172,6 +173,8 @@ class _GroupStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str | None = None
     occupied_by: str | None = None
     schedule_start_time: datetime | None = None
+    scheduled: int | None = None
+    running: int | None = None
     attempts: int | None = None
     conditions: list[Condition] | None = None
 
@@ -205,20 +208,28 @@ class PodGroupTranslator(SeenStatuses):
             self.defaults,
         )
         status = _read_status(self._see(meta.uid, wire.status))
-        start = status.schedule_start_time
+        start, created = map(_seconds, (status.schedule_start_time, meta.creation_timestamp))
+        waited = (start or 0.0) - (created or 0.0) if start else 0.0
         return PodGroup(
             key=key,
             uid=meta.uid,
             spec=_make_spec(key, settings, GangSource.POD_GROUP, _bad_values(bad)),
             generation=meta.generation,
-            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            created=created or 0.0,
             is_terminating=meta.deletion_timestamp is not None,
             phase=_PHASES.get(status.phase or "", Phase.UNKNOWN),
             occupied_by=status.occupied_by or "",
-            schedule_start=start.timestamp() if start else None,
+            schedule_start=start,
             attempts=status.attempts,
             wait_reason=_wait_reason(status),
+            is_settled=is_settled(
+                wire.spec.min_member, (status.scheduled or 0, status.running or 0), waited
+            ),
         )
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()
 
 
 def _read_status(raw: bytes) -> _GroupStatus:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
+from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topology_index
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
@@ -279,7 +279,8 @@ def _annotation(meta: ObjectMeta, key: str) -> str:
 
 
 def _index(meta: ObjectMeta) -> int:
-    return parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
+    index = parse_topology_index(_annotation(meta, NETWORK_TOPOLOGY_INDEX))
+    return index if isinstance(index, int) else NO_INDEX
 
 
 def _is_unschedulable(wire: WirePod) -> bool:

@@ -142,6 +142,10 @@ class TopologyStrategy:
         self, constraint: TopologyConstraint, demands: list[Demand], placed: list[PlacedMember]
     ) -> StrategyResult | Reason:
         placer = self._make_placer(constraint, placed)
+        if isinstance(placer, UnknownLayer):
+            pods = [pod for demand in demands for pod in demand.pods]
+            want = max(sum(demand.required for demand in demands), 1)
+            return replace(placer, shortage=_explain_full_nodes(self._cycle, pods, want, 0))
         if not isinstance(placer, DomainPlacer):
             return placer
         attempt = _ConstraintAttempt(placer, constraint, demands, self._keep)
