@@ -14,7 +14,7 @@ from koord.core.reasons import REASONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gangs.md").read_text(encoding="utf-8")
-QUOTA_PAGE = (DOCS / "quota.md").read_text(encoding="utf-8")
+OTHERS = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("quota", "devices")]
 
 OTHER_PAGES = {
     keys.NETWORK_TOPOLOGY_SPEC,
@@ -49,6 +49,6 @@ def test_page_names_every_key() -> None:
 
 def test_page_names_every_condition_and_reason() -> None:
     assert [kind for kind in ConditionType if f"| `{kind}` |" not in PAGE] == []
-    pages = PAGE + QUOTA_PAGE
+    pages = "\n".join((PAGE, *OTHERS))
     codes = [code for code, cls in REASONS.items() if cls.__module__.startswith("koord.")]
-    assert [code for code in codes if f"| `{code}` |" not in pages] == []
+    assert [code for code in codes if f"`{code}`" not in pages] == []
