@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
-from tests.cluster import make_cluster, make_unit
+from tests.cluster import SCORING, make_cluster, make_unit
 from tests.device import nodes as devices
 from tests.device.nodes import a100x8, report
 
-from koord.core.device.model import Joint, JointScope
+from koord.core.device.model import Hint, Joint, JointScope, Scope
 from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
 from koord.core.device.plugin import NAME, DeviceAllocation, Devices, DeviceSession
 from koord.core.device.reasons import InvalidDeviceRequest
 from koord.core.device.request import Wishes
+from koord.core.explain import explain_pod
 from koord.core.framework.cycle import Place
 from koord.core.framework.reasons import InsufficientNodes
 
@@ -199,3 +200,25 @@ def test_states_that_no_node_is_in_are_forgotten(monkeypatch: pytest.MonkeyPatch
     plugin = cluster.state.plugin(Devices)
     assert sorted(plugin.state_of[:2].tolist()) == [1, 2]
     assert placed(cluster.plan(make_unit("v", [whole("q", 7)]))) == [("n1", list(range(7)))]
+
+
+def test_explanations_name_devices_and_numbers() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, *(part(f"p{at}", 60) for at in range(8)))
+    (asked,) = explain_pod(cluster.pods(part("q")).state, cluster.pod("q"), SCORING).offers
+    (offer,) = asked.nodes
+    assert offer.pods == 0
+    assert (
+        "gpu 3: gpu-core 40 free, 50 asked and gpu-memory-ratio 40 free, 50 asked" in offer.detail
+    )
+    assert offer.detail.startswith("0 of 1 gpu; gpu 0: ")
+
+
+def test_explanations_of_gpus_that_are_free_but_not_together() -> None:
+    cluster = gpu_cluster(1)
+    settle(cluster, whole("p", 1))
+    scope = Wishes(hints=((GPU, Hint(scope=Scope.NUMA_NODE)),))
+    pod = replace(whole("q", 5).build(), said=((NAME, scope),))
+    cluster.state.upsert_pod(pod)
+    (asked,) = explain_pod(cluster.state, pod, SCORING).offers
+    assert asked.nodes[0].detail == "gpu 1, 2, 3, 4, 5, 6, 7 are free, at most 7 for one pod"

@@ -350,7 +350,9 @@ def _distance(offer: NodeOffer) -> tuple[float | str, ...]:
 
 
 def _describe_shortage(offer: NodeOffer) -> str:
-    closed = _CAUSES.get(offer.refusal, "") if offer.refusal is not None else ""
+    closed = ""
+    if offer.refusal is not None and offer.refusal is not NodeRefusal.RESOURCE:
+        closed = _CAUSES.get(offer.refusal, str(offer.refusal))
     if closed and offer.detail:
         closed += f" {{{offer.detail}}}"
     short = [

@@ -14,6 +14,7 @@ from koord.core.changes import Changes
 from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.causes import INSUFFICIENT, Lacking
+from koord.core.device.explain import explain_devices
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import Ledger
 from koord.core.device.model import (
@@ -284,6 +285,15 @@ class DeviceSession(Session):
             return ""
         lacking = self._states.fit(int(self._state_of[row]), asked).lacking
         return lacking.detail or GPU
+
+    @override
+    def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
+        asked, state = shape.asked(NAME), int(self._state_of[row])
+        if not isinstance(asked, Asked) or state == NO_DEVICES:
+            return ""
+        if self._states.fit(state, asked).lacking.cause is not cause:
+            return ""
+        return explain_devices(self._states.ledger(state), asked.request)
 
     @override
     def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from koord.core.device.allocate import allocate
-from koord.core.device.causes import Lacking
+from koord.core.device.explain import find_largest
 from koord.core.device.ledger import Ledger
-from koord.core.device.model import DeviceReport, DeviceRequest, Part, Share, TypeRequest, make_part
-from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, WHOLE, DeviceType
+from koord.core.device.model import DeviceReport, Part, Share, make_part
+from koord.core.device.names import GPU, DeviceType
 from koord.core.device.plugin import Devices
 from koord.core.text import MAX_TEXT, cut, listed, plural
 
 MAX_HOLDERS: Final = 256
 """Pods that a status lists: the API server limits the size of an object."""
 _MAX_SHOWN: Final = 5
-_WHOLE_GPU: Final = make_part({GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE})
 
 
 class Readiness(StrEnum):
@@ -163,12 +161,3 @@ def _list_devices(
         for kind, devices in ledger.inventory.devices
         for device in devices
     )
-
-
-def find_largest(ledger: Ledger) -> int:
-    """Return the largest number of whole GPUs that one pod can get."""
-    for count in range(len(ledger.inventory.of(GPU)), 0, -1):
-        request = DeviceRequest((TypeRequest(GPU, (_WHOLE_GPU,) * count),))
-        if not isinstance(allocate(ledger, request), Lacking):
-            return count
-    return 0

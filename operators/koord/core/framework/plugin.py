@@ -195,6 +195,10 @@ class Session:
         """Return the detail of a cause that is counted by detail."""
         return ""
 
+    def explain(self, cause: Cause, shape: PodShape, row: int) -> str:  # noqa: ARG002 - the same
+        """Return what exactly is in the way on a row, for people; empty if there is no more."""
+        return ""
+
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:  # noqa: ARG002 - the same
         """Return an upper bound of pods on an empty node; None if other pods matter."""
         return NO_LIMIT

@@ -40,8 +40,13 @@ class NodeDiagnosis:
 
     def describe(self, refusal: Cause | None, row: int) -> str:
         """Return the detail of a refusal; empty if it has none."""
-        make = _DESCRIBERS.get(refusal) if refusal is not None else None
-        return "" if make is None else next(make(self, row), "")
+        if refusal is None:
+            return ""
+        make = _DESCRIBERS.get(refusal)
+        if make is not None:
+            return next(make(self, row), "")
+        texts = (one.explain(refusal, self.shape, row) for one in self.cycle.sessions)
+        return next(filter(None, texts), "")
 
     def taint(self, row: int) -> Iterator[str]:
         """Yield untolerated taints."""
