@@ -29,8 +29,9 @@ def cluster() -> Iterator[Sandbox]:
 def operators(cluster, tmp_path_factory) -> Iterator[None]:
     """All operators, started as documented."""
     cluster.apply(ROOT / "crds")
-    cluster.create_namespace("koord-system")  # their lease is there
-    with run_operators(cluster.kubeconfig, tmp_path_factory.mktemp("operators")):
+    cluster.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+    kubeconfig = cluster.kubeconfig_for("koord-system", "koord-operators")
+    with run_operators(kubeconfig, tmp_path_factory.mktemp("operators")):
         yield
 
 

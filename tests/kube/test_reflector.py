@@ -532,3 +532,24 @@ async def test_missing_kind_is_retried(through: Client) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_list_on_demand_does_not_wait_for_a_watch_that_lags(
+    copy: Copy, kind: Kind, proxy: FaultProxy
+) -> None:
+    """It shows what was written before, and translates also what has not changed."""
+    await kind.create("a", "b")
+    async with copy.running():
+        proxy.silence_streams()
+        await kind.touch("a", "1")
+        await kind.delete("b")
+        await kind.create("c")
+        unchanged = len(copy.changes)
+        async with asyncio.timeout(30):
+            await asyncio.gather(copy.reflector.relist(), copy.reflector.relist())
+        assert copy.world == {"a": "1", "c": ""}
+        assert len(copy.changes) > unchanged + 3, "those that did not change as well"
+        proxy.heal()
+        await kind.touch("c", "2")
+        await until(lambda: copy.world == {"a": "1", "c": "2"})
+    assert copy.reflector.stats.errors == 0

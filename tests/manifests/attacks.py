@@ -63,7 +63,11 @@ def release() -> list[dict[str, Any]]:
     """The patch with which the operators release a pod, in short."""
     return [
         {"op": "replace", "path": "/spec/schedulingGates", "value": []},
-        {"op": "add", "path": "/metadata/annotations", "value": {PLAN: "{}", DEVICES: "{}"}},
+        {
+            "op": "add",
+            "path": "/metadata/annotations",
+            "value": {"a": "b", PLAN: "{}", DEVICES: "{}"},
+        },
     ]
 
 

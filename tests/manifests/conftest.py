@@ -47,13 +47,28 @@ def separate(installed) -> Sandbox:
 
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Sandbox]:
-    """A complete cluster with the base and both policies active."""
+    """A complete cluster with the base, the separate processes and all policies."""
     with Sandbox() as box:
         box.apply(ROOT / "crds")
-        for part in ("base", "overlays/separate", "overlays/inject", "overlays/protect"):
+        for part in ("base", "overlays/separate", "overlays/inject"):
             box.kubectl("apply", "-k", str(MANIFESTS / part))
         wait_for(lambda: _is_denied(box), "the policy is in force")
         yield box
+
+
+@pytest.fixture(scope="session")
+def unprotected() -> Iterator[Sandbox]:
+    """A cluster with the base, without its policies."""
+    with Sandbox(components=[Component.CONTROLLER_MANAGER]) as box:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(MANIFESTS / "base"))
+        remove_policies(box)
+        wait_for(lambda: not _is_denied(box), "no policy is in force")
+        yield box
+
+
+def remove_policies(box: Sandbox) -> None:
+    box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
 
 
 def _is_denied(box: Sandbox) -> bool:

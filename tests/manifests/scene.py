@@ -4,9 +4,9 @@ import re
 import secrets
 from typing import Any
 
-from tests.manifests.attacks import GATE, make_pod, release
+from tests.manifests.attacks import GATE, OTHER_GATE, make_pod, release
 from tests.manifests.conftest import MANIFESTS, load_all
-from tests.manifests.someone import APPLY, JSON_PATCH, Someone, create_account
+from tests.manifests.someone import APPLY, JSON_PATCH, STRATEGIC, Someone, create_account
 
 from koord.sandbox import Sandbox
 
@@ -27,9 +27,16 @@ rules:
 """
 
 
-def read_policy(overlay: str) -> dict[str, Any]:
-    text = (MANIFESTS / "overlays" / overlay / "policy.yaml").read_text(encoding="utf-8")
-    return load_all(text)[0]["spec"]
+def read_policy(name: str) -> dict[str, Any]:
+    """Return the spec of a policy that we ship."""
+    (found,) = (
+        document["spec"]
+        for path in MANIFESTS.rglob("*.yaml")
+        for document in load_all(path.read_text(encoding="utf-8"))
+        if document.get("kind", "").endswith("AdmissionPolicy")
+        and document["metadata"]["name"] == name
+    )
+    return found
 
 
 def quoted(expression: str) -> set[str]:
@@ -37,8 +44,8 @@ def quoted(expression: str) -> set[str]:
     return set(re.findall(r"'([^']+)'", expression))
 
 
-def protected_annotations() -> set[str]:
-    variables = {one["name"]: one["expression"] for one in read_policy("protect")["variables"]}
+def protected_annotations(policy: str = "koord-protect") -> set[str]:
+    variables = {one["name"]: one["expression"] for one in read_policy(policy)["variables"]}
     return quoted(variables["results"])
 
 
@@ -77,6 +84,8 @@ class Scene:
     def place(self) -> dict[str, Any]:
         """Create a pod and release it as the operators do."""
         path = f"{self.mallory.pods}/{self.hold()['metadata']['name']}"
+        others = {"spec": {"schedulingGates": [{"$patch": "delete", "name": OTHER_GATE}]}}
+        self._done(self.mallory.send("PATCH", path, others, STRATEGIC))
         return self._done(self.operators.send("PATCH", path, release(), JSON_PATCH))
 
     def _done(self, answer) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def test_the_namespace_of_the_operators_is_never_changed(guarded, injected):
 
 
 def test_the_policy_uses_the_keys_of_the_api():
-    policy = read_policy("inject")
+    policy = read_policy("koord-inject")
     conditions = {one["name"]: one["expression"] for one in policy["matchConditions"]}
     keys = {gang.POD_GROUP, gang.LEGACY_NAME, gang.NAME, quota.NAME}
     assert quoted(conditions["names-a-gang-or-a-quota"]) == keys

@@ -1,4 +1,4 @@
-"""The overlay ``protect`` against a user with every right on pods who wants to bypass it."""
+"""The policy ``koord-protect`` against a user with every right on pods who wants to bypass it."""
 
 import secrets
 
@@ -19,9 +19,9 @@ def scene(guarded):
 
 
 @pytest.fixture(scope="module")
-def open_scene(installed):
+def open_scene(unprotected):
     """The same without the policy."""
-    scene = Scene(installed)
+    scene = Scene(unprotected)
     yield scene
     scene.close()
 

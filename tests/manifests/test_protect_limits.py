@@ -1,4 +1,4 @@
-"""The limits of the overlay ``protect``: what stays allowed, and for whom."""
+"""The limits of the policy ``koord-protect``: what stays allowed, and for whom."""
 
 import ast
 from itertools import pairwise
@@ -21,7 +21,7 @@ def scene(guarded):
 
 
 def operators_of_the_policy() -> set[str]:
-    (condition,) = read_policy("protect")["matchConditions"]
+    (condition,) = read_policy("koord-protect")["matchConditions"]
     return quoted(condition["expression"])
 
 
@@ -44,6 +44,7 @@ def test_all_results_but_those_of_other_vendors_are_protected():
     protected = protected_annotations()
     assert protected >= ours | deprecated
     assert results - ours == {device.METAX_ALLOCATED}
+    assert protected_annotations("koord-limit-operators") == protected | results
     assert all(key.partition("/")[0].endswith("koordinator.sh") for key in protected)
 
 

@@ -127,14 +127,6 @@ def test_huge_annotations_do_not_prevent_placement(cluster: Cluster) -> None:
         cluster.pod("q", annotations={"example.com/huge": "x" * (1 << 20)})
 
 
-def test_plan_annotation_written_by_a_user_changes_nothing(cluster: Cluster) -> None:
-    plan = json.dumps({"node": "nowhere", "plan": "1", "group": "g", "members": 3})
-    cluster.pod("gated", gpus=1, annotations={"operators.koordinator.sh/plan": plan})
-    cluster.pod("free", gpus=1, gated=False, annotations={"operators.koordinator.sh/plan": plan})
-    cluster.pod("junk", gpus=1, gated=False, annotations={"operators.koordinator.sh/plan": "{"})
-    cluster.expect_bound("gated", "free", "junk")
-
-
 def test_pod_with_an_impossible_request_is_unschedulable(cluster: Cluster) -> None:
     cluster.pod("p", gpus=2**31)
     cluster.expect_pod("p", "InsufficientNodes")

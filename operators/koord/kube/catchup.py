@@ -28,11 +28,11 @@ from koord.kube.wire import ObjectMeta
 
 log = logging.getLogger(__name__)
 
-MOST_FAILURES: Final = 20
+MOST_FAILURES: Final = 5
 """Some pods may be gone or protected; after this many all pods are listed again."""
 SEEN_WITHIN_SECONDS: Final = 10.0
 """After this another pod is annotated: updates of the first may be undecodable."""
-_BACKOFF: Final = Backoff(base=0.05, cap=2.0)
+_BACKOFF: Final = Backoff(base=0.05, cap=0.5)
 _TICK: Final = 0.01
 
 
