@@ -39,7 +39,7 @@ class Operators:
     def __init__(
         self, box: Sandbox, directory: Path, kubeconfig: Path | None = None, settings: str = ""
     ) -> None:
-        self._box = box
+        self.box = box
         self._kubeconfig = kubeconfig or box.kubeconfig_for("koord-system", "koord-operators")
         self._config = directory / "config.yaml"
         self._config.write_text(
@@ -68,7 +68,7 @@ class Operators:
         """
         self._end(signal.SIGKILL)
         if not keeps_lease:
-            delete_lease(self._box)
+            delete_lease(self.box)
 
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -338,6 +338,26 @@ def quiet_cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Clus
         yield view
 
 
+@pytest.fixture(scope="session")
+def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
+    """The operators in a sandbox of their own, without the policies of the base."""
+    with Sandbox() as box:
+        box.apply(ROOT / "crds")
+        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+        box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
+        running = Operators(box, tmp_path_factory.mktemp("unprotected"))
+        running.start()
+        yield running
+        running.end()
+
+
+@pytest.fixture
+def unprotected_cluster(unprotected: Operators) -> Iterator[Cluster]:
+    """A namespace where nothing but signatures shows what the operators wrote."""
+    with open_cluster(unprotected.box, unprotected) as view:
+        yield view
+
+
 @contextmanager
 def open_cluster(box: Sandbox, operators: Operators) -> Iterator[Cluster]:
     name = f"test-{secrets.token_hex(3)}"
@@ -352,5 +372,7 @@ def open_cluster(box: Sandbox, operators: Operators) -> Iterator[Cluster]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"cluster", "quiet_cluster"} & set(getattr(item, "fixturenames", ())):
+        if {"cluster", "quiet_cluster", "unprotected_cluster"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.sandbox)

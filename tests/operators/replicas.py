@@ -50,7 +50,7 @@ class Replica(Operators):
     @property
     def leads(self) -> bool:
         """Whether it holds the Lease."""
-        holder = read_lease(self._box).get("holderIdentity", "")
+        holder = read_lease(self.box).get("holderIdentity", "")
         return bool(holder) and f"identity={holder}" in self.said()
 
 

@@ -50,6 +50,15 @@ def make_device(node: str, sick: frozenset[int] = frozenset()) -> dict[str, Any]
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[str]:
     """Add a node with eight GPUs on four switches."""
+    yield from add_node(cluster)
+
+
+@pytest.fixture
+def unprotected_node(unprotected_cluster: Cluster) -> Iterator[str]:
+    yield from add_node(unprotected_cluster)
+
+
+def add_node(cluster: Cluster) -> Iterator[str]:
     (name,) = cluster.add_nodes(1)
     cluster.box.client.create(DEVICES, make_device(name))
     yield name
@@ -88,9 +97,15 @@ def test_devices_survive_a_restart_of_the_operators(cluster: Cluster, node: str)
     assert taken.isdisjoint(minors(cluster, "b"))
 
 
-def test_annotations_of_a_tenant_give_no_device(cluster: Cluster, node: str) -> None:
-    """Forged on a pod that waits, and changed on one that runs, before and after a restart."""
-    assert node
+def test_annotations_of_a_tenant_give_no_device(
+    unprotected_cluster: Cluster, unprotected_node: str
+) -> None:
+    """Forged on a pod that waits, and changed on one that runs, before and after a restart.
+
+    The policies of the base would refuse that.
+    """
+    cluster = unprotected_cluster
+    assert unprotected_node
     forged = json.dumps({"gpu": [{"minor": 7, "resources": {"koordinator.sh/gpu-core": "1"}}]})
     cluster.pod("a", gpus=4, annotations={ALLOCATED: forged})
     cluster.expect_bound("a")

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.manifests.someone import MERGE, Someone, create_account
-from tests.operators.conftest import ROOT, Cluster, Operators, make_pod, open_cluster
+from tests.operators.conftest import Cluster, Operators, make_pod, open_cluster
 from tests.operators.test_quotas import Quotas
-
-from koord.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,19 +24,6 @@ pytestmark = pytest.mark.sandbox
 PREFIX = "operators.koordinator.sh/"
 PLAN, SIGNATURE = f"{PREFIX}plan", f"{PREFIX}plan-signature"
 PLANS = "koord-protect"
-
-
-@pytest.fixture(scope="module")
-def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, Operators]]:
-    """A sandbox without the policies, and its operators."""
-    with Sandbox() as box:
-        box.apply(ROOT / "crds")
-        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
-        box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
-        operators = Operators(box, tmp_path_factory.mktemp("unprotected"))
-        operators.start()
-        yield box, operators
-        operators.end()
 
 
 class Tenant:
@@ -113,18 +98,15 @@ class Tenant:
 @pytest.fixture(params=["with policies", "without policies"])
 def tenant(request: pytest.FixtureRequest) -> Iterator[Tenant]:
     is_protected = request.param == "with policies"
-    if is_protected:
-        box, operators = (request.getfixturevalue(name) for name in ("operators_box", "operators"))
-    else:
-        box, operators = request.getfixturevalue("unprotected")
+    operators: Operators = request.getfixturevalue("operators" if is_protected else "unprotected")
     if not operators.is_running():
         operators.start()
-    with open_cluster(box, operators) as cluster:
+    with open_cluster(operators.box, operators) as cluster:
         made = Tenant(cluster, is_protected=is_protected)
         yield made
         made.close()
         made.expect_no_more_events()
-        box.client.delete(f"/api/v1/namespaces/{made.others}")
+        operators.box.client.delete(f"/api/v1/namespaces/{made.others}")
 
 
 def forge(node: str, group: str = "", strength: int = 0) -> dict[str, str]:
