@@ -75,9 +75,9 @@ class Contender(ABC):
             process.kill()
             process.wait()
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, patience: float = _PATIENCE) -> None:
         """Return when it would react to a new pod."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + patience
         while not self.is_ready():
             self.check()
             if time.monotonic() > deadline:

@@ -83,7 +83,7 @@ def measure_scale(cluster: Cluster, nodes: int, pods: int) -> Figures:
         assert isinstance(operators, Operators)
         began = time.monotonic()
         with operators:
-            operators.wait_ready()
+            operators.wait_ready(_PATIENCE)
             ready = time.monotonic() - began
             time.sleep(_SETTLE_SECONDS)
             starts.append(describe(operators.pid, *size, ready))
