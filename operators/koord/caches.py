@@ -62,7 +62,7 @@ def cached_by_text(
             found = known.get(args, _MISSING)
             if found is _MISSING:
                 found = function(*args)
-                known.keep(args, found, EXPANSION * size_of(args))
+                known.keep(args, found, EXPANSION * size_of(args) + size_of(found))
             return found  # type: ignore[no-any-return]
 
         look_up.cache_clear = known.clear  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from koord.controllers.writes_in_flight import Flight, WritesInFlight
 from koord.core.changes import Changes
 from koord.core.framework.cycle import Cycle
 from koord.core.framework.scoring import Scoring
+from koord.core.framework.steps import MOST_PER_CALL
 from koord.core.gang.failure import Restart
 from koord.core.gang.reasons import KeptForReplacements
 from koord.core.gang_model import GangKey
@@ -27,7 +28,7 @@ from koord.core.plan import Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod
 from koord.core.queue import News, Queue
 from koord.core.quota.reasons import QuotaExceeded
-from koord.core.reasons import BindFailed, Reason, WaitingForForeignGate
+from koord.core.reasons import BindFailed, Reason, TooExpensive, WaitingForForeignGate
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
 
@@ -189,12 +190,16 @@ class PlacementController:
         cycles: list[Cycle] = []
 
         def make_snapshot() -> Cycle:
-            cycles.append(self.state.open_cycle(lambda: self.queue.pending(*units.values())))
-            return cycles[-1]
+            cycle = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
+            cycle.steps.most = MOST_PER_CALL
+            cycles.append(cycle)
+            return cycle
 
         outcome = plan_keeping(
             self.holds, make_snapshot, tuple(units.values()), self.scoring, began
         )
+        decided = {one.unit for one in outcome.placements} | {one.unit for one in outcome.refusals}
+        self.queue.put_back(unit for key, unit in units.items() if key not in decided)
         self.state.note_plan(cycles[-1], outcome)
         self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
@@ -233,6 +238,8 @@ class PlacementController:
             note = self.reporter.note if news is News.REASON else self.reporter.note_numbers
             note(_gangs_of(unit), {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
+        if isinstance(refusal.reason, TooExpensive):
+            self.queue.postpone(unit, self.clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
 

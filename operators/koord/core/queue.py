@@ -21,6 +21,10 @@ from koord.core.reasons import Reason, WaitingForForeignGate, WakesOn
 from koord.core.state import ClusterState
 
 FIRST_BACKOFF_SECONDS = 0.5
+FIRST_PAUSE_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 300.0
+"""Between attempts of a unit that takes too long to plan."""
+MAX_POSTPONED = 4096
 LONGEST_BACKOFF_SECONDS = 5.0
 """Also the longest time that a leader leaves a problem that stops all placement unattended."""
 
@@ -63,6 +67,8 @@ class Queue:
         self._ready: dict[UnitKey, Unit] = {}
         self._units_of: dict[str, tuple[UnitKey, ...]] = {}
         self._penalties: dict[str, _Penalty] = {}
+        self._postponed: dict[UnitKey, _Penalty] = {}
+        """Units that took too long to plan, and until when they are not tried again."""
         self._committing: Counter[str] = Counter()
         """Gang -> number of its units being committed; several if it joined another group."""
         self._dirty_gangs: set[str] = set()
@@ -161,6 +167,7 @@ class Queue:
 
         The commit may still fail, and a member added in the meantime would start alone.
         """
+        self._postponed.pop(unit.key, None)
         if unit.is_whole:
             self._committing.update(gangs_of(unit.group))
 
@@ -182,16 +189,34 @@ class Queue:
             penalty.failures = min(penalty.failures + 1, 16)
             penalty.until = now + min(delay, LONGEST_BACKOFF_SECONDS)
 
+    def postpone(self, unit: Unit, now: float) -> None:
+        """Back off a unit that took too long to plan, longer each time."""
+        if len(self._postponed) >= MAX_POSTPONED:
+            over = [key for key, one in self._postponed.items() if one.until < now]
+            for key in over or [*self._postponed][:1]:
+                del self._postponed[key]
+        penalty = self._postponed.setdefault(unit.key, _Penalty(0, 0.0))
+        penalty.until = now + min(
+            FIRST_PAUSE_SECONDS * 2.0**penalty.failures, LONGEST_PAUSE_SECONDS
+        )
+        penalty.failures = min(penalty.failures + 1, 16)
+
+    def put_back(self, units: Iterable[Unit]) -> None:
+        """Return units that were taken and not decided."""
+        self._ready |= {unit.key: unit for unit in units}
+
     def forgive(self, uids: Iterable[str]) -> None:
         """Clear the back-off of pods that were bound or deleted."""
         for uid in uids:
             self._penalties.pop(uid, None)
 
     def _due_at(self, unit: Unit) -> float:
+        postponed = self._postponed.get(unit.key) if self._postponed else None
+        due = 0.0 if postponed is None else postponed.until
         if not self._penalties:
-            return 0.0
+            return due
         penalties = (self._penalties.get(pod.uid) for pod in unit.pods)
-        return max((penalty.until for penalty in penalties if penalty), default=0.0)
+        return max((due, *(penalty.until for penalty in penalties if penalty)))
 
     def _unmake(self, source: str) -> list[tuple[UnitKey, Blocked]]:
         """Remove all units of a source; return the blocked ones."""

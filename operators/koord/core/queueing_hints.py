@@ -9,6 +9,7 @@ import numpy as np
 from koord.core.changes import Changes
 from koord.core.constraints import PodSelector
 from koord.core.framework.cycle import Cycle
+from koord.core.framework.steps import MOST_PER_CALL
 from koord.core.plugins.affinity_terms import SelectorIndex
 from koord.core.plugins.inter_pod import InterPodSession
 from koord.core.pods import Pod, PodShape
@@ -41,6 +42,8 @@ class QueueingHints:
             return is_moved and self._cycle.can_keep(pod.shape, pod.recorded.node)
         if any(use.key in self._changes.claims for use in pod.claims):
             return True
+        if pod.shape.constraints is not None and self._cycle.steps.taken > MOST_PER_CALL:
+            return True  # to plan it takes no longer than to find out
         if self._are_related_pods_changed(pod):
             return self._fits(pod, anywhere=True)
         return bool(self._rows.size) and self._fits(pod, anywhere=False)
@@ -73,5 +76,6 @@ class QueueingHints:
         """Whether a selector selects a pod that was added or removed."""
         known = self._touched.get(pods)
         if known is None:
+            self._cycle.steps.take(0, len(self._moved))
             known = self._touched[pods] = any(self._pods.selects(pods, one) for one in self._moved)
         return known

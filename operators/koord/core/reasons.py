@@ -163,6 +163,10 @@ class TooLarge(Reason):
     def culprit(self) -> str:
         return self.subject if self.kind == "pod" else ""
 
+    @property
+    def wakes_on(self) -> WakesOn:
+        return WakesOn.DOMAIN  # and none is named: only a change of its own helps
+
     def _text(self) -> str:
         return (
             f"{self.kind} {self.subject} has {self.count} {self.what}, more than the {self.most} "
@@ -171,6 +175,38 @@ class TooLarge(Reason):
 
     def _advice(self) -> Iterable[str]:
         yield f"Reduce the {self.what} of {self.subject} to {self.most} or fewer."
+
+
+@dataclass(frozen=True, slots=True)
+class TooExpensive(Reason):
+    """Planning a unit takes more steps than its budget. ``pod`` is its first of ``pods``.
+
+    ``terms`` are the rules about other pods that a pod of it has at most.
+    """
+
+    code: ClassVar = "TooExpensive"
+    pod: str
+    pods: int
+    terms: int
+    steps: int
+    most: int
+
+    @property
+    def wakes_on(self) -> WakesOn:
+        return WakesOn.DOMAIN  # and none is named: it is tried again from time to time
+
+    def _text(self) -> str:
+        return (
+            f"planning {plural(self.pods, 'pod')} with up to {plural(self.terms, 'rule')} about "
+            f"other pods took {self.steps:,} steps, more than the {self.most:,} allowed; other "
+            "pods go first, and it is tried again after a growing pause"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        if self.terms:
+            yield f"Use fewer terms of affinity and topology spread on pods like {self.pod}."
+        if self.pods > 1:
+            yield "Or make the gang smaller, or its pods more alike."
 
 
 @dataclass(frozen=True, slots=True)

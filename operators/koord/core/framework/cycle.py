@@ -21,6 +21,8 @@ from koord.core.framework.view import CycleView
 from koord.core.plan import Unit
 from koord.core.pods import Allocation, Pod, PodShape
 
+RESERVE_STEPS: Final = 20
+"""Array operations that take as long as one trial to reserve."""
 _MANY: Final = 8
 """From this many rows on, arithmetic on arrays is faster than row by row."""
 
@@ -150,6 +152,8 @@ class Cycle(CycleView):
 
     def reserve(self, pod: Pod, shape: PodShape, row: int) -> Place | Short:
         """Place one pod on one row, with the first combination of held room that succeeds."""
+        self.steps.check()
+        self.steps.take(0, RESERVE_STEPS)
         short = Short()
         for holders in self._options(shape, row):
             mark = self.checkpoint()

@@ -18,27 +18,35 @@ from koord.core.framework.plugin import Admission, Share, StrategyResult
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.scoring import Scoring
 from koord.core.framework.shortage import explain_shortage
+from koord.core.framework.steps import TooManySteps, budget_of
 from koord.core.framework.undo_log import Mark
 from koord.core.plan import Assignment, Demand, Placement, Plan, Refusal, Unit
 from koord.core.pods import Handling, Pod, PodShape
-from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason, TooLarge
+from koord.core.reasons import NeedsKubeScheduler, PinnedNodeUnfit, Reason, TooExpensive, TooLarge
 
 
 def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
-    """Plan units in the given order on ``cycle``, which afterwards contains the outcome."""
+    """Plan units in the given order on ``cycle``, which afterwards contains the outcome.
+
+    If ``cycle.steps`` are limited, the last units may be neither placed nor refused.
+    """
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     attempt = _Attempt(cycle, scoring)
     units = list(units)
     cycle.expect([pod for unit in units for demand in unit.demands for pod in demand.pods])
-    for unit in units:
+    for at, unit in enumerate(units):
+        if at and cycle.steps.is_over:
+            break
         mark = cycle.checkpoint()
         admission = _pre_filter(cycle, unit) if cycle.pre_filtering else Admission(unit)
         if isinstance(admission, Refusal):
             cycle.rollback(mark)
             refusals.append(admission)
             continue
-        outcome = attempt.decide(admission.unit)
+        outcome = _decide(cycle, attempt, admission.unit)
+        if isinstance(outcome, Refusal) and isinstance(outcome.reason, TooExpensive):
+            attempt = _Attempt(cycle, scoring)  # the old one stopped anywhere
         if isinstance(outcome, Refusal):
             cycle.rollback(mark)
             refusals.append(replace(outcome, pods=unit.pods))
@@ -52,6 +60,20 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
         if left_over is not None:
             refusals.append(left_over)
     return Plan(tuple(placements), tuple(refusals))
+
+
+def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusal:
+    """Decide a unit within its budget."""
+    pods = unit.pods
+    most, before = budget_of(cycle.used.shape[1], len(pods)), cycle.steps.taken
+    try:
+        with cycle.steps.budget(most):
+            return attempt.decide(unit)
+    except TooManySteps:
+        taken = cycle.steps.taken - before
+        rules = (pod.shape.constraints for pod in pods)
+        terms = max((len(one.selectors) for one in rules if one is not None), default=0)
+        return Refusal(unit.key, pods, TooExpensive(pods[0].key, len(pods), terms, taken, most))
 
 
 def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:

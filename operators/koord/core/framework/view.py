@@ -13,6 +13,7 @@ from koord.core.framework.arrays import ALL, NO_LIMIT, Ints, Mask, Rows
 from koord.core.framework.cause import RESOURCE, Cause
 from koord.core.framework.node_table import NodeTable, RequestVector
 from koord.core.framework.plugin import Reach, Score, Session
+from koord.core.framework.steps import Steps
 from koord.core.plan import Unit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason
@@ -30,6 +31,7 @@ class CycleView:
         self.table = table
         self.used: Ints = table.used.copy()
         self.pending = pending
+        self.steps = Steps()
         self.sessions: tuple[Session, ...] = ()
         self._restricted: Mapping[PodShape, Mask] = {}
         self._resolved: dict[tuple[PodShape, tuple[object, ...]], PodShape] = {}
@@ -139,7 +141,11 @@ class CycleView:
 
     def capacity(self, shape: PodShape, rows: Rows = ALL) -> Ints:
         """Return :meth:`room` without the rules about pods on other rows."""
-        copies = self._copies(self.vector(shape), self.used, rows)
+        self.steps.check()
+        vector = self.vector(shape)
+        count = self.used.shape[1] if isinstance(rows, slice) else len(rows)
+        self.steps.take(count, len(vector.columns) + len(self._local))
+        copies = self._copies(vector, self.used, rows)
         for session in self._local:
             for _, limits in session.filter(shape, rows):
                 np.minimum(copies, limits, out=copies)
@@ -150,6 +156,7 @@ class CycleView:
 
     def limits(self, shape: PodShape, rows: Rows = ALL) -> Iterator[tuple[Cause, Ints]]:
         """Yield (cause, how many more pods per row) for each rule about pods on other rows."""
+        self.steps.check()
         for session in self._global:
             yield from session.filter(shape, rows)
 

@@ -22,7 +22,8 @@ class SelectorIndex:
     def __init__(self) -> None:
         self._uses: dict[PodSelector, int] = {}
         self._by_label: dict[tuple[str, str], dict[PodSelector, None]] = {}
-        self._others: dict[PodSelector, None] = {}
+        self._others: dict[str, dict[PodSelector, None]] = {}
+        """Namespace (empty: any) -> selectors that need no label."""
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -34,17 +35,24 @@ class SelectorIndex:
         """Add a selector; each :meth:`add` needs its own :meth:`remove`."""
         uses = self._uses[pods] = self._uses.get(pods, 0) + 1
         if uses == 1:
-            for label in _labels_needed(pods):
+            labels = _labels_needed(pods)
+            for label in labels:
                 self._by_label.setdefault(label, {})[pods] = None
-            if not _labels_needed(pods):
-                self._others[pods] = None
+            if labels:
+                return
+            for namespace in _namespaces_of(pods):
+                self._others.setdefault(namespace, {})[pods] = None
 
     def remove(self, pods: PodSelector) -> None:
         self._uses[pods] -= 1
         if self._uses[pods]:
             return
         del self._uses[pods]
-        self._others.pop(pods, None)
+        for namespace in _namespaces_of(pods):
+            others = self._others.get(namespace, {})
+            others.pop(pods, None)
+            if not others:
+                self._others.pop(namespace, None)
         for label in _labels_needed(pods):
             indexed = self._by_label[label]
             indexed.pop(pods, None)
@@ -60,10 +68,16 @@ class SelectorIndex:
                 yield pods
 
     def _candidates(self, profile: PodLabels) -> Iterator[PodSelector]:
-        yield from self._others
+        for namespace in ("", profile.namespace):
+            yield from self._others.get(namespace, ())
         if self._by_label:
             for label in profile.labels.items():
                 yield from self._by_label.get(label, ())
+
+
+def _namespaces_of(pods: PodSelector) -> tuple[str, ...]:
+    """Return the namespaces of selected pods; an empty one stands for any."""
+    return pods.namespaces if pods.namespace_selector is None else ("",)
 
 
 def _labels_needed(pods: PodSelector) -> tuple[tuple[str, str], ...]:

@@ -54,7 +54,7 @@ class InterPod(Plugin):
     @override
     def open(self, cycle: Cycle) -> "InterPodSession":
         base = AffinityBase(self.namespaces, self._pods, self._terms)
-        return InterPodSession(PodAffinityState(base, cycle.table), cycle)
+        return InterPodSession(PodAffinityState(base, cycle.table, cycle.steps), cycle)
 
 
 class InterPodSession(Session):

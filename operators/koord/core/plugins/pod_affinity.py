@@ -8,13 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
+from koord.caches import MIB, cached_by_text
 from koord.core.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
 from koord.core.framework.arrays import Ints, Mask
 from koord.core.framework.node_table import NodeTable
+from koord.core.framework.steps import Steps
 from koord.core.plugins.affinity_terms import HARD_WEIGHT, AffinityTerms, SelectorIndex, TermCounts
 from koord.core.plugins.pod_index import Namespaces, PodIndex
 from koord.core.pods import PodShape
@@ -68,15 +72,16 @@ _CountKey: TypeAlias = tuple[tuple[PodSelector, ...], bool]
 class PodAffinityState:
     """Pods and terms on nodes, as they are in the middle of a cycle."""
 
-    def __init__(self, base: AffinityBase, table: NodeTable) -> None:
+    def __init__(self, base: AffinityBase, table: NodeTable, steps: Steps) -> None:
         self.table = table
+        self.steps = steps
         self._base = base
         self._registered = SelectorIndex()
         self._added = AffinityTerms()
         self._placed: Counter[tuple[PodShape, int]] = Counter()
         self._counts: dict[_CountKey, Ints] = {}
         self._weights: dict[tuple[TermKind, AffinityTerm], Ints] = {}
-        self._selectors: dict[PodLabels, tuple[PodSelector, ...]] = {}
+        self._selectors: dict[PodLabels, Selected] = {}
         self._domains: dict[str, LabelDomains] = {}
         self._remembered: dict[Hashable, Mask] = {}
 
@@ -102,14 +107,15 @@ class PodAffinityState:
     def selecting(self, selectors: SelectorIndex, profile: PodLabels) -> Iterator[PodSelector]:
         return selectors.selecting(profile, self._base.namespaces)
 
-    def selectors_of(self, profile: PodLabels) -> tuple[PodSelector, ...]:
+    def selectors_of(self, profile: PodLabels) -> "Selected":
         """Return the registered selectors that select such a pod, in a fixed order."""
         known = self._selectors.get(profile)
         if known is None:
             namespaces = self._base.namespaces
             found = dict.fromkeys(self._registered.selecting(profile, namespaces))
             found |= dict.fromkeys(self._base.terms.selecting(profile, namespaces))
-            known = self._selectors[profile] = tuple(sorted(found, key=repr))
+            self.steps.take(0, 8 * len(found))
+            known = self._selectors[profile] = Selected(sorted(found, key=_order_of))
         return known
 
     def domains(self, key: str) -> LabelDomains:
@@ -126,6 +132,7 @@ class PodAffinityState:
         counts = self._counts.get(key)
         if counts is None:
             rows = len(self.table.nodes)
+            self.steps.take(rows + self._base.pods.size, len(pods))
             counts = self._base.pods.count(pods, rows, alive_only=alive_only)
             for (shape, row), placed in self._placed.items():
                 if _is_selected_by(shape, pods):
@@ -144,8 +151,23 @@ class PodAffinityState:
             self._weights[kind, term] = weights
         return weights
 
+    def total_weights(self, kind: TermKind, terms: Iterable[AffinityTerm]) -> dict[str, Ints]:
+        """Return topology key -> the sum of :meth:`weight` of many terms."""
+        found: dict[str, Ints] = {}
+        for term in terms:
+            per_row = found.get(term.topology_key)
+            if per_row is None:
+                per_row = found[term.topology_key] = np.zeros(len(self.table.nodes), dtype=np.int64)
+            for one in (self._base.terms, self._added):
+                weights = _counts_of(one, kind).weights(term)
+                self.steps.take(100 * len(weights))
+                for row, weight in weights.items():
+                    per_row[row] += weight
+        return found
+
     def terms(self, kind: TermKind, shape: PodShape) -> Iterable[AffinityTerm]:
         """Return the terms of pods on nodes that select such a pod, each once."""
+        self.steps.take(0, len(selected_by(shape)))
         return dict.fromkeys(
             term
             for pods in selected_by(shape)
@@ -165,6 +187,7 @@ class PodAffinityState:
         self._placed[shape, row] += count
         if not self._placed[shape, row]:
             del self._placed[shape, row]
+        self.steps.take(0, len(self._counts))
         for (pods, _), counts in self._counts.items():
             if _is_selected_by(shape, pods):
                 counts[row] += count
@@ -186,10 +209,27 @@ class PodAffinityState:
             weights[row] += weight
 
 
+class Selected(tuple[PodSelector, ...]):  # noqa: SLOT001 - it caches
+    """The registered selectors that select a pod, in a fixed order; there may be thousands."""
+
+    @cached_property
+    def _members(self) -> frozenset[PodSelector]:
+        return frozenset(iter(self))
+
+    @override
+    def __contains__(self, one: object) -> bool:
+        return one in self._members
+
+
+@cached_by_text(16 * MIB)
+def _order_of(pods: PodSelector) -> str:
+    return repr(pods)
+
+
 def selected_by(shape: PodShape) -> tuple[PodSelector, ...]:
     """Return the registered selectors that select pods of a shape."""
     found = shape.asked(INTER_POD)
-    return found if isinstance(found, tuple) else ()
+    return found if isinstance(found, Selected) else ()
 
 
 def _is_selected_by(shape: PodShape, pods: tuple[PodSelector, ...]) -> bool:

@@ -27,6 +27,7 @@ from koord.core.pods import PodShape
 
 AFFINITY_WEIGHT: Final = 2
 """kube-scheduler's default weight; the score of resources weighs 1."""
+_MANY: Final = 16
 
 
 def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[Cause, Ints]]:
@@ -37,7 +38,11 @@ def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[
     if own is not None and own.anti_affinity:
         yield NodeRefusal.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, state)
     mask: Mask | None = None
-    for term in state.terms(TermKind.ANTI_AFFINITY, shape):
+    terms = list(state.terms(TermKind.ANTI_AFFINITY, shape))
+    if len(terms) > _MANY:
+        yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(_free_of_all(terms, state))
+        return
+    for term in terms:
         allowed = _free_of(term, state.weight(TermKind.ANTI_AFFINITY, term), state)
         mask = allowed if mask is None else mask & allowed
     if mask is not None:
@@ -80,8 +85,18 @@ def _apart(shape: PodShape, terms: tuple[AffinityTerm, ...], state: PodAffinityS
 
 def _free_of(term: AffinityTerm, per_row: Ints, state: PodAffinityState) -> Mask:
     """Return the rows whose domain has none of the counted pods, and rows without a domain."""
+    state.steps.take(per_row.size, 4)
     domains = state.domains(term.topology_key)
     return np.equal(domains.of_rows(domains.total(per_row)), 0)
+
+
+def _free_of_all(terms: list[AffinityTerm], state: PodAffinityState) -> Mask:
+    """Return :func:`_free_of` all of many terms: one sum per topology key instead of per term."""
+    mask = np.ones(len(state.table.nodes), dtype=np.bool_)
+    for key, per_row in state.total_weights(TermKind.ANTI_AFFINITY, terms).items():
+        domains = state.domains(key)
+        mask &= np.equal(domains.of_rows(domains.total(per_row)), 0)
+    return mask
 
 
 def _unlimited(mask: Mask) -> Ints:
@@ -93,18 +108,19 @@ def score_affinity(shape: PodShape, state: PodAffinityState, rows: Ints) -> Iter
     constraints = shape.constraints
     if not selected_by(shape) and (constraints is None or not constraints.preferred):
         return
-    weights = _sum_weights(shape, state)
+    weights = _sum_weights(shape, state, rows)
     if weights is not None:
         yield Score(_normalise(weights[rows]), AFFINITY_WEIGHT)
 
 
-def _sum_weights(shape: PodShape, state: PodAffinityState) -> Ints | None:
+def _sum_weights(shape: PodShape, state: PodAffinityState, rows: Ints) -> Ints | None:
     """Sum, per row, the weights of preferred terms of the pod and of pods on nodes."""
     total: Ints | None = None
     others = state.terms(TermKind.PREFERRED, shape)
     found = [(term, state.weight(TermKind.PREFERRED, term)) for term in others]
     own = () if shape.constraints is None else shape.constraints.preferred
     found += [(one.term, one.weight * state.count((one.term.pods,))) for one in own]
+    state.steps.take(rows.size, 4 * len(found))
     for term, per_row in found:
         domains = state.domains(term.topology_key)
         part = domains.of_rows(domains.total(per_row))

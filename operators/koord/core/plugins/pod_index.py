@@ -84,6 +84,11 @@ class PodIndex:
         self._is_terminating: Mask = np.zeros(_FIRST, dtype=np.bool_)
         self._free = list(range(_FIRST - 1, -1, -1))
 
+    @property
+    def size(self) -> int:
+        """The number of slots, used or free."""
+        return len(self._row)
+
     def add(self, profile: PodLabels, row: int, *, is_terminating: bool) -> int:
         """Add a pod and return its slot."""
         if not self._free:

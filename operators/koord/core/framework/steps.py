@@ -1,0 +1,63 @@
+"""Counts the work of planning in steps, so that one unit cannot occupy the planner for long.
+
+A step is about one operation on one row of the node table. Steps depend on the cluster and the unit
+alone, not on the machine or its load, so the same cluster gives the same plan anywhere.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+PER_UNIT: Final = 150_000_000
+"""Steps that any unit may take: ten times as many as any that was recorded."""
+PER_ROW: Final = 500
+"""Further steps per pod of the unit and row of the node table."""
+MOST_PER_UNIT: Final = 1_000_000_000
+"""However large unit and cluster are: one or two seconds."""
+MOST_PER_CALL: Final = 100_000_000
+"""After so many steps the rest of the units is planned in the next call."""
+PER_CALL: Final = 1000
+"""Of each array operation, besides one per row."""
+
+
+class TooManySteps(Exception):  # noqa: N818 - says what is wrong
+    """A unit has used up its budget."""
+
+
+class Steps:
+    """The steps of one cycle."""
+
+    __slots__ = ("_limit", "most", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.most = float("inf")
+        """After so many steps no further unit is begun."""
+        self._limit = float("inf")
+
+    def take(self, rows: int, operations: int = 1) -> None:
+        """Count operations on so many rows each. Raises nothing: changes may be half done."""
+        self.taken += (rows + PER_CALL) * operations
+
+    def check(self) -> None:
+        """Raise ``TooManySteps`` if the budget is used up. Called between changes only."""
+        if self.taken > self._limit:
+            raise TooManySteps
+
+    @property
+    def is_over(self) -> bool:
+        return self.taken > self.most
+
+    @contextmanager
+    def budget(self, most: int) -> Iterator[None]:
+        """Allow at most so many steps within a ``with`` block."""
+        before, self._limit = self._limit, self.taken + most
+        try:
+            yield
+        finally:
+            self._limit = before
+
+
+def budget_of(rows: int, pods: int) -> int:
+    """Return the steps that planning a unit of so many pods may take."""
+    return min(PER_UNIT + PER_ROW * (rows + PER_CALL) * pods, MOST_PER_UNIT)

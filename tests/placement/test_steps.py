@@ -1,0 +1,110 @@
+"""Units that take too long to plan: they are rolled back and wait, and others are placed."""
+
+import pytest
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.cluster import FakeCluster, make_cluster, make_unit, nodes_of, plan_in
+
+from koord.core.constraints import PodSelector
+from koord.core.framework import steps
+from koord.core.framework.steps import Steps, TooManySteps, budget_of
+from koord.core.plan import Refusal
+from koord.core.reasons import TooExpensive
+from koord.core.selectors import Operator, Requirement
+
+
+def make_hostile(count: int, terms: int) -> list[PodBuilder]:
+    """Make pods whose terms all differ, and all select all of them."""
+    pods = [make_pod(f"h{at}") for at in range(count)]
+    for at, pod in enumerate(pods):
+        for term in range(terms):
+            lacking = Requirement(f"k{at}-{term}", Operator.DOES_NOT_EXIST)
+            pod.apart(PodSelector((lacking,), ("default",)), "host")
+    return pods
+
+
+def make_nodes(count: int) -> FakeCluster:
+    return make_cluster().nodes(
+        *(make_node(f"n{at}").gpu(8).label("host", f"n{at}") for at in range(count))
+    )
+
+
+def test_an_expensive_unit_is_refused_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "PER_UNIT", 2_000_000)
+    cluster = make_nodes(20)
+    before = cluster.open_cycle().used
+    hostile, plain = make_unit("a", make_hostile(10, 40)), make_unit("b", [make_pod("p").gpu(8)])
+    cycle = cluster.open_cycle()
+    outcome = cluster.plan(hostile, plain)
+    (refusal,) = outcome.refusals
+    assert isinstance(refusal.reason, TooExpensive)
+    assert (refusal.reason.pods, refusal.reason.terms) == (10, 40)
+    assert "10 pods with up to 40 rules about other pods" in refusal.reason.text()
+    assert nodes_of(outcome) == {"p": "n0"}, "the others go on, on an untouched cluster"
+    assert (cycle.used == before).all()
+
+
+def test_the_same_unit_takes_the_same_steps() -> None:
+    taken = set()
+    for _ in range(2):
+        cluster = make_nodes(20)
+        cycle = cluster.open_cycle()
+        assert plan_in(cycle, [make_unit("a", make_hostile(5, 10))]).placements
+        taken.add(cycle.steps.taken)
+    assert len(taken) == 1
+
+
+def test_a_call_ends_after_its_steps_and_leaves_the_rest_undecided() -> None:
+    cycle = make_nodes(20).open_cycle()
+    cycle.steps.most = 1
+    units = [make_unit(name, [make_pod(name)]) for name in "abc"]
+    outcome = plan_in(cycle, units)
+    assert [one.unit for one in outcome.placements] == ["a"], "at least one is decided"
+    assert not outcome.refusals
+
+
+def test_budgets_grow_with_the_unit_and_the_cluster() -> None:
+    assert budget_of(1000, 1) < budget_of(1000, 100) < budget_of(5000, 100)
+    assert budget_of(10**6, 10**6) == steps.MOST_PER_UNIT
+    counter = Steps()
+    with counter.budget(10):
+        counter.check()
+        counter.take(11)
+        with pytest.raises(TooManySteps):
+            counter.check()
+    counter.check()
+
+
+def test_an_expensive_unit_is_tried_again_after_growing_pauses() -> None:
+    cluster = make_nodes(1)
+    cluster.pods(make_pod("a").gpu(8), make_pod("b").gpu(1))
+    (a, _) = cluster.take()
+    reason = TooExpensive("default/a", 1, 0, 2, 1)
+    dues = []
+    now = 0.0
+    for _ in range(8):
+        cluster.queue.refuse(a, Refusal(a.key, a.pods, reason))
+        cluster.queue.postpone(a, now)
+        cluster.nodes(make_node("more").gpu(8 + len(dues)))
+        assert a.key in cluster.absorb().blocked, "more room does not help"
+        cluster.queue.wake_all()
+        due = cluster.queue.next_due()
+        assert due is not None
+        assert not cluster.take(due - 1)
+        assert cluster.take(due) == [a]
+        dues.append(due - now)
+        now = due
+    assert dues[:3] == [10, 20, 40]
+    assert dues[-1] == 300
+
+
+@pytest.mark.parametrize("namespaces", [("default",), ()])
+def test_many_terms_of_others_are_summed_up(namespaces: tuple[str, ...]) -> None:
+    """More than a few terms take another way, which must decide the same."""
+    for count in (1, 40):
+        cluster = make_nodes(4)
+        for at in range(count):
+            lacking = Requirement(f"k{at}", Operator.DOES_NOT_EXIST)
+            by_labels = None if namespaces else ()
+            selector = PodSelector((lacking,), namespaces, by_labels)
+            cluster.pods(make_pod(f"h{at}").apart(selector, "host").running(f"n{at % 2}"))
+        assert cluster.feasible(make_pod("p")) == ("n1 n2 n3" if count == 1 else "n2 n3")
