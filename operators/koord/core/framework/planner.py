@@ -64,16 +64,18 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
 
 def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusal:
     """Decide a unit within its budget."""
-    pods = unit.pods
-    most, before = budget_of(cycle.used.shape[1], len(pods)), cycle.steps.taken
+    pods, steps = unit.pods, cycle.steps
+    most, before = budget_of(cycle.used.shape[1], len(pods)), steps.taken
+    steps.limit = before + most
     try:
-        with cycle.steps.budget(most):
-            return attempt.decide(unit)
+        return attempt.decide(unit)
     except TooManySteps:
-        taken = cycle.steps.taken - before
+        taken = steps.taken - before
         rules = (pod.shape.constraints for pod in pods)
         terms = max((len(one.selectors) for one in rules if one is not None), default=0)
         return Refusal(unit.key, pods, TooExpensive(pods[0].key, len(pods), terms, taken, most))
+    finally:
+        steps.limit = float("inf")
 
 
 def _pre_filter(cycle: Cycle, unit: Unit) -> Admission | Refusal:

@@ -4,8 +4,6 @@ A step is about one operation on one row of the node table. Steps depend on the 
 alone, not on the machine or its load, so the same cluster gives the same plan anywhere.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 PER_UNIT: Final = 150_000_000
@@ -27,13 +25,14 @@ class TooManySteps(Exception):  # noqa: N818 - says what is wrong
 class Steps:
     """The steps of one cycle."""
 
-    __slots__ = ("_limit", "most", "taken")
+    __slots__ = ("limit", "most", "taken")
 
     def __init__(self) -> None:
         self.taken = 0
         self.most = float("inf")
         """After so many steps no further unit is begun."""
-        self._limit = float("inf")
+        self.limit = float("inf")
+        """After so many steps :meth:`check` raises."""
 
     def take(self, rows: int, operations: int = 1) -> None:
         """Count operations on so many rows each. Raises nothing: changes may be half done."""
@@ -41,21 +40,12 @@ class Steps:
 
     def check(self) -> None:
         """Raise ``TooManySteps`` if the budget is used up. Called between changes only."""
-        if self.taken > self._limit:
+        if self.taken > self.limit:
             raise TooManySteps
 
     @property
     def is_over(self) -> bool:
         return self.taken > self.most
-
-    @contextmanager
-    def budget(self, most: int) -> Iterator[None]:
-        """Allow at most so many steps within a ``with`` block."""
-        before, self._limit = self._limit, self.taken + most
-        try:
-            yield
-        finally:
-            self._limit = before
 
 
 def budget_of(rows: int, pods: int) -> int:
