@@ -39,6 +39,7 @@ class Order(msgspec.Struct, frozen=True):
     gated: bool
     in_flight: int
     nodes: tuple[str, ...]
+    has_devices: bool = False
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -147,7 +148,7 @@ class Placer:
         order, node = self._order, next(self._nodes)
         path = f"{pods_path(order.namespace)}/{pod.name}"
         group = f"gang-{pod.name.split('-')[1]}" if order.size > 1 else ""
-        annotations = make_annotations(node, group, order.size)
+        annotations = make_annotations(node, group, order.size, has_devices=order.has_devices)
         if order.gated:
             patch = make_release(pod.uid, annotations)
             await connection.send(self._caller.make_request("PATCH", path, patch, JSON_PATCH))

@@ -34,6 +34,7 @@ from koord.sandbox import Component, Sandbox, Write
 from koord.sandbox.binaries import find_binaries
 from koord.sandbox.build import ConsoleReporter
 from koord.sandbox.components import make_command
+from koord.sandbox.devices import DEVICES, report_devices
 from koord.sandbox.errors import SandboxApiError
 
 SHAPE: Final = "a100x8"
@@ -144,6 +145,15 @@ class Cluster:
         finally:
             process.terminate()
             process.wait()
+
+    @contextmanager
+    def devices(self) -> Iterator[None]:
+        """Let the nodes report their devices while the context lasts."""
+        report_devices(self.box.client)
+        try:
+            yield
+        finally:
+            self.box.client.delete(DEVICES)
 
     @contextmanager
     def topology(self) -> Iterator[None]:

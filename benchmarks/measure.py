@@ -80,6 +80,7 @@ class Laboratory:
             gated=cell.gated,
             in_flight=Settings().bind_concurrency,
             nodes=tuple(self._cluster.nodes),
+            has_devices=cell.load.has_devices,
         )
         path = self._cluster.write_order("ceiling", order)
         return self._measure(cell, Ceiling(self._cluster.box.directory, path))

@@ -14,7 +14,12 @@ from koord.api.gang import encode_bind_record
 
 GATE: Final = "operators.koordinator.sh/placement"
 PLAN: Final = "operators.koordinator.sh/plan"
+PLAN_SIGNATURE: Final = f"{PLAN}-signature"
 PLAN_ID: Final = "0123456789"
+DIGEST: Final = "0" * 32
+SIGNATURE: Final = f"{'0' * 8}.{DIGEST}"
+DEVICE_PREFIX: Final = "scheduling.koordinator.sh/"
+ALLOCATED: Final = f"{DEVICE_PREFIX}device-allocated"
 SCHEDULER: Final = "koord-scheduler"
 GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
 NAMESPACE: Final = "bench"
@@ -167,10 +172,32 @@ def make_binding(
 
 
 def make_annotations(
-    node: str, group: str, members: int, start_id: str = "0" * 16
+    node: str, group: str, members: int, start_id: str = "0" * 16, *, has_devices: bool = False
 ) -> dict[str, str]:
+    """Make the annotations of a placed pod; ids, digests and signatures are of their size only."""
     id_ = f"{NAMESPACE}/{group}" if group else ""
     of_gang = f',"group":"{id_}","members":{members},"strength":{members}' if group else ""
     of_gang += f',"start":"{start_id}"' if members > 1 else ""
+    given = make_device_annotations(node) if has_devices else {}
+    of_gang += f',"records":{{"{ALLOCATED}":"{DIGEST}"}}' if given else ""
     plan = f'{{"node":"{node}","plan":"{PLAN_ID}"{of_gang}}}'
-    return {PLAN: plan, **(encode_bind_record(id_, members) if members > 1 else {})}
+    record = encode_bind_record(id_, members) if members > 1 else {}
+    return {PLAN: plan, PLAN_SIGNATURE: SIGNATURE, **record, **given}
+
+
+def make_device_annotations(node: str) -> dict[str, str]:
+    """Make the annotations of a pod with one GPU."""
+    gpu = {
+        "minor": 0,
+        "resources": {
+            "koordinator.sh/gpu-core": "100",
+            "koordinator.sh/gpu-memory": "81251Mi",
+            "koordinator.sh/gpu-memory-ratio": "100",
+        },
+        "id": f"GPU-{node}-0",
+    }
+    return {
+        ALLOCATED: json.dumps({"gpu": [gpu]}, separators=(",", ":")),
+        f"{DEVICE_PREFIX}gpu-minors": "0",
+        f"{DEVICE_PREFIX}gpu-uuids": f"GPU-{node}-0",
+    }

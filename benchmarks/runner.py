@@ -121,6 +121,7 @@ def _take_turn(
     with (
         cluster.kubelets() if cell.load.has_kubelets else nullcontext(),
         cluster.topology() if cell.load.must_gather else nullcontext(),
+        cluster.devices() if cell.load.has_devices else nullcontext(),
     ):
         if before is None:
             tell(f"{cell.names[0]}: ceiling")

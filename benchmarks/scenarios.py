@@ -38,6 +38,8 @@ class Load:
     """The layer of the network that each gang must share; empty for no constraint."""
     has_quotas: bool = False
     """Whether every pod belongs to a quota, on the third level of a tree."""
+    has_devices: bool = False
+    """Whether nodes report their GPUs, so that every pod gets a certain one."""
     is_gated_only: bool = False
     turns: str = ""
     """Loads with the same value are measured alternately, to be compared."""
@@ -68,6 +70,7 @@ class Cell:
 
 
 CPU: Final = {"cpu": "500m", "memory": "512Mi"}
+ONE_GPU: Final = {"cpu": "2", "memory": "16Gi", "nvidia.com/gpu": "1"}
 WHOLE_NODE: Final = {"cpu": "16", "memory": "128Gi", "nvidia.com/gpu": "8"}
 
 FULL: Final = (
@@ -76,6 +79,7 @@ FULL: Final = (
     Load("gangs-that-run", 100, 10, 100, CPU, has_kubelets=True, is_gated_only=True),
     Load("no-quotas", 200, 10, 100, CPU, is_gated_only=True, turns="quotas"),
     Load("quotas", 200, 10, 100, CPU, is_gated_only=True, has_quotas=True, turns="quotas"),
+    Load("gpus", 4000, 1, 500, ONE_GPU, is_gated_only=True, has_devices=True),
     Load("one-gang", 1, 512, 512, WHOLE_NODE, turns="topology"),
     Load(
         "one-gang-gathered",

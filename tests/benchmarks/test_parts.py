@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from benchmarks.measure import Measurement, percentile
 from benchmarks.objects import (
+    PLAN,
     PLAN_ID,
+    PLAN_SIGNATURE,
     list_teams,
     make_annotations,
     make_binding,
@@ -21,6 +23,9 @@ from benchmarks.scenarios import CPU, Cell, Load, Mode, Who, make_cells
 from benchmarks.wire import Chunks, body_of, is_complete
 from tests.support.plan_keys import make_keys
 
+from koord.core.device.allocation import record
+from koord.core.device.model import DeviceName, Share, make_part
+from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.gang.start import make_start_id
 from koord.core.gang_model import GangClaim, GangSource
 from koord.core.plan import Assignment, Placement
@@ -62,20 +67,35 @@ def test_an_answer_is_complete_with_its_last_byte(answer, body):
     assert body_of(answer) == body
 
 
+@pytest.mark.parametrize("has_devices", [False, True])
 @pytest.mark.parametrize("size", [1, 3])
-def test_the_ceiling_writes_what_the_operators_write(size):
+def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
     group = "bench/gang-7" if size > 1 else ""
     pod = Pod("", "bench", "", PodShape(()), handling=Handling.RELEASE_AND_BIND)
     gang = GangClaim(group, GangSource.POD_GROUP) if group else None
     pods = [replace(pod, uid=f"uid-{at}", name=f"pod-7-{at}", gang=gang) for at in range(size)]
-    assignments = tuple(Assignment(pod, "node-1") for pod in pods)
+    gpu = make_part({GPU_CORE: 100, GPU_MEMORY: 81251 << 20, GPU_MEMORY_RATIO: 100})
+    names = {(GPU, 0): DeviceName("GPU-node-1-0")}
+    assignments = tuple(
+        Assignment(
+            pod,
+            "node-1",
+            (record(pod.uid, [Share(GPU, 0, gpu)], names),) if has_devices else (),
+        )
+        for pod in pods
+    )
     strengths = {group: size} if group else {}
     placement = Placement("unit", PLAN_ID, group, assignments, strengths=strengths)
 
     written = encode_annotations(assignments[0], placement, make_keys())
     start_id = make_start_id(placement.uids)
-    ours = make_annotations("node-1", "gang-7" if size > 1 else "", size, start_id)
+    name = "gang-7" if size > 1 else ""
+    ours = make_annotations("node-1", name, size, start_id, has_devices=has_devices)
 
+    for key in (PLAN, PLAN_SIGNATURE):
+        # Digests and signatures differ, in their value only.
+        assert len(ours[key]) == len(written[key])
+        written[key] = ours[key]
     assert ours == written
     assert make_release("uid-0", ours) == make_release_patch(
         pods[0], "node-1", PodForm(has_annotations=False, affinity=AffinityForm()), written
