@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.manifests.test_rights import Rights
 
 import koord
 from koord.runtime.registry import OPERATORS
@@ -139,6 +140,10 @@ def test_rights_by_account(separate, account, verb, resource, allowed):
 def test_rights_on_leases(separate, account, verb, lease, allowed):
     user, what, (namespace, name) = account_name(account), "leases.coordination.k8s.io", lease
     assert is_allowed(separate, user, verb, what, namespace=namespace, name=name) is allowed
+
+
+def test_the_account_of_all_operators_has_few_rights(installed):
+    assert 0 < len(Rights(installed).of(ALL)) <= 60
 
 
 def test_every_deployment_has_a_standby_and_a_disruption_budget(separate):
