@@ -127,6 +127,8 @@ class Cluster:
         self.box = box
         self.operators = operators
         self.namespace = namespace
+        self.began_at: str = self.box.client.get(self.pods_path)["metadata"]["resourceVersion"]
+        """The version from which everything that happened to its pods can be watched again."""
         self._nodes: list[str] = []
 
     def add_nodes(self, count: int, gpus: int = 8) -> list[str]:
@@ -241,6 +243,10 @@ class Cluster:
             for one in self.box.writes(SERVICE_ACCOUNT)
             if one.namespace == self.namespace
         ]
+
+    @property
+    def pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
 
     @property
     def groups_path(self) -> str:
