@@ -27,10 +27,12 @@ def read_metrics(operators: RunningOperators, authorization: str) -> int:
 @pytest.fixture(scope="module")
 def read(separate: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     separate.kubectl("apply", "-k", str(MANIFESTS / "overlays" / "metrics"))
-    kubeconfig = separate.kubeconfig_for("koord-system", "koord-device")
+    kubeconfig = separate.kubeconfig_for("koord-system", "koord-reservation")
     folder = tmp_path_factory.mktemp("operators")
     settings = "metricsAuthorization: true\n"
-    with run_operators(kubeconfig, folder, "--operator=device", settings=settings) as operators:
+    with run_operators(
+        kubeconfig, folder, "--operator=reservation", settings=settings
+    ) as operators:
         yield lambda authorization: read_metrics(operators, authorization)
 
 
@@ -58,8 +60,10 @@ def test_nobody_may_read_them_while_the_operators_may_not_ask(
     separate: Sandbox, tmp_path: Path
 ) -> None:
     separate.kubectl("delete", "-k", str(MANIFESTS / "overlays" / "metrics"), "--ignore-not-found")
-    kubeconfig = separate.kubeconfig_for("koord-system", "koord-device")
+    kubeconfig = separate.kubeconfig_for("koord-system", "koord-reservation")
     settings = "metricsAuthorization: true\n"
-    with run_operators(kubeconfig, tmp_path, "--operator=device", settings=settings) as operators:
+    with run_operators(
+        kubeconfig, tmp_path, "--operator=reservation", settings=settings
+    ) as operators:
         assert read_metrics(operators, "Bearer x") == 503
         assert operators.get("/healthz")[0] == 200
