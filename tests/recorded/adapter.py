@@ -18,6 +18,7 @@ from koord.core.holds import Holds
 from koord.core.pods import Handling, Pod, PodPhase, RecordedPlan
 from koord.core.queue import Queue
 from koord.core.state import ClusterState
+from koord.core.topology.reasons import UnknownLayer
 
 if TYPE_CHECKING:
     from tests.recorded.changes import Change, Step
@@ -175,7 +176,10 @@ def _tell_placement(placement: Placement) -> dict[str, Plain]:
 
 def _tell_refusal(refusal: Refusal) -> dict[str, Plain]:
     pods = [pod.key for pod in refusal.pods]
-    return {"unit": refusal.unit, "pods": pods, "reason": to_plain(refusal.reason)}
+    reason = to_plain(refusal.reason)
+    if isinstance(refusal.reason, UnknownLayer) and isinstance(reason, dict):
+        reason.pop("shortage", None)  # in words only: it decides nothing
+    return {"unit": refusal.unit, "pods": pods, "reason": reason}
 
 
 def to_plain(value: object) -> Plain:
