@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.operators.conftest import Cluster
+from tests.operators.judge import find_faults
 from tests.support.plan_keys import make_keys
 from typing_extensions import override
 
@@ -55,16 +56,15 @@ async def operate(client: CrashingClient) -> None:
     async with client:
         parts = Parts(client, Settings(), OPERATORS, keys=make_keys())
         assert parts.placement is not None
-        with suppress(asyncio.CancelledError, BaseExceptionGroup):
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(parts.reader.run())]
-                tasks += [group.create_task(run()) for run in parts.background]
-                await parts.reader.wait_synced()
-                tasks.append(group.create_task(parts.placement.run()))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(ended(client, parts), 5.0)
-                for task in tasks:
-                    task.cancel()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(parts.reader.run())]
+            tasks += [group.create_task(run()) for run in parts.background]
+            await parts.reader.wait_synced()
+            tasks.append(group.create_task(parts.placement.run()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended(client, parts), 5.0)
+            for task in tasks:
+                task.cancel()
     await asyncio.sleep(0.1)  # broken TLS connections take a moment to close
 
 
@@ -95,6 +95,7 @@ def test_restart_after_any_write(quiet_cluster: Cluster, kind: str, *, is_before
         asyncio.run(operate(CrashingClient(cluster, 10_000, is_before=False)))
         cluster.expect_bound(*(f"a-{at}" for at in range(MEMBERS)))
         assert len(set(cluster.bound().values())) == MEMBERS, (kind, writes)
+        assert find_faults(cluster) == []
         clear(cluster)
 
 
