@@ -161,7 +161,8 @@ def test_only_quotas_of_profiles_are_created_and_changed(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["koord-limit-operators", "koord-limit-bindings", "koord-limit-quotas"]
+    "policy",
+    ["koord-limit-operators", "koord-limit-bindings", "koord-limit-nodes", "koord-limit-quotas"],
 )
 def test_the_expressions_type_check(guarded, policy: str) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
