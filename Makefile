@@ -36,7 +36,7 @@ check: .venv/ready ## run all checks that need no cluster: style, types, layers,
 test-versions: .venv/ready ## run the operators' tests on older and newer Kubernetes (VERSIONS="1.33" selects)
 	@failed=0; for version in $(VERSIONS); do \
 		export KOORD_KUBERNETES=$$version && $(BIN)/koord sandbox build && \
-		$(BIN)/pytest tests/operators $(ARGS) || failed=1; \
+		$(BIN)/pytest -m "sandbox and not slow" tests/operators tests/api $(ARGS) || failed=1; \
 	done; exit $$failed
 
 soak: .venv/ready ## run crash scenarios and random operations in a model of a cluster, and random quota trees (ARGS="--seed 7")

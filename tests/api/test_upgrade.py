@@ -10,6 +10,7 @@ from tests.api.conftest import CRDS
 
 from koord.api.crdgen import RESOURCE_BY_KIND, RESOURCES, make_crd
 from koord.sandbox import Sandbox
+from koord.sandbox.binaries import parse_version
 from koord.sandbox.errors import SandboxApiError
 
 pytestmark = pytest.mark.sandbox
@@ -33,6 +34,8 @@ STORED = [
         {"networkTopologySpec": [{"topologyLayer": "NodeTopologyLayer"}]},
     ),
 ]
+JUDGED_AS_A_WHOLE = {0, 2, 5, 6}
+"""Those that an old API server does not let pass with other changes."""
 
 
 def without_checks(schema: Any) -> Any:
@@ -86,6 +89,9 @@ def path_of(kind: str, name: str = "") -> str:
 def test_stored_object_that_violates_a_rule_can_get_a_status_and_be_fixed(
     upgraded: Sandbox, number: int
 ) -> None:
+    version = upgraded.record.programs["kube-apiserver"].version
+    if number in JUDGED_AS_A_WHOLE and parse_version(version) < (1, 33):
+        pytest.skip(f"kube-apiserver {version} applies these rules to unchanged fields, too")
     kind, _, mended = STORED[number]
     path = path_of(kind, f"stored-{number}")
 
