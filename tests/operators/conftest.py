@@ -123,6 +123,8 @@ def delete_lease(box: Sandbox) -> None:
 class Cluster:
     """A namespace with nodes of its own; methods named ``expect_…`` wait and fail after 20 s."""
 
+    patience = PATIENCE_SECONDS
+
     def __init__(self, box: Sandbox, operators: Operators, namespace: str) -> None:
         self.box = box
         self.operators = operators
@@ -217,7 +219,7 @@ class Cluster:
 
     def expect(self, is_true: Callable[[], bool], what: str) -> None:
         """Wait until ``is_true`` returns true; fail with ``what``, the pods and the log."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self.patience
         while not is_true():
             if time.monotonic() > deadline:
                 tail = self.operators.log.read_text()[-3000:]

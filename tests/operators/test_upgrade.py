@@ -27,7 +27,7 @@ from tests.operators.conftest import (
 )
 from tests.operators.judge import find_faults, find_torn_gangs
 from tests.operators.load import GPUS, NODES, Load
-from tests.operators.replicas import Pair, Replica
+from tests.operators.replicas import PATIENCE_SECONDS, Pair, Replica
 from tests.operators.test_quotas import GPU, PREFIX, Quotas
 from tests.support.fault_proxy import Do, ProxyThread, is_method, open_fault_proxy
 from typing_extensions import override
@@ -81,6 +81,7 @@ class Steady:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        cluster.patience = PATIENCE_SECONDS
         self._quotas = Quotas(cluster)
         self._quotas.create("steady", 0, 16)
         cluster.add_nodes(4)
