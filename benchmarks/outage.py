@@ -108,7 +108,7 @@ class _Outage:
     def look(self, seconds: float) -> Sequence[float]:
         """Create only other pods; return how long they waited."""
         self._cluster.forget_writes()
-        for _ in _spread(int(seconds * 2), seconds):
+        for _ in spread(int(seconds * 2), seconds):
             self._create_other()
         time.sleep(2.0)
         return find_latencies(self._cluster.read_writes())
@@ -116,7 +116,7 @@ class _Outage:
     def pile_up(self, order: Order) -> None:
         """Create the pods of the order over the whole time, and other pods beside them."""
         most = max(1, int(self._seconds * 2 / order.groups))
-        for group in _spread(order.groups, self._seconds):
+        for group in spread(order.groups, self._seconds):
             self._create_gang(order, group)
             for _ in range(most):
                 self._create_other()
@@ -144,7 +144,7 @@ class _Outage:
         self._cluster.box.client.create(pods_path(OTHERS), make_pod(pod))
 
 
-def _spread(count: int, seconds: float) -> Iterator[int]:
+def spread(count: int, seconds: float) -> Iterator[int]:
     """Count up, evenly over that many seconds."""
     began = time.monotonic()
     for number in range(count):
@@ -152,11 +152,11 @@ def _spread(count: int, seconds: float) -> Iterator[int]:
         yield number
 
 
-def find_latencies(writes: Sequence[Write]) -> Sequence[float]:
-    """Return how long each of the other pods waited for its node, in order."""
+def find_latencies(writes: Sequence[Write], namespace: str = OTHERS) -> Sequence[float]:
+    """Return how long each pod of a namespace waited for its node, in order."""
     created, bound = {}, {}
     for one in writes:
-        if one.namespace != OTHERS or one.resource != "pods" or one.code >= 300:
+        if one.namespace != namespace or one.resource != "pods" or one.code >= 300:
             continue
         if one.subresource == "binding":
             bound[one.name] = one.answered
