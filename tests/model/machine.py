@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.model.network import Fault
 from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_group, name_of
 from tests.model.steps import Step, Story, quiet, rest
-from tests.model.store import KINDS
+from tests.model.store import KINDS as ALL_KINDS
 from tests.model.world import World, open_world
 
 from koord.api.keys import operators
@@ -25,6 +25,8 @@ KINDS_OF_POD = {
     "behind": PodPlan("", other_gate=True),
     "stranger": PodPlan("", gated=False, scheduler=OTHER_SCHEDULER),
 }
+KINDS = [kind for kind in ALL_KINDS if kind not in {"devices", "leases"}]
+"""Kinds whose watches are broken."""
 OURS = ("gated", "ungated", "pinned")
 GENTLE = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW)
 WRONG = (Fault.CONFLICT, Fault.FORBIDDEN)
