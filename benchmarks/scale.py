@@ -23,6 +23,8 @@ from benchmarks.scenarios import CPU, WHOLE_NODE, Who
 from benchmarks.usage import read_cpu_seconds, read_peak_mib, read_rss_mib
 
 GANG: Final = 512
+_METRICS_AGE: Final = 1.5
+"""Seconds: the text of metrics is made once a second at most."""
 _PATIENCE: Final = 300.0
 _SETTLE_SECONDS: Final = 5.0
 
@@ -131,6 +133,7 @@ def measure_plans(cluster: Cluster, operators: Operators) -> Iterator[Planned]:
 
 def read_cycles(operators: Operators) -> tuple[int, float]:
     """Return how many plans were made so far, and how many seconds they took."""
+    time.sleep(_METRICS_AGE)
     page = (operators.read("/metrics") or b"").decode()
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[:1] != "#")
     return int(float(values["koord_cycle_seconds_count"])), float(values["koord_cycle_seconds_sum"])

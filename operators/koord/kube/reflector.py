@@ -213,6 +213,7 @@ class Reflector(Generic[W, T]):
 
     async def _list(self) -> None:
         """Read all pages and deliver the differences, with inferred deletions."""
+        self.stats.lists += 1
         listing_from = time.monotonic()
         seen: set[Key] = set()
         params = {**self._source.params, "limit": str(PAGE_SIZE)}
@@ -226,7 +227,6 @@ class Reflector(Generic[W, T]):
             if not meta.continue_:
                 break
             params["continue"] = meta.continue_
-        self.stats.lists += 1
         self._relist_at = time.monotonic() + RELIST_SECONDS
         self._listed_from = listing_from
         self._absent_since = float("inf")
