@@ -82,7 +82,7 @@ def test_replaced_definition_is_watched_again(cluster: Cluster) -> None:
 
 @contextmanager
 def koordinator(box: Sandbox) -> Iterator[None]:
-    """Renew the Lease of Koordinator's scheduler while the context is open."""
+    """Renew the Lease of Koordinator's scheduler while the context is open, then release it."""
     stop = threading.Event()
     lease = {"metadata": {"name": "koord-scheduler"}, "spec": {"leaseDurationSeconds": 15}}
     box.client.create(KOORDINATOR, lease)
@@ -100,6 +100,8 @@ def koordinator(box: Sandbox) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        released = {"spec": {"holderIdentity": ""}}
+        box.client.patch(f"{KOORDINATOR}/koord-scheduler", released)
 
 
 def test_nothing_is_placed_while_koordinators_scheduler_runs(cluster: Cluster) -> None:
