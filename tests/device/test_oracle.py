@@ -43,6 +43,13 @@ Free = tuple[tuple[int, int], ...]
 """Free GPUs and NICs of each switch."""
 
 
+PART = 4
+"""A part of the states in each ordinary run; `-m slow` tries the others."""
+each_part = pytest.mark.parametrize(
+    "first", [0, *(pytest.param(at, marks=pytest.mark.slow) for at in range(1, PART))]
+)
+
+
 @cache
 def states() -> list[Free]:
     switches = list(product(range(3), range(3)))
@@ -113,11 +120,12 @@ def check_sound(ledger: Ledger, request: DeviceRequest, shares: Sequence[Share])
         assert given == len(one.parts) if one.kind == GPU else given >= len(one.parts)
 
 
+@each_part
 @pytest.mark.parametrize("scope", [None, Scope.NUMA_NODE, Scope.PCIE])
 @pytest.mark.parametrize("count", range(1, 9))
-def test_whole_gpus(count: int, scope: Scope | None) -> None:
+def test_whole_gpus(count: int, scope: Scope | None, first: int) -> None:
     request = wish({NVIDIA_GPU: count}, gpu=Hint(scope=scope))
-    for free in states():
+    for free in states()[first::PART]:
         if any(nics < 2 for _, nics in free):
             continue
         best = best_scope(free, count)
@@ -130,13 +138,16 @@ def test_whole_gpus(count: int, scope: Scope | None) -> None:
             assert scope_of(taken_by_switch(shares, GPU)) == best, (free, shares)
 
 
+@each_part
 @pytest.mark.parametrize("scope", [None, Scope.NUMA_NODE])
 @pytest.mark.parametrize("nics", [1, 100, 200, 300, 400])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8])
-def test_gpus_with_nics_on_the_same_switches(count: int, nics: int, scope: Scope | None) -> None:
+def test_gpus_with_nics_on_the_same_switches(
+    count: int, nics: int, scope: Scope | None, first: int
+) -> None:
     requests = {NVIDIA_GPU: count, RDMA_SHARE: nics}
     request = wish(requests, joint="SamePCIe", gpu=Hint(scope=scope))
-    for free in states():
+    for free in states()[first::PART]:
         ledger = make_ledger(free)
         shares = allocate(ledger, request)
         fits = can_join(free, count, max(1, nics // 100), scope)
@@ -147,11 +158,12 @@ def test_gpus_with_nics_on_the_same_switches(count: int, nics: int, scope: Scope
             assert [n > 0 for n in gpus] == [n > 0 for n in given], (free, shares)
 
 
+@each_part
 @pytest.mark.parametrize("nics", [1, 200, 400])
 @pytest.mark.parametrize("count", [1, 3, 4, 8])
-def test_gpus_with_nics_anywhere(count: int, nics: int) -> None:
+def test_gpus_with_nics_anywhere(count: int, nics: int, first: int) -> None:
     request = wish({NVIDIA_GPU: count, RDMA_SHARE: nics}, joint="")
-    for free in states():
+    for free in states()[first::PART]:
         ledger = make_ledger(free)
         shares = allocate(ledger, request)
         gpus, left = sum(one for one, _ in free), sum(one for _, one in free)

@@ -28,7 +28,7 @@ KOORDINATOR = "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(conftest.Cluster, "patience", 60.0)
 
 
 @pytest.fixture(scope="module")
