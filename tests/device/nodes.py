@@ -35,7 +35,7 @@ from koord.core.device.request import Wishes, read_request
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from koord.core.device.ledger import Ledger
+    from koord.core.device.ledger import DeviceLedger
     from koord.core.device.model import PartitionTable
 
 GIB = 1 << 30
@@ -101,8 +101,8 @@ def wish(
 
 
 def give(
-    ledger: Ledger, request: DeviceRequest, settings: Settings = DEFAULTS
-) -> tuple[Ledger, dict[str, list[int]]]:
+    ledger: DeviceLedger, request: DeviceRequest, settings: Settings = DEFAULTS
+) -> tuple[DeviceLedger, dict[str, list[int]]]:
     """Allocate, and return the ledger afterwards with the minors by type."""
     shares = allocate(ledger, request, settings=settings)
     assert not isinstance(shares, Lacking), shares

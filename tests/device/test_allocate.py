@@ -34,7 +34,7 @@ from koord.core.device.causes import (
     Lacking,
 )
 from koord.core.device.inventory import HOPPER_PARTITIONS
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     KOORDINATOR,
     Exclusive,
@@ -70,8 +70,8 @@ PACKED = Settings(scoring=Scoring(DEFAULT_WEIGHTS, packs=True))
 COMPAT = Settings(KOORDINATOR)
 
 
-def on(*used: Share) -> Ledger:
-    return Ledger(a100x8()).with_shares(used)
+def on(*used: Share) -> DeviceLedger:
+    return DeviceLedger(a100x8()).with_shares(used)
 
 
 def cause_of(found: object) -> object:
@@ -114,7 +114,7 @@ def test_shares_go_to_the_fuller_gpu_of_the_most_used_path() -> None:
 
 def test_sockets_count_between_numa_nodes_and_the_node() -> None:
     places = [Place(n // 4, n // 2, f"pcie{n}") for n in range(8)]
-    ledger = Ledger(make_node(gpu(n, place) for n, place in enumerate(places)))
+    ledger = DeviceLedger(make_node(gpu(n, place) for n, place in enumerate(places)))
     used = ledger.with_shares([whole(0)])
     assert give(used, wish({NVIDIA_GPU: 3}))[1] == {GPU: [1, 2, 3]}
     assert give(used, wish({NVIDIA_GPU: 4}))[1] == {GPU: [4, 5, 6, 7]}
@@ -122,14 +122,14 @@ def test_sockets_count_between_numa_nodes_and_the_node() -> None:
 
 def test_gpus_of_unknown_place_do_not_keep_the_others_from_being_chosen_by_theirs() -> None:
     gpus = [gpu(0), *(gpu(n, place) for n, place in enumerate(A100_PLACES) if n)]
-    ledger = Ledger(make_node(gpus))
+    ledger = DeviceLedger(make_node(gpus))
     assert give(ledger, wish({NVIDIA_GPU: 2}))[1] == {GPU: [2, 3]}
     assert give(ledger, wish({NVIDIA_GPU: 8}))[1] == {GPU: list(range(8))}
     assert give(ledger, wish({NVIDIA_GPU: 2}), COMPAT)[1] == {GPU: [0, 1]}
 
 
 def test_four_pods_one_after_the_other() -> None:
-    ledger = Ledger(a100x8(), is_exact=False)
+    ledger = DeviceLedger(a100x8(), is_exact=False)
     steps = [
         ({KOORD_GPU: 200, RDMA_SHARE: 100}, "SamePCIe", {GPU: [0, 1], RDMA: [1]}),
         ({KOORD_GPU: 100, RDMA_SHARE: 100}, "SamePCIe", {GPU: [2], RDMA: [2]}),
@@ -155,7 +155,7 @@ def test_memory_and_ratio_complete_each_other() -> None:
 
 def test_rounded_ratios_do_not_add_up_to_memory_that_is_not_there() -> None:
     total = make_part({GPU_CORE: 100, GPU_MEMORY: 24 * GIB, GPU_MEMORY_RATIO: 100})
-    ledger = Ledger(make_node([gpu(0, total=total)]))
+    ledger = DeviceLedger(make_node([gpu(0, total=total)]))
     for _ in range(8):
         ledger, _minors = give(ledger, wish({GPU_MEMORY: 3 * GIB}))
     assert ledger.free[GPU, 0][GPU_MEMORY_RATIO] == 0
@@ -182,7 +182,7 @@ def test_a_resource_that_a_device_does_not_have_is_none_of_it() -> None:
 def test_unhealthy_devices_give_nothing_and_their_use_stays() -> None:
     inventory = a100x8()
     gpus = tuple(replace(one, total=()) if one.minor < 4 else one for one in inventory.of(GPU))
-    sick = Ledger(make_node(gpus)).with_shares([whole(0)])
+    sick = DeviceLedger(make_node(gpus)).with_shares([whole(0)])
     assert give(sick, wish({NVIDIA_GPU: 1}))[1] == {GPU: [4]}
     assert sick.with_inventory(inventory).free[GPU, 0][GPU_CORE] == 0
 
@@ -199,9 +199,9 @@ class TestPartitions:
     """GPU partitions."""
 
     @staticmethod
-    def hopper(*used: int, is_honored: bool = True) -> Ledger:
+    def hopper(*used: int, is_honored: bool = True) -> DeviceLedger:
         table = PartitionTable(HOPPER_PARTITIONS, is_honored)
-        return Ledger(replace(a100x8(), table=table)).with_shares(map(whole, used))
+        return DeviceLedger(replace(a100x8(), table=table)).with_shares(map(whole, used))
 
     @pytest.mark.parametrize(
         ("used", "count", "expected"),
@@ -236,7 +236,7 @@ class TestPartitions:
     def test_one_card_where_only_larger_ones_are_listed(self) -> None:
         quads = (Partition(minors_of(range(4))), Partition(minors_of(range(4, 8))))
         table = PartitionTable(((4, quads),), is_honored=True)
-        ledger = Ledger(replace(a100x8(), table=table)).with_shares([whole(5)])
+        ledger = DeviceLedger(replace(a100x8(), table=table)).with_shares([whole(5)])
         assert give(ledger, wish({NVIDIA_GPU: 1}))[1] == {GPU: [4]}
         found = allocate(ledger, wish({NVIDIA_GPU: 1}), settings=COMPAT)
         assert cause_of(found) is PARTITION_SIZE
@@ -248,7 +248,7 @@ class TestPartitions:
             Partition(0b110000, score=1, bandwidth=400),
         )
         table = PartitionTable(((2, pairs),), is_honored=True)
-        ledger = Ledger(replace(a100x8(), table=table))
+        ledger = DeviceLedger(replace(a100x8(), table=table))
         request = wish({NVIDIA_GPU: 2})
         assert give(ledger, request)[1] == {GPU: [2, 3]}
         fast = replace(request, partition=PartitionWish(bandwidth=300))
@@ -276,7 +276,7 @@ class TestJoint:
 
     def test_functions_are_given_once(self) -> None:
         request = wish({RDMA_SHARE: 1}, rdma=ANY_FUNCTION)
-        ledger = Ledger(make_node((), [nic(0)]))
+        ledger = DeviceLedger(make_node((), [nic(0)]))
         taken = []
         for _ in range(8):
             (share,) = allocate(ledger, request)  # type: ignore[misc]
@@ -299,13 +299,13 @@ class TestJoint:
     def test_fewer_nics_suffice_without_a_required_scope(self) -> None:
         node = make_node(a100x8().of(GPU), [nic(1, A100_PLACES[0])])
         request = wish({NVIDIA_GPU: 4, RDMA_SHARE: 1}, joint="")
-        assert give(Ledger(node), request)[1] == {GPU: [0, 1, 2, 3], RDMA: [1]}
+        assert give(DeviceLedger(node), request)[1] == {GPU: [0, 1, 2, 3], RDMA: [1]}
 
     def test_several_nics_are_spread_over_the_switches(self) -> None:
         nics = [nic(n, A100_PLACES[n % 2 * 2]) for n in range(6)]
         node = make_node(a100x8().of(GPU), nics)
         request = wish({NVIDIA_GPU: 4, RDMA_SHARE: 300}, joint="")
-        assert give(Ledger(node), request)[1] == {GPU: [0, 1, 2, 3], RDMA: [0, 1, 2]}
+        assert give(DeviceLedger(node), request)[1] == {GPU: [0, 1, 2, 3], RDMA: [0, 1, 2]}
 
 
 class TestNics:
@@ -327,9 +327,9 @@ class TestNics:
         assert [dict(one.part)[RDMA_SHARE] for one in shares] == [each] * count
 
     def test_no_device_and_no_function(self) -> None:
-        bare = Ledger(make_node([gpu(0)]))
+        bare = DeviceLedger(make_node([gpu(0)]))
         assert cause_of(allocate(bare, wish({RDMA_SHARE: 1}))) is NO_SUCH_DEVICE
-        plain = Ledger(make_node((), [replace(nic(0), groups=())]))
+        plain = DeviceLedger(make_node((), [replace(nic(0), groups=())]))
         request = wish({RDMA_SHARE: 1}, rdma=ANY_FUNCTION)
         assert cause_of(allocate(plain, request)) is NO_FUNCTIONS
 
@@ -359,7 +359,7 @@ class TestTerms:
         (share,) = allocate(on(), wish({NVIDIA_GPU: 1}), terms)  # type: ignore[misc]
         assert share.minor == 4
         assert isinstance(
-            allocate(Ledger(make_node([gpu(0)])), wish({NVIDIA_GPU: 1}), terms), Lacking
+            allocate(DeviceLedger(make_node([gpu(0)])), wish({NVIDIA_GPU: 1}), terms), Lacking
         )
 
     def test_required_devices_as_far_as_their_amounts_go(self) -> None:

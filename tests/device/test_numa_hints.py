@@ -6,7 +6,7 @@ import pytest
 from tests.device.nodes import a100x8, gpu, make_node, whole, wish
 
 from koord.core.device.causes import INSUFFICIENT_GPUS, Lacking
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Place
 from koord.core.device.names import NVIDIA_GPU, RDMA_SHARE
 from koord.core.device.numa_hints import find_hints
@@ -20,19 +20,19 @@ def hint(nodes: int, score: int, *, is_preferred: bool = True) -> NumaHint:
 
 
 def test_sets_with_the_best_gpus_have_the_higher_score():
-    hints = find_hints(Ledger(a100x8()), wish({NVIDIA_GPU: 1, RDMA_SHARE: 2}, joint=""))
+    hints = find_hints(DeviceLedger(a100x8()), wish({NVIDIA_GPU: 1, RDMA_SHARE: 2}, joint=""))
     expected = hint(1, 500), hint(2, 0), hint(3, 500, is_preferred=False)
     assert hints == {"gpu": expected, "rdma": expected}
 
 
 def test_sets_with_too_few_devices_are_left_out():
-    ledger = Ledger(a100x8()).with_shares([whole(0)])
+    ledger = DeviceLedger(a100x8()).with_shares([whole(0)])
     hints = find_hints(ledger, wish({NVIDIA_GPU: 4}))
     assert hints == {"gpu": (hint(2, 500), hint(3, 500, is_preferred=False))}
 
 
 def test_node_without_enough_devices_says_what_is_lacking():
-    ledger = Ledger(a100x8()).with_shares([whole(n) for n in range(8)])
+    ledger = DeviceLedger(a100x8()).with_shares([whole(n) for n in range(8)])
     found = find_hints(ledger, ONE_GPU)
     assert isinstance(found, Lacking)
     assert found.cause == INSUFFICIENT_GPUS
@@ -40,6 +40,6 @@ def test_node_without_enough_devices_says_what_is_lacking():
 
 @pytest.mark.parametrize("number", [-1, 1 << 31])
 def test_devices_without_a_numa_node_have_no_preference(number):
-    hints = find_hints(Ledger(make_node([gpu(0, Place(0, number, "a"))])), ONE_GPU)
+    hints = find_hints(DeviceLedger(make_node([gpu(0, Place(0, number, "a"))])), ONE_GPU)
     assert hints == {"gpu": None}
     assert align(NumaPolicy.RESTRICTED, 0b11, list(hints.items())).refusal is None

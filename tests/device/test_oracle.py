@@ -16,7 +16,7 @@ from tests.device.nodes import GPU_TOTAL, gpu, half, make_node, nic, whole, wish
 from koord.core.device.allocate import allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.inventory import HOPPER_PARTITIONS
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Hint, PartitionTable, Place, Scope, Share, make_part
 from koord.core.device.names import (
     GPU,
@@ -57,14 +57,14 @@ def states() -> list[Free]:
     return [one + other for one, other in combinations_with_replacement(numa, 2)]
 
 
-def make_ledger(free: Free) -> Ledger:
+def make_ledger(free: Free) -> DeviceLedger:
     used = [whole(2 * i + n) for i, (gpus, _) in enumerate(free) for n in range(2 - gpus)]
     used += [
         Share(RDMA, 2 * i + n, TAKEN_NIC)
         for i, (_, nics) in enumerate(free)
         for n in range(2 - nics)
     ]
-    return Ledger(NODE).with_shares(used)
+    return DeviceLedger(NODE).with_shares(used)
 
 
 def choices(most: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
@@ -108,7 +108,7 @@ def taken_by_switch(shares: Sequence[Share], kind: str) -> list[int]:
     return counts
 
 
-def check_sound(ledger: Ledger, request: DeviceRequest, shares: Sequence[Share]) -> None:
+def check_sound(ledger: DeviceLedger, request: DeviceRequest, shares: Sequence[Share]) -> None:
     """Nothing is given twice or beyond what is free, and each type as often as asked."""
     keys = [(one.kind, one.minor) for one in shares]
     assert len(keys) == len(set(keys))
@@ -179,7 +179,7 @@ def test_partitions(count: int) -> None:
     node = make_node(NODE.of(GPU), (), table)
     request = wish({NVIDIA_GPU: count})
     for used in range(256):
-        ledger = Ledger(node).with_shares(whole(n) for n in range(8) if used >> n & 1)
+        ledger = DeviceLedger(node).with_shares(whole(n) for n in range(8) if used >> n & 1)
         shares = allocate(ledger, request)
         listed = [one.minors for one in table.by_size[count]]
         fits = any(not one & used for one in listed)
@@ -198,7 +198,7 @@ def test_shares(count: int, ratio: int) -> None:
         levels = [used for pair in state for used in pair]
         used = [half(n) for n, level in enumerate(levels) if level == 50]
         used += [Share(GPU, n, GPU_TOTAL) for n, level in enumerate(levels) if level == 100]
-        ledger = Ledger(NODE).with_shares(used)
+        ledger = DeviceLedger(NODE).with_shares(used)
         shares = allocate(ledger, request)
         fits = sum(level + ratio <= 100 for level in levels) >= count
         assert (not isinstance(shares, Lacking)) == fits, (levels, shares)

@@ -25,7 +25,7 @@ from koord.core.device.device_plugins import (
     hand_off,
 )
 from koord.core.device.inventory import make_inventory
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import OURS, Device, DeviceReport, DeviceRequest, make_part
 from koord.core.device.names import (
     GPU,
@@ -155,7 +155,7 @@ def share(report: DeviceReport, provider: str = "", installed: str = "") -> str:
     request = read_request({GPU_MEMORY_RATIO: 50}, Wishes(isolation=provider), OURS)
     assert isinstance(request, DeviceRequest)
     inventory = make_inventory(report, {ISOLATION_LABEL: installed})
-    found = allocate(Ledger(inventory), request)
+    found = allocate(DeviceLedger(inventory), request)
     return f"{found.cause}: {found.describe()}" if isinstance(found, Lacking) else ""
 
 

@@ -11,7 +11,7 @@ from tests.conformance.compare import Exact
 from koord.core.device.allocate import SLICED, Settings, allocate, drop_planned, size
 from koord.core.device.causes import Lacking
 from koord.core.device.inventory import make_inventory
-from koord.core.device.ledger import Ledger, complete
+from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
     ANYWHERE,
     KOORDINATOR,
@@ -114,7 +114,7 @@ class Scene:
     def __init__(self, case: Fields) -> None:
         self.report = read_report(case["device"], case.get("device_labels") or {})
         inventory = make_inventory(self.report, case.get("node_labels") or {})
-        ledger = Ledger(inventory, is_exact=False)
+        ledger = DeviceLedger(inventory, is_exact=False)
         for pod in case.get("used") or ():
             ledger = ledger.with_shares(shares_of(pod["allocations"], self.report))
         preemptible = shares_of(case.get("preemptible") or {}, self.report)

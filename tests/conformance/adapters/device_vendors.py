@@ -26,7 +26,7 @@ from koord.core.device.device_plugins import (
     label_gpus,
 )
 from koord.core.device.inventory import HOPPER_PARTITIONS, NVSWITCH_LINK, make_inventory
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import KOORDINATOR, Device, DeviceReport, DeviceRequest, make_part
 from koord.core.device.names import FPGA, GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
@@ -157,7 +157,7 @@ def shared_gpu_node_gate(case: Fields) -> Fields:
     wishes = Wishes(isolation=case["pod_labels"].get(ISOLATION_LABEL, ""))
     request = read_request(asked, wishes, KOORDINATOR)
     assert isinstance(request, DeviceRequest)
-    found = allocate(Ledger(make_inventory(report, case["node_labels"])), request)
+    found = allocate(DeviceLedger(make_inventory(report, case["node_labels"])), request)
     if not isinstance(found, Lacking):
         return {"fits": True}
     # Koordinator ends the whole attempt where a node lacks the provider; ours goes on.

@@ -22,7 +22,7 @@ from koord.core.device.causes import (
 )
 from koord.core.device.choice import Candidate, Picked, find_candidates, in_order, pick
 from koord.core.device.joint import rank_switches
-from koord.core.device.ledger import Ledger, complete
+from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
     ANYWHERE,
     OURS,
@@ -67,7 +67,7 @@ DEFAULTS: Final = Settings()
 
 
 def allocate(
-    ledger: Ledger,
+    ledger: DeviceLedger,
     request: DeviceRequest,
     terms: Terms = ANYWHERE,
     settings: Settings = DEFAULTS,
@@ -76,7 +76,7 @@ def allocate(
     return _Attempt(ledger, request, terms, settings).run()
 
 
-def drop_planned(ledger: Ledger, request: DeviceRequest) -> DeviceRequest:
+def drop_planned(ledger: DeviceLedger, request: DeviceRequest) -> DeviceRequest:
     """Return what decides whether a node can meet a request.
 
     Where NICs are planned for every choice of whole GPUs, the GPUs alone do.
@@ -109,7 +109,7 @@ def size(inventory: Inventory, request: TypeRequest) -> TypeRequest | Lacking:
 class _Attempt:
     """One request on one node."""
 
-    ledger: Ledger
+    ledger: DeviceLedger
     request: DeviceRequest
     terms: Terms
     settings: Settings

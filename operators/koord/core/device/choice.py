@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeAlias
 
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     Device,
     DeviceRules,
@@ -50,7 +50,7 @@ Picked: TypeAlias = list[tuple[Candidate, Part]]
 
 
 def find_candidates(
-    ledger: Ledger,
+    ledger: DeviceLedger,
     request: TypeRequest,
     terms: Terms,
     rules: DeviceRules,
@@ -112,7 +112,7 @@ def _free_functions(
     )
 
 
-def _barred_switches(ledger: Ledger, request: TypeRequest, rules: DeviceRules) -> set[str]:
+def _barred_switches(ledger: DeviceLedger, request: TypeRequest, rules: DeviceRules) -> set[str]:
     """Return the PCIe switches that others keep for themselves, or that must not be shared."""
     if not rules.keeps_exclusive or not ledger.used:
         return set()

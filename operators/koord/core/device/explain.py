@@ -5,7 +5,7 @@ from typing import Final
 
 from koord.core.device.allocate import allocate
 from koord.core.device.causes import Lacking
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Device, DeviceRequest, TypeRequest, make_part
 from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, PREFIX, WHOLE
 from koord.core.units import format_amount
@@ -15,12 +15,12 @@ MOST_DEVICES: Final = 16
 """More are counted only."""
 
 
-def explain_devices(ledger: Ledger, request: DeviceRequest) -> str:
+def explain_devices(ledger: DeviceLedger, request: DeviceRequest) -> str:
     """Return, per type, what each device lacks, or which ones are free if that is not enough."""
     return "; ".join(_explain_type(ledger, one) for one in request.types)
 
 
-def _explain_type(ledger: Ledger, request: TypeRequest) -> str:
+def _explain_type(ledger: DeviceLedger, request: TypeRequest) -> str:
     devices = ledger.inventory.of(request.kind)
     short = {device.minor: _find_short(ledger, request, device) for device in devices}
     fitting = [minor for minor, lacking in short.items() if not lacking]
@@ -34,7 +34,7 @@ def _explain_type(ledger: Ledger, request: TypeRequest) -> str:
     return f"{len(fitting)} of {wanted} {request.kind}; {', '.join(texts[:MOST_DEVICES])}{hidden}"
 
 
-def _find_short(ledger: Ledger, request: TypeRequest, device: Device) -> str:
+def _find_short(ledger: DeviceLedger, request: TypeRequest, device: Device) -> str:
     if not device.total:
         return "unhealthy"
     free = ledger.free[request.kind, device.minor]
@@ -56,7 +56,7 @@ def _join(minors: list[int]) -> str:
     return ", ".join(map(str, minors[:MOST_DEVICES]))
 
 
-def find_largest(ledger: Ledger) -> int:
+def find_largest(ledger: DeviceLedger) -> int:
     """Return the largest number of whole GPUs that one pod can get."""
     for count in range(len(ledger.inventory.of(GPU)), 0, -1):
         request = DeviceRequest((TypeRequest(GPU, (_WHOLE_GPU,) * count),))

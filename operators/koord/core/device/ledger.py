@@ -21,7 +21,7 @@ from koord.core.device.names import (
 Key: TypeAlias = tuple[DeviceType, int]
 
 
-class Ledger:
+class DeviceLedger:
     """Use per device: amounts, taken virtual functions, and exclusive holders.
 
     ``foreign`` counts whole GPUs that pods use of which nobody knows which ones they are.
@@ -46,12 +46,12 @@ class Ledger:
         return id(self.inventory), frozenset(self.used.items()), self.foreign
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ledger) and self._identity == other._identity
+        return isinstance(other, DeviceLedger) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    def with_shares(self, shares: Iterable[Share], count: int = 1) -> "Ledger":
+    def with_shares(self, shares: Iterable[Share], count: int = 1) -> "DeviceLedger":
         """Return the ledger with shares given (1) or taken back (-1)."""
         used = dict(self.used)
         for share in shares:
@@ -61,13 +61,13 @@ class Ledger:
                 used.pop(key, None)
             else:
                 used[key] = use
-        return Ledger(self.inventory, used, self.foreign, is_exact=self.is_exact)
+        return DeviceLedger(self.inventory, used, self.foreign, is_exact=self.is_exact)
 
-    def with_inventory(self, inventory: Inventory) -> "Ledger":
-        return Ledger(inventory, self.used, self.foreign, is_exact=self.is_exact)
+    def with_inventory(self, inventory: Inventory) -> "DeviceLedger":
+        return DeviceLedger(inventory, self.used, self.foreign, is_exact=self.is_exact)
 
-    def with_foreign(self, foreign: int) -> "Ledger":
-        return Ledger(self.inventory, self.used, foreign, is_exact=self.is_exact)
+    def with_foreign(self, foreign: int) -> "DeviceLedger":
+        return DeviceLedger(self.inventory, self.used, foreign, is_exact=self.is_exact)
 
     def use_of(self, kind: DeviceType, minor: int) -> "Use":
         return self.used.get((kind, minor), UNUSED)

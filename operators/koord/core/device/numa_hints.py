@@ -11,7 +11,7 @@ from typing import Final
 
 from koord.core.device.allocate import DEFAULTS, Settings, allocate
 from koord.core.device.causes import Lacking
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
 from koord.core.device.names import GPU, DeviceType
 from koord.core.device.numa_policy import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
@@ -20,7 +20,7 @@ BEST_GPUS: Final = 500
 
 
 def find_hints(
-    ledger: Ledger,
+    ledger: DeviceLedger,
     request: DeviceRequest,
     terms: Terms = ANYWHERE,
     settings: Settings = DEFAULTS,
@@ -43,7 +43,7 @@ def find_hints(
     return {one.kind: hints for one in request.types}
 
 
-def _numa_nodes(ledger: Ledger, request: DeviceRequest) -> NumaNodes:
+def _numa_nodes(ledger: DeviceLedger, request: DeviceRequest) -> NumaNodes:
     places = (device.place for one in request.types for device in ledger.inventory.of(one.kind))
     numbers = {place.numa for place in places if place}
     return sum(1 << number for number in numbers if 0 <= number <= MAX_NUMBER)

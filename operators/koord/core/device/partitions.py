@@ -14,7 +14,7 @@ from koord.core.device.causes import (
     Lacking,
 )
 from koord.core.device.choice import Candidate, Picked
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     DeviceRequest,
     DeviceRules,
@@ -30,14 +30,14 @@ _WEIGHT = 100
 """A larger partition that stays whole outweighs all smaller ones."""
 
 
-def must_honor(ledger: Ledger, request: DeviceRequest) -> bool:
+def must_honor(ledger: DeviceLedger, request: DeviceRequest) -> bool:
     """Whether GPUs may be given out by the partition table only."""
     table = ledger.inventory.table
     return request.partition is not None or (table is not None and table.is_honored)
 
 
 def choose_by_partition(
-    ledger: Ledger,
+    ledger: DeviceLedger,
     request: DeviceRequest,
     gpus: TypeRequest,
     candidates: Sequence[Candidate],

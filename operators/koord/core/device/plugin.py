@@ -16,7 +16,7 @@ from koord.core.device.allocation import DeviceAllocation, record
 from koord.core.device.causes import INSUFFICIENT, Lacking
 from koord.core.device.explain import explain_devices
 from koord.core.device.inventory import make_inventory
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     KOORDINATOR,
     OURS,
@@ -166,7 +166,7 @@ class Devices(Plugin):
             self.state_of[row] = NO_DEVICES
             return
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
-        ledger = Ledger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
+        ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
         for charge in self._pods.get(row, {}).values():
             shares = self.shares_of[charge.uid] = self.numbered(name, self._given[charge.uid])
             ledger = ledger.with_shares(shares)
@@ -176,7 +176,7 @@ class Devices(Plugin):
 
     # --- what is shown ---------------------------------------------------------------------------
 
-    def ledger_of(self, node: str) -> Ledger | None:
+    def ledger_of(self, node: str) -> DeviceLedger | None:
         """Return what is used of the devices of a node; None if either is unknown."""
         row = self._row_of.get(node)
         state = NO_DEVICES if row is None else int(self.state_of[row])
@@ -393,7 +393,7 @@ def _count_gpus(shape: PodShape) -> int:
     return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)
 
 
-def _find_overused(ledger: Ledger, shares: Sequence[Share]) -> Short | None:
+def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | None:
     """Return why exactly these shares cannot be given; devices of before are not asked again."""
     for share in shares:
         free = ledger.free.get((share.kind, share.minor), {})

@@ -18,7 +18,7 @@ from koord.core.device.causes import (
     Lacking,
 )
 from koord.core.device.choice import Candidate, Picked, in_order, pick
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
     Device,
     DeviceRules,
@@ -83,7 +83,7 @@ def _is_within(scope: Scope, wanted: Scope, count: int) -> bool:
 
 
 def choose_by_scope(
-    ledger: Ledger, request: TypeRequest, candidates: Sequence[Candidate], rules: DeviceRules
+    ledger: DeviceLedger, request: TypeRequest, candidates: Sequence[Candidate], rules: DeviceRules
 ) -> Lacking | list[Picked]:
     """Return ways to meet a request, the best one first; or why there is none."""
     tree = make_tree(ledger.inventory, has_all_places=not rules.uses_partial_topology)

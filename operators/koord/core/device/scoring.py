@@ -6,7 +6,7 @@ Source: Koordinator (deviceshare, scoringStrategy).
 from collections.abc import Mapping
 from typing import Final
 
-from koord.core.device.ledger import Ledger, complete
+from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import DeviceRequest, DeviceRules, Scoring, TypeRequest
 from koord.core.device.names import (
     FPGA_SHARE,
@@ -43,12 +43,16 @@ def score(total: Amounts, free: Amounts, request: Amounts, scoring: Scoring) -> 
     return points // weights if weights else 0
 
 
-def score_node(ledger: Ledger, request: DeviceRequest, scoring: Scoring, rules: DeviceRules) -> int:
+def score_node(
+    ledger: DeviceLedger, request: DeviceRequest, scoring: Scoring, rules: DeviceRules
+) -> int:
     """Return the sum of the points of all types that are asked for."""
     return sum(_score_type(ledger, one, scoring, rules) for one in request.types)
 
 
-def _score_type(ledger: Ledger, request: TypeRequest, scoring: Scoring, rules: DeviceRules) -> int:
+def _score_type(
+    ledger: DeviceLedger, request: TypeRequest, scoring: Scoring, rules: DeviceRules
+) -> int:
     total: dict[str, int] = {}
     free: dict[str, int] = {}
     asked: dict[str, int] = {}

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from koord.core.device.allocate import Settings, allocate
 from koord.core.device.causes import Lacking
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share
 from koord.core.device.scoring import score_node
 
@@ -51,18 +51,18 @@ class LedgerStates:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._ledgers: list[Ledger] = []
-        self._number_of: dict[Ledger, StateId] = {}
+        self._ledgers: list[DeviceLedger] = []
+        self._number_of: dict[DeviceLedger, StateId] = {}
         self._inventories: dict[Inventory, Inventory] = {}
         self._moves: dict[tuple[StateId, Asked], Move | Lacking] = {}
         self._fits: dict[tuple[StateId, Asked], Fit] = {}
         self._points: dict[tuple[StateId, Asked], int] = {}
         self.compact(())
 
-    def compact(self, used: Iterable[Ledger]) -> None:
+    def compact(self, used: Iterable[DeviceLedger]) -> None:
         """Forget all states but these, which get new numbers in this order, and all answers."""
         kept = list(used)
-        empty = Ledger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
+        empty = DeviceLedger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
         self._ledgers, self._number_of, self._inventories = [empty], {}, {}
         for answers in (self._moves, self._fits, self._points):
             answers.clear()
@@ -77,14 +77,14 @@ class LedgerStates:
         """Return the one inventory of all nodes with equal devices."""
         return self._inventories.setdefault(inventory, inventory)
 
-    def number(self, ledger: Ledger) -> StateId:
+    def number(self, ledger: DeviceLedger) -> StateId:
         known = self._number_of.get(ledger)
         if known is None:
             known = self._number_of[ledger] = len(self._ledgers)
             self._ledgers.append(ledger)
         return known
 
-    def ledger(self, state: StateId) -> Ledger:
+    def ledger(self, state: StateId) -> DeviceLedger:
         return self._ledgers[state]
 
     def move(self, state: StateId, asked: Asked) -> Move | Lacking:

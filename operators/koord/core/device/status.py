@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from koord.core.device.explain import find_largest
-from koord.core.device.ledger import Ledger
+from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import DeviceReport, Part, Share, make_part
 from koord.core.device.names import GPU, DeviceType
 from koord.core.device.plugin import Devices
@@ -39,7 +39,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceHolder:
     """A pod (key and uid) with the devices of one type that it was given."""
 
     kind: DeviceType
@@ -70,7 +70,7 @@ class DeviceStatus:
     readiness: Readiness
     problems: tuple[tuple[str, str], ...]
     counts: Mapping[DeviceType, Counts]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[DeviceHolder, ...] = ()
     devices: tuple[DeviceState, ...] = ()
     largest: int = 0
     foreign: int = 0
@@ -105,7 +105,7 @@ def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, st
         return DeviceStatus(Readiness.NO_NODE, report.problems, counts)
     held = plugin.pods_on(report.node)
     holders = [
-        Holder(kind, pods.get(uid, uid), uid, minors)
+        DeviceHolder(kind, pods.get(uid, uid), uid, minors)
         for uid, shares in held.items()
         for kind, minors in _minors_of(shares)
     ]
@@ -144,7 +144,7 @@ def _minors_of(shares: Iterable[Share]) -> list[tuple[DeviceType, tuple[int, ...
 
 
 def _list_devices(
-    ledger: Ledger, held: Mapping[str, tuple[Share, ...]], pods: Mapping[str, str]
+    ledger: DeviceLedger, held: Mapping[str, tuple[Share, ...]], pods: Mapping[str, str]
 ) -> tuple[DeviceState, ...]:
     users: dict[tuple[DeviceType, int], list[str]] = {}
     for uid, shares in held.items():
