@@ -1,9 +1,14 @@
 """Options of the test suite; pytest reads them before it collects tests."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# The benchmarks are no part of what is installed; tests find them in the checkout.
+if str(ROOT := Path(__file__).parent) not in sys.path:
+    sys.path.append(str(ROOT))
 
 # No deadline: the time of an example depends on the load of the machine. Examples are the same in
 # every run, so that a change is judged by itself; `make soak` and the night look for new ones.
@@ -12,7 +17,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=100_000)
 settings.load_profile("ci")
 
-_VECTORS = Path(__file__).parent / "tests" / "conformance" / "vectors"
+_VECTORS = ROOT / "tests" / "conformance" / "vectors"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.creator import Order
+from benchmarks.holders import read_holders
 from benchmarks.objects import (
     NAMESPACE,
     QUOTAS_PATH,
@@ -154,6 +155,11 @@ class Cluster:
             yield
         finally:
             self.box.client.delete(DEVICES)
+
+    def check_holders(self) -> None:
+        """Fail if a device, or a part of one, is held twice."""
+        client = self.box.client
+        read_holders(client.get(DEVICES)["items"], client.get("/api/v1/pods")["items"])
 
     @contextmanager
     def topology(self) -> Iterator[None]:

@@ -118,6 +118,8 @@ class Laboratory:
                 settled = time.time()
                 peak = read_peak_mib(contender.pid)
                 idle = _measure_idleness(contender.pid) if cell.load.residents else None
+            if cell.load.has_devices and isinstance(contender, Operators):
+                cluster.check_holders()
             own = [one for one in writes if one.user == contender.user]
             span = _find_span(cell, writes, own)
             latencies = observer.latencies(None if cell.mode is Mode.BURST else span.began)

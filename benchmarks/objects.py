@@ -19,6 +19,7 @@ PLAN_ID: Final = "0123456789"
 DIGEST: Final = "0" * 32
 SIGNATURE: Final = f"{'0' * 8}.{DIGEST}"
 DEVICE_PREFIX: Final = "scheduling.koordinator.sh/"
+MOMENT: Final = "1767225600000000000"
 ALLOCATED: Final = f"{DEVICE_PREFIX}device-allocated"
 SCHEDULER: Final = "koord-scheduler"
 GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -200,4 +201,5 @@ def make_device_annotations(node: str) -> dict[str, str]:
         ALLOCATED: json.dumps({"gpu": [gpu]}, separators=(",", ":")),
         f"{DEVICE_PREFIX}gpu-minors": "0",
         f"{DEVICE_PREFIX}gpu-uuids": f"GPU-{node}-0",
+        f"{DEVICE_PREFIX}bind-timestamp": MOMENT,
     }

@@ -35,6 +35,7 @@ from koord.core.nodes import Node, Taint
 from koord.core.pods import (
     Handling,
     HostPort,
+    OwnerReference,
     Pod,
     PodPhase,
     PodShape,
@@ -45,6 +46,8 @@ from koord.core.quota.model import EVERYONE, QuotaSpec
 from koord.core.selectors import LabelSelector, Operator, Requirement, SelectorTerm
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from koord.core.topology_constraint import TopologyConstraint
 
 GPU = "nvidia.com/gpu"
@@ -127,6 +130,10 @@ class PodBuilder:
     def uid(self, uid: str) -> Self:
         return self._set(uid=uid)
 
+    def says(self, said: tuple[tuple[str, Hashable], ...]) -> Self:
+        """Say something to plugins, by their names."""
+        return self._set(said=said)
+
     def quota(self, name: str, *, is_non_preemptible: bool = False) -> Self:
         """Name a quota by label; ``is_non_preemptible``: non-preemptible."""
         return self._set(quota=name, is_non_preemptible=is_non_preemptible)
@@ -179,7 +186,7 @@ class PodBuilder:
         return self._set(created=seconds)
 
     def owners(self, *names: str) -> Self:
-        return self._set(owners=names)
+        return self._set(owners=tuple(map(OwnerReference, names)))
 
     def handling(self, handling: Handling) -> Self:
         """Set the handling; only gated kinds keep our gate."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.measure import Measurement, percentile
 from benchmarks.objects import (
+    MOMENT,
     PLAN,
     PLAN_ID,
     PLAN_SIGNATURE,
@@ -25,12 +26,12 @@ from tests.support.plan_keys import make_keys
 
 from koord.core.device.allocation import record
 from koord.core.device.model import DeviceName, Share, make_part
-from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.gang.start import make_start_id
 from koord.core.gang_model import GangClaim, GangSource
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, PodShape
-from koord.kube.release import PodForm, encode_annotations, make_release_patch
+from koord.kube.release import PodForm, Written, encode_metadata, make_release_patch
 from koord.kube.translate.node_affinity import AffinityForm
 
 
@@ -87,7 +88,7 @@ def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
     strengths = {group: size} if group else {}
     placement = Placement("unit", PLAN_ID, group, assignments, strengths=strengths)
 
-    written = encode_annotations(assignments[0], placement, make_keys())
+    written = encode_metadata(assignments[0], placement, make_keys(), int(MOMENT)).annotations
     start_id = make_start_id(placement.uids)
     name = "gang-7" if size > 1 else ""
     ours = make_annotations("node-1", name, size, start_id, has_devices=has_devices)
@@ -98,7 +99,7 @@ def test_the_ceiling_writes_what_the_operators_write(size, has_devices):
         written[key] = ours[key]
     assert ours == written
     assert make_release("uid-0", ours) == make_release_patch(
-        pods[0], "node-1", PodForm(has_annotations=False, affinity=AffinityForm()), written
+        pods[0], "node-1", PodForm(has_annotations=False, affinity=AffinityForm()), Written(written)
     )
 
 

@@ -111,6 +111,7 @@ def test_a_gang_waits_since_the_matching_condition(present, conditions, since, r
     ("status", "code", "nodes", "standing"),
     [
         ("False", "BindFailed", 1, PlacementState.HELD_UP),
+        ("False", "NodeLocked", 1, PlacementState.HELD_UP),
         ("False", "InsufficientNodes", 1, PlacementState.PLACEABLE),
         ("False", "BindFailed", 0, WAITING),
     ],

@@ -34,9 +34,8 @@ def observed() -> list[tuple[DeviceReport, DeviceStatus]]:
     settle(cluster, whole("a", 2))
     settle(cluster, part("b", 30))
     plugin = cluster.state.plugin(Devices)
-    keys = {pod.uid: pod.key for pod in cluster.state.pods.values()}
     report = plugin.reports["n0"]
-    return [(report, observe_devices(plugin, report, keys))]
+    return [(report, observe_devices(plugin, report, cluster.state.pods))]
 
 
 def test_nodes_are_listed_with_what_is_free() -> None:

@@ -9,9 +9,11 @@ from dataclasses import replace
 
 from tests.cluster import make_cluster
 
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.commit import Commit
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
+from koord.core.device.device_plugins import Locked
 from koord.core.framework.scoring import Scoring
 from koord.core.gang_model import GangKey, PodGroup
 from koord.core.plan import Assignment, Placement, Unit
@@ -35,7 +37,17 @@ class Writer:
         self.evicted: list[str] = []
         self.protected: set[str] = set()
         self.writes: Counter[str] = Counter()
+        self.locked: Locked | None = None
+        """The lock of every node."""
+        self.taken: list[tuple[str, str, str]] = []
         self._state = state
+
+    async def take(
+        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
+    ) -> Locked | None:
+        assert has_pod(pod)
+        self.taken.append((node, key, pod))
+        return self.locked
 
     async def release(self, assignment: Assignment, placement: Placement, **_: float) -> Outcome:
         pod = self._state.observed(assignment.pod.uid)
@@ -111,6 +123,7 @@ class Scene:
         self.operator = PlacementController(
             state=self.state,
             binder=self.writer,  # type: ignore[arg-type]
+            turns=BindTurns(self.state, self.writer, time.monotonic),
             scoring=Scoring(),
             observer=Observer(),
             reporter=Reporter(self.noted),

@@ -102,7 +102,7 @@ async def test_repeated_writes_are_rate_limited(monkeypatch: pytest.MonkeyPatch)
 def test_placement_held_up_twice_is_discounted_once() -> None:
     """As when the release succeeds and then the binding is held up."""
     told: list[int] = []
-    flights = WritesInFlight(lambda _, reason: told.append(reason.status))
+    flights = WritesInFlight(lambda _, reason: told.append(reason.status), Scene().operator.turns)
     stuck, fine = (begin(flights, make_pod(name).build()) for name in ("stuck", "fine"))
     member = stuck.placement.assignments[0]
     for status in (500, 504):

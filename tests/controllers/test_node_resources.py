@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 from tests.device.nodes import report
 
 from koord.controllers.node_resources import RETRY_SECONDS, NodeResourcesPolicy
+from koord.core.device.model import Device, Inventory, make_part
 from koord.core.device.plugin import Devices
+from koord.core.device_names import GPU, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +80,7 @@ async def test_devices_are_published_once_and_removed_with_their_device_object()
     assert not [key for key in writer.node.allocatable if "koordinator" in key]
     assert writer.node.labels == before
     assert writer.node.published == ()
-    assert await writer.settle() == [None]
+    assert await writer.settle() == []
     assert len(writer.patches) == writes + 1
 
 
@@ -93,3 +95,29 @@ async def test_a_write_that_fails_is_tried_again() -> None:
     writer.fails = True
     writer.devices.upsert_report(report("n0"))
     assert await writer.settle() == [RETRY_SECONDS]
+
+
+async def test_what_a_device_plugin_reports_itself_is_left_alone() -> None:
+    writer = Writer()
+    npu = Device(0, make_part({NPU_CORE: 20, NPU_CPU: 7, GPU_MEMORY_RATIO: 100}))
+    writer.cluster.nodes(replace(writer.node, allocatable={NPU_CORE: 160}))
+    writer.devices.upsert_report(report("n0", Inventory(((GPU, (npu,)),))))
+    await writer.settle()
+    assert writer.node.allocatable[NPU_CORE] == 160
+    assert writer.node.allocatable[NPU_CPU] == 7
+    assert NPU_CORE not in writer.node.published
+    writer.devices.remove_report("n0")
+    await writer.settle()
+    assert writer.node.allocatable == {NPU_CORE: 160}
+
+
+async def test_old_names_are_published_while_pods_request_them() -> None:
+    writer = Writer()
+    writer.devices.upsert_report(report("n0"))
+    pod = make_pod("p").resource("kubernetes.io/gpu-core", 50).build()
+    writer.cluster.pods(pod)
+    await writer.settle()
+    assert writer.node.allocatable["kubernetes.io/gpu-core"] == 800
+    writer.cluster.state.remove_pod(pod.uid)
+    await writer.settle()
+    assert "kubernetes.io/gpu-core" not in writer.node.allocatable

@@ -7,6 +7,7 @@ from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
 from koord.controllers import placement
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
@@ -49,6 +50,7 @@ async def test_planning_pauses_at_the_limit_of_pods_in_flight(
     controller = PlacementController(
         state=state,
         binder=binder,
+        turns=BindTurns(state, Nobody(), asyncio.get_running_loop().time),
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),

@@ -7,6 +7,7 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.placement import PlacementController
 from koord.controllers.restart import GangRestarts
 from koord.core.framework.scoring import Scoring
@@ -48,6 +49,7 @@ async def test_outdated_pod_is_left_alone_until_the_watch_catches_up(answer: Out
     controller = PlacementController(
         state=state,
         binder=binder,
+        turns=BindTurns(state, Nobody(), asyncio.get_running_loop().time),
         scoring=Scoring(),
         observer=Nobody(),
         reporter=Nobody(),

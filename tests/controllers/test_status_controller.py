@@ -7,6 +7,7 @@ import pytest
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import ChangedInputs, StatusController
 from koord.kube.election import LeadershipLost
+from koord.kube.status import AFTER_BINDINGS
 
 PAUSE = Pause(0.0, 0.0)
 
@@ -63,6 +64,28 @@ async def test_object_is_updated_again_when_its_policy_says_so() -> None:
     for now[0] in (0.0, 4.9, 5.0, 20.0):
         await controller.flush()
     assert policy.updated == ["a", "bad", "z", "z"]
+
+
+async def test_updates_give_way_but_not_for_ever() -> None:
+    now, is_busy, policy = [0.0], [True], Policy()
+    controller = StatusController(
+        policy, lambda: now[0], is_busy=lambda: is_busy[0], pace=AFTER_BINDINGS
+    )
+    controller.look()
+    for now[0] in (0.0, 1.5, 3.0):
+        await controller.flush()
+    assert not policy.updated
+    is_busy[0], now[0] = False, 4.5
+    await controller.flush()
+    assert policy.updated == ["a", "bad", "z"]
+    is_busy[0] = True
+    controller.look()
+    for now[0] in (10.0, 14.0, 17.9):
+        await controller.flush()
+    assert len(policy.updated) == 3
+    now[0] = 19.5
+    await controller.flush()
+    assert len(policy.updated) == 6
 
 
 async def test_nothing_is_updated_until_synced() -> None:

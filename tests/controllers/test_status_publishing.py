@@ -43,7 +43,7 @@ def test_reason_is_written_to_every_condition_it_concerns(
     reason: Reason, beside: dict[str, tuple[bool, str]]
 ) -> None:
     sink: Any = Sink()
-    announcer = PlacementAnnouncer(pods=sink, pod_groups=sink, events=sink)
+    announcer = PlacementAnnouncer(sink, sink, sink, events=sink)
     announcer.announce_gang(make_pod_group("default/a").build(), reason, Attempts())
     assert sink.said == {"Placed": (False, str(reason.code)), **beside}
 

@@ -14,6 +14,8 @@ from koord.api.podgroup import PodGroup
 from koord.api.resource import Resource
 from koord.controllers.status_publishing import AcceptedPublisher
 from koord.controllers.validation import Judge, ValidationController, Verdict, judge
+from koord.kube.objects import ObjectRef
+from koord.kube.status import Present
 
 SHARED_WEIGHT = "quota.scheduling.koordinator.sh/shared-weight"
 TOPOLOGY = "gang.scheduling.koordinator.sh/network-topology-spec"
@@ -97,6 +99,22 @@ def test_accepted_is_written_once_per_generation_and_verdict() -> None:
     assert publisher.is_news(body, Verdict((Problem("spec", "", "is odd"),)))
     body["metadata"]["generation"] = 4
     assert publisher.is_news(body, Verdict())
+
+
+def test_accepted_of_a_deleted_object_is_forgotten() -> None:
+    shown: list[Present] = []
+
+    def make_writer(present: Present) -> Mock:
+        shown.append(present)
+        return Mock()
+
+    publisher = AcceptedPublisher(ElasticQuota, make_writer)
+    body = make_body(ElasticQuota, {})
+    publisher.write(body, Verdict())
+    ref = ObjectRef("", "", "", "", body["metadata"]["uid"])
+    assert shown[0](ref) == {}
+    publisher.forget(body)
+    assert shown[0](ref) is None
 
 
 def test_object_is_validated_again_only_after_a_user_change(

@@ -22,7 +22,8 @@ from koord.core.device.model import (
     Share,
     make_part,
 )
-from koord.core.device.names import (
+from koord.core.device.request import Wishes, read_request
+from koord.core.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,
@@ -30,10 +31,9 @@ from koord.core.device.names import (
     RDMA,
     RDMA_SHARE,
 )
-from koord.core.device.request import Wishes, read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from koord.core.device.ledger import DeviceLedger
     from koord.core.device.model import PartitionTable
@@ -62,10 +62,13 @@ def make_node(
     return Inventory(tuple((kind, devices) for kind, devices in pools if devices), table)
 
 
-def a100x8() -> Inventory:
-    """Eight GPUs on four switches in two NUMA nodes, and a NIC, minor 1 to 4, per switch."""
+def a100x8(sick: Collection[int] = ()) -> Inventory:
+    """Eight GPUs on four switches in two NUMA nodes, and a NIC, minor 1 to 4, per switch.
+
+    GPUs with the minors in ``sick`` are unhealthy.
+    """
     return make_node(
-        (gpu(n, place) for n, place in enumerate(A100_PLACES)),
+        (gpu(n, place, () if n in sick else GPU_TOTAL) for n, place in enumerate(A100_PLACES)),
         (nic(n + 1, A100_PLACES[2 * n]) for n in range(4)),
     )
 

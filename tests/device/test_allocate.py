@@ -51,7 +51,8 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
-from koord.core.device.names import (
+from koord.core.device.scoring import DEFAULT_WEIGHTS
+from koord.core.device_names import (
     GPU,
     GPU_CORE,
     GPU_MEMORY,
@@ -63,7 +64,6 @@ from koord.core.device.names import (
     RDMA,
     RDMA_SHARE,
 )
-from koord.core.device.scoring import DEFAULT_WEIGHTS
 
 ANY_FUNCTION = Hint(function_selector=())
 PACKED = Settings(scoring=Scoring(DEFAULT_WEIGHTS, packs=True))

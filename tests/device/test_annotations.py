@@ -9,11 +9,13 @@ import pytest
 from tests.device.nodes import NIC_TOTAL, half, report, whole
 
 from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
+from koord.core.device.device_plugins import BIND_TIMESTAMP
 from koord.core.device.model import DeviceName, Exclusive, Hint, Scope, Share, make_part
-from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koord.kube.translate.devices import DeviceTranslator, read_allocated, read_wishes
 from koord.kube.wire import WireDevice
 
+PARTS = "scheduling.koordinator.sh/gpu-request"
 HINTS = "scheduling.koordinator.sh/device-allocate-hint"
 
 
@@ -54,7 +56,7 @@ def test_what_is_written_is_read_back() -> None:
 def test_unknown_gpus_are_not_named_in_part() -> None:
     gpus = (whole(0), whole(1))
     one = DeviceAllocation("uid", gpus, (DeviceName("GPU-a"), DeviceName()))
-    assert {write.key for write in one.writes()} == {ALLOCATED, GPU_MINORS}
+    assert {write.key for write in one.writes()} == {ALLOCATED, GPU_MINORS, BIND_TIMESTAMP}
 
 
 def test_old_names_are_read() -> None:
@@ -133,3 +135,22 @@ def test_entries_of_a_device_object_that_cannot_be_used_are_left_out() -> None:
         "metadata.annotations[scheduling.koordinator.sh/gpu-partitions][2][1].minors",
         "metadata.annotations[scheduling.koordinator.sh/gpu-partitions].x",
     ]
+
+
+def test_unequal_parts_are_read_with_errors_by_path_and_value() -> None:
+    parts = '[{"core":20,"memory":"10Gi"},{"memoryRatio":50}]'
+    wishes = read_wishes({PARTS: parts}, {})
+    assert wishes.gpu_parts == (
+        make_part({GPU_CORE: 20, GPU_MEMORY: 10 << 30}),
+        make_part({GPU_MEMORY_RATIO: 50}),
+    )
+    assert not wishes.problems
+    for wrong, path, value in (
+        ('[{"core":101}]', "[0].core", "101"),
+        ('[{"memory":"much"}]', "[0].memory", "much"),
+        ('{"core":1}', "", "list"),
+        ("[", "", "JSON"),
+    ):
+        ((field, problem),) = read_wishes({PARTS: wrong}, {}).problems
+        assert path in field
+        assert value in f"{field} {problem}"

@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.names import (
+from koord.core.device.node_resources import LABELS, PUBLISHED, Publishing, publish
+from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, VENDOR_LABEL
+from koord.core.device_names import (
     FPGA,
     FPGA_SHARE,
     GPU,
@@ -18,8 +20,6 @@ from koord.core.device.names import (
     RDMA,
     RDMA_SHARE,
 )
-from koord.core.device.node_resources import LABELS, PUBLISHED, Publishing, publish
-from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, VENDOR_LABEL
 
 CARDS = [{GPU_CORE: 100, GPU_MEMORY: memory, GPU_MEMORY_RATIO: 100} for memory in (8000, 10000)]
 NPUS = [

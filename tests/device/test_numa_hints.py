@@ -8,9 +8,10 @@ from tests.device.nodes import a100x8, gpu, make_node, whole, wish
 from koord.core.device.causes import INSUFFICIENT_GPUS, Lacking
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import Place
-from koord.core.device.names import NVIDIA_GPU, RDMA_SHARE
 from koord.core.device.numa_hints import find_hints
-from koord.core.device.numa_policy import NumaHint, NumaPolicy, align
+from koord.core.device_names import NVIDIA_GPU, RDMA_SHARE
+from koord.core.numa.policy import NumaPolicy, align
+from koord.core.zone_hints import NumaHint
 
 ONE_GPU = wish({NVIDIA_GPU: 1})
 

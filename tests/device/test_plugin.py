@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import make_node, make_pod
 from tests.cluster import SCORING, make_cluster, make_unit
-from tests.device import nodes as devices
 from tests.device.nodes import a100x8, report
 
+from koord.core.device.allocation import DeviceAllocation
+from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.model import Hint, Joint, JointScope, Scope
-from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
-from koord.core.device.plugin import NAME, DeviceAllocation, Devices, DeviceSession
+from koord.core.device.plugin import Devices
 from koord.core.device.reasons import InvalidDeviceRequest
 from koord.core.device.request import Wishes
+from koord.core.device.session import NAME, DeviceSession
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, RDMA_SHARE
 from koord.core.explain import explain_pod
 from koord.core.framework.cycle import Place
 from koord.core.framework.reasons import InsufficientNodes
@@ -73,6 +75,12 @@ def settle(cluster: FakeCluster, *pods: PodBuilder) -> None:
     built = [pod.build() for pod in pods]
     cluster.pods(*built)
     cluster.assume(cluster.plan(make_unit("settled", built)))
+
+
+def recover(cluster: FakeCluster, now: float = 1e9) -> None:
+    """Let so much time pass that devices which are healthy again are used again."""
+    cluster.state.advance(now)
+    cluster.state.advance(now + RECOVERY_SECONDS)
 
 
 def test_each_member_of_a_gang_gets_its_own_devices() -> None:
@@ -135,11 +143,11 @@ def test_gpus_and_nics_on_the_same_switches() -> None:
 def test_devices_that_fail_are_not_given_and_their_pods_keep_them() -> None:
     cluster = gpu_cluster(1)
     settle(cluster, whole("p", 2))
-    sick = tuple(replace(one, total=()) if one.minor in {0, 2} else one for one in a100x8().of(GPU))
     plugin = cluster.state.plugin(Devices)
-    plugin.upsert_report(report("n0", devices.make_node(sick)))
+    plugin.upsert_report(report("n0", a100x8(sick={0, 2})))
     assert placed(cluster.plan(make_unit("v", [whole("q")]))) == [("n0", [3])]
     plugin.upsert_report(report("n0"))
+    recover(cluster)
     assert placed(cluster.plan(make_unit("v", [whole("q", 6)]))) == [("n0", [2, 3, 4, 5, 6, 7])]
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.names import (
+from koord.core.device.pod_rules import describe_faults, find_faults, normalise
+from koord.core.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -13,7 +14,6 @@ from koord.core.device.names import (
     NPU_CORE,
     NVIDIA_GPU,
 )
-from koord.core.device.pod_rules import describe_faults, find_faults, normalise
 
 FIELD = "pod.spec.containers[*].resources.requests"
 GI = 1 << 30

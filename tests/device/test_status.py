@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from tests.builders import make_pod_group
 from tests.device.nodes import a100x8, report
-from tests.device.test_plugin import gpu_cluster, part, settle, whole
+from tests.device.test_plugin import gpu_cluster, make_unit, part, recover, settle, whole
 
-from koord.controllers.device_status import make_fields
-from koord.core.device.names import GPU, RDMA
+from koord.controllers.device_status import DeviceStatusPolicy, make_fields
+from koord.core.device.model import DeviceClaim
 from koord.core.device.plugin import Devices
 from koord.core.device.status import Counts, Readiness, observe_devices
+from koord.core.device_names import GPU, RDMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from koord.core.device.model import DeviceReport
+    from koord.core.gang_model import PodGroup
+    from koord.core.pods import Pod
+    from koord.kube.status import ConditionPatch
 
 
 def test_who_holds_what_and_what_is_free() -> None:
@@ -19,8 +30,7 @@ def test_who_holds_what_and_what_is_free() -> None:
     settle(cluster, part("b", 30))
     cluster.pods(whole("other").not_ours().bound("n0"))
     plugin = cluster.state.plugin(Devices)
-    keys = {pod.uid: pod.key for pod in cluster.state.pods.values()}
-    status = observe_devices(plugin, plugin.reports["n0"], keys)
+    status = observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
     assert status.readiness is Readiness.SYNCED
     assert status.counts == {GPU: Counts(8, 8, 5, 1), RDMA: Counts(4, 4, 4, 0)}
     assert [(one.pod, one.minors) for one in status.holders] == [
@@ -35,6 +45,32 @@ def test_who_holds_what_and_what_is_free() -> None:
     gpu = fields["devices"][2]
     assert gpu["free"]["koordinator.sh/gpu-core"] == "70"
     assert gpu["pods"] == ["default/b"]
+
+
+def test_gpus_that_dra_gave_out_are_left_free() -> None:
+    cluster = gpu_cluster(1)
+    plugin = cluster.state.plugin(Devices)
+
+    def given() -> tuple[int, tuple[str, ...], bool]:
+        plan = cluster.plan(make_unit("u", [whole("a", 6).build()]))
+        status = observe_devices(plugin, plugin.reports["n0"], cluster.state.pods)
+        return status.foreign, status.foreign_pods, bool(plan.placements)
+
+    for key, gpus in (("default/one", 1), ("default/two", 2)):
+        cluster.state.replace_device_claim(DeviceClaim(key, "n0", gpus))
+    assert given() == (3, ("ResourceClaim default/one", "ResourceClaim default/two"), False)
+    cluster.state.replace_device_claim(DeviceClaim("default/two", "n1", 2))
+    assert given() == (1, ("ResourceClaim default/one",), True)
+    cluster.state.replace_device_claim(DeviceClaim("default/one"))
+    assert given() == (0, (), True)
+
+
+def test_what_dra_gave_out_survives_that_devices_are_reported_again() -> None:
+    cluster = gpu_cluster(1)
+    plugin = cluster.state.plugin(Devices)
+    cluster.state.replace_device_claim(DeviceClaim("default/one", "n0", 2))
+    plugin.upsert_report(report("n0", a100x8()))
+    assert observe_devices(plugin, plugin.reports["n0"], {}).foreign == 2
 
 
 def test_a_device_object_without_a_node() -> None:
@@ -52,3 +88,76 @@ def test_entries_that_cannot_be_used_are_named() -> None:
     status = observe_devices(plugin, plugin.reports["n0"], {})
     assert status.readiness is Readiness.INVALID_ENTRIES
     assert "spec.devices[3].minor is twice" in status.describe()
+
+
+class Statuses:
+    """Keeps the conditions of the last status."""
+
+    def write_status(
+        self, value: DeviceReport, fields: Mapping[str, Any], conditions: tuple[ConditionPatch, ...]
+    ) -> None:
+        assert value.node == "n0"
+        assert fields
+        self.said = {one.type: one for one in conditions}
+
+
+class Events:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+        self.told.append((user.uid, text))
+
+
+async def test_who_uses_devices_that_fail_is_told_once_per_gang() -> None:
+    cluster = gpu_cluster(1)
+    members = [whole(f"g-{at}").gang("default/g") for at in range(2)]
+    cluster.pod_groups(make_pod_group("default/g", 2))
+    settle(cluster, *members)
+    settle(cluster, whole("single"))
+    statuses, events = Statuses(), Events()
+    policy = DeviceStatusPolicy(cluster.state, statuses, events)
+    plugin = cluster.state.plugin(Devices)
+    await policy.update("n0")
+    assert statuses.said["Healthy"].status
+    plugin.upsert_report(report("n0", a100x8(sick={0, 1, 2, 7})))
+    for _ in range(2):
+        await policy.update("n0")
+    group = cluster.state.gangs.pod_group("default/g")
+    assert group is not None
+    assert events.told == [
+        (
+            group.uid,
+            "devices of node n0 are unhealthy: default/g-0 uses gpu 0, default/g-1 uses gpu 1",
+        ),
+        (
+            cluster.pod("single").uid,
+            "devices of node n0 are unhealthy: default/single uses gpu 2",
+        ),
+    ]
+    assert statuses.said["Healthy"].reason == "DevicesUnhealthy"
+    assert "gpu 0 is unhealthy, used by default/g-0" in statuses.said["Healthy"].message
+    assert "gpu 7 is unhealthy" in statuses.said["Healthy"].message
+    plugin.upsert_report(report("n0"))
+    await policy.update("n0")
+    assert "gpu 7 recovers" in statuses.said["Healthy"].message
+    recover(cluster)
+    await policy.update("n0")
+    assert statuses.said["Healthy"].status
+
+
+def test_a_status_is_looked_at_once_per_change_of_its_node() -> None:
+    cluster = gpu_cluster(3)
+    policy = DeviceStatusPolicy(cluster.state, Statuses(), Events())
+    assert sorted(policy.changed()) == ["n0", "n1", "n2"]
+    assert policy.changed() == []
+    cluster.state.plugin(Devices).upsert_report(report("n1"))
+    assert policy.changed() == [], "only its status has changed"
+    settle(cluster, whole("a", 2))
+    [node] = policy.changed()
+    assert policy.changed() == []
+    assert cluster.state.plugin(Devices).pods_on(node)
+    cluster.state.remove_node(node)
+    assert policy.changed() == [node]
+    cluster.state.plugin(Devices).remove_report(node)
+    assert policy.changed() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,27 +14,18 @@ from koord.core.device import device_plugins
 from koord.core.device.allocate import allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.device_plugins import (
-    LOCKS,
+    DEVICE_PLUGINS,
     AdapterRejected,
     AllocatedGpu,
     HandOff,
-    NodeLocked,
-    NoInventory,
-    PluginNode,
+    Locked,
+    find_plugins,
     hand_off,
+    take_lock,
 )
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import OURS, Device, DeviceReport, DeviceRequest, make_part
-from koord.core.device.names import (
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    NPU_CORE,
-    NPU_CPU,
-    NPU_DVPP,
-)
 from koord.core.device.request import Wishes, read_request
 from koord.core.device.vendors import (
     HAMI_CORE,
@@ -50,31 +40,22 @@ from koord.core.device.vendors import (
     is_same_model,
     normalise_model,
 )
+from koord.core.device_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NPU_CORE,
+    NPU_CPU,
+    NPU_DVPP,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NANO = int(NOW.timestamp()) * 10**9
 MI, GI = 1 << 20, 1 << 30
-PLUGIN_KEYS = {"bind-timestamp", "gpu-minors"}
-
-
-def make_node(
-    vendor: str, model: str = "", held: str | None = None, pods: tuple[str, ...] = ("ns/other",)
-) -> PluginNode:
-    annotations = {} if held is None else {LOCKS[vendor]: held}
-    return PluginNode(
-        "n0", annotations, {VENDOR_LABEL: vendor, MODEL_LABEL: model}, pods.__contains__
-    )
 
 
 def make_gpu(minor: int = 0, core: int = 5, memory: int = GI) -> AllocatedGpu:
     return AllocatedGpu(minor, {GPU_CORE: core, GPU_MEMORY: memory}, id=f"GPU-{minor}")
-
-
-def own_annotations(done: HandOff) -> dict[str, str]:
-    """Return what is written besides the annotations that every pod with GPUs gets."""
-    general = {f"{keys.PREFIX}{one}" for one in PLUGIN_KEYS}
-    assert general <= done.annotations.keys()
-    return {key: text for key, text in done.annotations.items() if key not in general}
 
 
 # Models
@@ -182,30 +163,23 @@ def test_model_that_cannot_be_shared() -> None:
 
 def test_keys_are_those_of_the_api() -> None:
     assert device_plugins.BIND_TIMESTAMP == keys.BIND_TIMESTAMP
-    assert device_plugins.GPU_MINORS == keys.GPU_MINORS
 
 
-def test_pod_without_gpus_gets_the_time_only() -> None:
-    done = hand_off("ns/a", HAMI_CORE, [], make_node("cambricon", held="no lock"), NANO)
-    assert done == HandOff({keys.BIND_TIMESTAMP: str(NANO)})
+@pytest.mark.parametrize("vendor", ["nvidia", "test", "", "huawei"])
+def test_other_vendors_read_the_time_only(vendor: str) -> None:
+    gpus = [] if vendor == "huawei" else [make_gpu(0), make_gpu(3)]
+    assert hand_off(gpus, vendor, "", "", "n0") == HandOff(timestamps=(keys.BIND_TIMESTAMP,))
 
 
-@pytest.mark.parametrize("vendor", ["nvidia", "test", ""])
-def test_other_vendors_read_minors_only(vendor: str) -> None:
-    done = hand_off("ns/a", "", [make_gpu(0), make_gpu(3)], make_node(vendor), NANO)
-    assert done == HandOff({keys.BIND_TIMESTAMP: str(NANO), keys.GPU_MINORS: "0,3"})
-
-
-def test_hami_reads_the_node_from_a_label() -> None:
-    done = hand_off("ns/a", HAMI_CORE, [make_gpu()], make_node("nvidia"), NANO)
+def test_hami_reads_the_node_from_a_label_and_the_limits_of_each_gpu() -> None:
+    parts = [make_gpu(2, 30, 4 * GI), AllocatedGpu(3, {GPU_MEMORY: GI})]
+    done = hand_off(parts, "nvidia", "", HAMI_CORE, "n0")
     assert done.labels == {"hami.io/vgpu-node": "n0"}
-
-
-def test_node_without_device_is_refused() -> None:
-    node = replace(make_node("nvidia"), labels=None)
-    done = hand_off("ns/a", "", [make_gpu()], node, NANO)
-    assert done.refusal == NoInventory("n0")
-    assert done.annotations[keys.GPU_MINORS] == "0"
+    assert done.annotations == {
+        f"{keys.PREFIX}gpu-memory-limit-0": str(4 * GI),
+        f"{keys.PREFIX}gpu-core-limit-0": "30",
+        f"{keys.PREFIX}gpu-memory-limit-1": str(GI),
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,24 +196,21 @@ def test_node_without_device_is_refused() -> None:
     ],
 )
 def test_huawei(gpus: list[AllocatedGpu], model: str, key: str, text: str) -> None:
-    done = hand_off("ns/a", "", gpus, make_node("huawei", model), NANO)
-    assert own_annotations(done) == {"predicate-time": str(NANO), key: text}
-    assert done.lock is None
+    done = hand_off(gpus, "huawei", model, "", "n0")
+    assert done == HandOff({key: text}, timestamps=(keys.BIND_TIMESTAMP, "predicate-time"))
 
 
 def test_cambricon() -> None:
-    done = hand_off("ns/a", "", [make_gpu(2, 10, GI + MI)], make_node("cambricon"), NANO)
-    assert own_annotations(done) == {
+    done = hand_off([make_gpu(2, 10, GI + MI)], "cambricon", "", "", "n0")
+    assert done.annotations == {
         "CAMBRICON_DSMLU_ASSIGHED": "false",
         "CAMBRICON_DSMLU_PROFILE": "2_10_4",
     }
-    assert done.lock == ("cambricon.com/dsmlu.lock", "2026-03-01T12:00:00Z,ns,a")
-    assert done.refusal is None
 
 
 def test_metax() -> None:
-    done = hand_off("ns/a", "", [make_gpu(0), make_gpu(1, 7)], make_node("metax"), NANO)
-    (text,) = own_annotations(done).values()
+    done = hand_off([make_gpu(0), make_gpu(1, 7)], "metax", "", "", "n0")
+    (text,) = done.annotations.values()
     assert json.loads(text) == [
         [
             {"uuid": "GPU-0", "compute": 5, "vRam": 1024},
@@ -247,7 +218,6 @@ def test_metax() -> None:
         ]
     ]
     assert " " not in text
-    assert done.lock == ("hami.io/mutex.lock", "2026-03-01T12:00:00Z,ns,a")
 
 
 @pytest.mark.parametrize(
@@ -263,12 +233,32 @@ def test_metax() -> None:
 def test_what_a_device_plugin_cannot_serve(
     vendor: str, gpus: list[AllocatedGpu], fault: str
 ) -> None:
-    done = hand_off("ns/a", "", gpus, make_node(vendor), NANO)
-    assert isinstance(done.refusal, AdapterRejected)
-    assert fault in done.refusal.describe()
-    assert f'"{vendor}"' in done.refusal.describe()
-    assert done.lock is None
-    assert own_annotations(done) == {}
+    found = DEVICE_PLUGINS[vendor].adapt(gpus, "")
+    assert isinstance(found, AdapterRejected)
+    assert fault in found.describe()
+    assert f'"{vendor}"' in found.describe()
+    assert hand_off(gpus, vendor, "", "", "n0").annotations == {}
+
+
+def test_pods_need_the_plugin_of_the_vendor_whose_resources_they_request() -> None:
+    assert find_plugins(["cpu", "cambricon.com/mlu.smlu.vcore"]) == {"cambricon"}
+    assert find_plugins(["huawei.com/npu-core", "metax-tech.com/sgpu"]) == {"huawei", "metax"}
+    assert not find_plugins(["nvidia.com/gpu", "koordinator.sh/gpu-core"])
+
+
+@pytest.mark.parametrize(("plugin", "fits"), [("cambricon.com/mlu.smlu.vcore", False), ("", True)])
+def test_pods_go_where_the_plugin_that_they_need_can_serve_them(plugin: str, *, fits: bool) -> None:
+    asked = {GPU_MEMORY_RATIO: 50} | ({plugin: 50} if plugin else {})
+    request = read_request(asked, Wishes(), OURS)
+    assert isinstance(request, DeviceRequest)
+    ledger = DeviceLedger(make_inventory(make_report(vendor="cambricon"), {}))
+    found = allocate(ledger, request)
+    assert isinstance(found, Lacking) != fits
+    if isinstance(found, Lacking):
+        assert "gpu core resource is required" in found.describe()
+        assert not found.is_resolvable
+    other = DeviceLedger(make_inventory(make_report(vendor="nvidia"), {}))
+    assert not isinstance(allocate(other, request), Lacking)
 
 
 # The lock of a node
@@ -278,28 +268,25 @@ def lock_at(age: timedelta, holder: str = "ns,other") -> str:
     return f"{(NOW - age).isoformat()},{holder}"
 
 
-def try_lock(held: str, pods: tuple[str, ...] = ("ns/other", "ns/a")) -> HandOff:
-    return hand_off("ns/a", "", [make_gpu()], make_node("cambricon", held=held, pods=pods), NANO)
+def try_lock(held: str | None, pods: tuple[str, ...] = ("ns/other", "ns/a")) -> str | Locked:
+    return take_lock(held, "ns/a", pods.__contains__, NOW)
 
 
 @pytest.mark.parametrize(
-    "held",
+    ("held", "holder"),
     [
-        lock_at(timedelta()),
-        lock_at(timedelta(minutes=5)),
-        lock_at(timedelta(minutes=-1)),
-        "2026-03-01T13:00:00+01:00,ns,other",
-        lock_at(timedelta(), "").rstrip(","),
-        "",
-        "yesterday,ns,other",
-        "2026-03-01T12:00:00,ns,other",
+        (lock_at(timedelta()), "ns/other"),
+        (lock_at(timedelta(minutes=5)), "ns/other"),
+        (lock_at(timedelta(minutes=-1)), "ns/other"),
+        ("2026-03-01T13:00:00+01:00,ns,other", "ns/other"),
+        (lock_at(timedelta(), "").rstrip(","), ""),
+        ("", ""),
+        ("yesterday,ns,other", ""),
+        ("2026-03-01T12:00:00,ns,other", ""),
     ],
 )
-def test_node_is_locked(held: str) -> None:
-    done = try_lock(held)
-    assert done.refusal == NodeLocked("n0", "cambricon.com/dsmlu.lock", held)
-    assert 'node "n0" has been locked' in done.refusal.describe()
-    assert done.lock is None
+def test_node_is_locked(held: str, holder: str) -> None:
+    assert try_lock(held) == Locked(held, holder)
 
 
 @pytest.mark.parametrize(
@@ -314,18 +301,16 @@ def test_node_is_locked(held: str) -> None:
     ids=["old", "very old", "from the future", "holder is gone", "its own"],
 )
 def test_lock_is_taken_over(held: str, pods: tuple[str, ...]) -> None:
-    done = try_lock(held, pods)
-    assert done.refusal is None
-    assert done.lock == ("cambricon.com/dsmlu.lock", "2026-03-01T12:00:00Z,ns,a")
+    assert try_lock(held, pods) == "2026-03-01T12:00:00Z,ns,a"
 
 
 @given(st.text(max_size=40))
 def test_any_text_of_a_lock_is_locked_or_taken_over(held: str) -> None:
-    done = try_lock(held)
-    assert (done.lock is None) == isinstance(done.refusal, NodeLocked)
+    found = try_lock(held)
+    assert isinstance(found, Locked) or found == try_lock(None)
 
 
 def test_lock_that_was_taken_is_held() -> None:
-    first = hand_off("ns/other", "", [make_gpu()], make_node("cambricon"), NANO)
-    assert first.lock is not None
-    assert isinstance(try_lock(first.lock[1]).refusal, NodeLocked)
+    first = take_lock(None, "ns/other", lambda _: True, NOW)
+    assert isinstance(first, str)
+    assert try_lock(first) == Locked(first, "ns/other")

@@ -75,7 +75,7 @@ def test_terms_of_the_glossary_are_sorted():
 
 def test_modules_named_in_the_architecture_exist():
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
-    named = re.findall(r"`((?:api|core|kube|controllers|runtime|cli)/[\w/.]+)`", text)
+    named = re.findall(r"`((?:agent|api|core|kube|controllers|runtime|cli)/[\w/.]+)`", text)
     assert named
     assert [one for one in named if not (ROOT / "operators/koord" / one).exists()] == []
 

@@ -14,7 +14,7 @@ from tests.support.plan_keys import make_keys
 
 from koord.core.framework.cycle import Place
 from koord.core.framework.reasons import InsufficientNodes
-from koord.kube.release import encode_annotations
+from koord.kube.release import encode_metadata
 
 if TYPE_CHECKING:
     from tests.builders import PodBuilder
@@ -46,7 +46,9 @@ def test_reserved_allocations_are_part_of_the_assignment() -> None:
 
 def test_allocations_are_written_with_the_release_of_their_pod() -> None:
     (placement,) = cluster_with(Lanes(2)).plan(make_unit("u", laned(2))).placements
-    written = [encode_annotations(one, placement, make_keys()) for one in placement.assignments]
+    written = [
+        encode_metadata(one, placement, make_keys(), 0).annotations for one in placement.assignments
+    ]
     assert {one["toy.example/lane"] for one in written} == {"0"}
 
 

@@ -227,6 +227,38 @@ SAMPLES: dict[str, tuple[Body, ...]] = {
         },
     ),
     "storageclasses": ({"metadata": _meta("class"), "volumeBindingMode": "WaitForFirstConsumer"},),
+    "noderesourcetopologies": (
+        {
+            "metadata": _meta(
+                "n0",
+                namespace="",
+                annotations={
+                    device.CPU_TOPOLOGY: '{"detail":[{"id":0,"core":0,"socket":0,"node":0}]}',
+                    device.POD_CPU_ALLOCS: '[{"uid":"u","cpuset":"0-1"}]',
+                    device.CPU_MANAGER_POLICY: '{"policy":"static","reservedCPUs":"0"}',
+                },
+            ),
+            "topologyPolicies": ["SingleNUMANodePodLevel"],
+            "zones": [
+                {
+                    "name": "node-0",
+                    "type": "Node",
+                    "resources": [{"name": "cpu", "capacity": "8", "allocatable": "7500m"}],
+                }
+            ],
+        },
+    ),
+    "resourceclaims": (
+        {
+            "metadata": _meta("claim"),
+            "status": {
+                "allocation": {
+                    "devices": {"results": [{"driver": "gpu.nvidia.com", "adminAccess": False}]},
+                    "nodeSelector": {"nodeSelectorTerms": [NODE_TERM]},
+                }
+            },
+        },
+    ),
     "devices": (
         {
             "metadata": _meta("n0", namespace=""),

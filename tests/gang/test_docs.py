@@ -14,7 +14,10 @@ from koord.core.reasons import REASONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "gangs.md").read_text(encoding="utf-8")
-OTHERS = [(DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("quota", "devices")]
+OTHERS = [
+    (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("quota", "devices", "numa", "reservations")
+]
 
 OTHER_PAGES = {
     keys.NETWORK_TOPOLOGY_SPEC,

@@ -12,7 +12,7 @@ from koord.caches import BoundedCache, cached_by_text
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Pod
 from koord.core.reasons import TooLarge
-from koord.kube.release import decode_plan, encode_annotations
+from koord.kube.release import decode_plan, encode_metadata
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.wire import WirePod
 
@@ -165,7 +165,7 @@ def test_whatever_plan_the_server_accepts_can_be_read_back() -> None:
     group = ",".join(f'ns/gang-"{at:050}"' for at in range(900))
     pod = translate({})
     placement = Placement("u", "plan", group, (Assignment(pod, "n0"),))
-    written = encode_annotations(placement.assignments[0], placement, make_keys())
+    written = encode_metadata(placement.assignments[0], placement, make_keys(), 0).annotations
     recorded = decode_plan(written[operators.PLAN])
     assert recorded is not None
     assert recorded.group == group

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from koord.kube.objects import ObjectRef, ref_of_pod
 from koord.kube.status import (
     MERGED,
     ConditionPatch,
+    Pace,
     StatusPatch,
     StatusWriter,
     annotated_by,
@@ -277,10 +279,9 @@ async def test_pod_conditions_of_others_are_kept(pods: Pods) -> None:
 
 
 async def test_status_patches_yield_to_urgent_writes_for_a_limited_time(
-    client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
+    client: Client, group: ObjectRef
 ) -> None:
-    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", 0.5)
-    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
+    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, Pace(0.5), lambda: True)
     async with running(writer):
         writer.submit(group, StatusPatch((placed(),)))
         await asyncio.sleep(0.5)
@@ -291,12 +292,11 @@ async def test_status_patches_yield_to_urgent_writes_for_a_limited_time(
 async def test_status_patch_waits_for_the_end_of_a_burst(
     client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
     monkeypatch.setattr("koord.kube.status.LULL_SECONDS", 0.6)
     looks = iter([True])
     is_busy = lambda: next(looks, False)  # noqa: E731 - says it best
     async with running(
-        StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=is_busy)
+        StatusWriter(client, applied_by("koord"), lambda _: NOBODY, Pace(inf), is_busy)
     ) as writer:
         writer.submit(group, StatusPatch((placed(),)))
         await asyncio.sleep(0.5)
@@ -304,11 +304,8 @@ async def test_status_patch_waits_for_the_end_of_a_burst(
         await until(lambda: writer.stats.written == 1)
 
 
-async def test_urgent_status_patch_does_not_yield(
-    client: Client, group: ObjectRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("koord.kube.status.YIELD_SECONDS", float("inf"))
-    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, is_busy=lambda: True)
+async def test_urgent_status_patch_does_not_yield(client: Client, group: ObjectRef) -> None:
+    writer = StatusWriter(client, applied_by("koord"), lambda _: NOBODY, Pace(inf), lambda: True)
     async with running(writer):
         writer.submit(group, StatusPatch((placed(),), is_urgent=True))
         await until(lambda: writer.stats.written == 1)

@@ -70,7 +70,7 @@ def test_plain_fields(translator: PodTranslator) -> None:
     assert (pod.created, pod.resource_version) == (1735689600.0, "12")
     assert pod.started == pod.created + 30
     assert pod == replace(pod, started=0.0), "when it started changes nothing for planning"
-    assert pod.owners == ("a", "b")
+    assert [owner.name for owner in pod.owners] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

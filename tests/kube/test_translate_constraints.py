@@ -14,6 +14,7 @@ from koord.core.constraints import (
     SpreadConstraint,
     WeightedTerm,
 )
+from koord.core.device.model import DeviceClaim
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Handling, Pod
 from koord.core.selectors import Operator, Requirement, SelectorTerm
@@ -23,8 +24,9 @@ from koord.kube.translate.cluster_objects import (
     translate_storage_class,
     translate_volume,
 )
+from koord.kube.translate.devices import translate_resource_claim
 from koord.kube.translate.pods import PodTranslator
-from koord.kube.wire import WireClaim, WirePod, WireStorageClass, WireVolume
+from koord.kube.wire import WireClaim, WirePod, WireResourceClaim, WireStorageClass, WireVolume
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -195,3 +197,35 @@ def test_volumes_and_classes() -> None:
     )
     now = {"metadata": {"name": "s"}, "volumeBindingMode": "Immediate"}
     assert translate_storage_class(read(WireStorageClass, now)) == StorageClass("s")
+
+
+def claimed(driver: str = "gpu.nvidia.com", **more: object) -> dict[str, object]:
+    return {"request": "r", "driver": driver, "pool": "n0", "device": "gpu-0", **more}
+
+
+ON_N0 = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]
+ANYWHERE = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+
+
+@pytest.mark.parametrize(
+    ("results", "terms", "expected"),
+    [
+        ([claimed(), claimed("gpu.amd.com")], ON_N0, ("n0", 2)),
+        ([claimed(), claimed("dra.net")], ON_N0, ("n0", 1)),
+        ([claimed(adminAccess=True)], ON_N0, ("", 0)),
+        ([claimed()], ANYWHERE, ("", 1)),
+        ([], ON_N0, ("", 0)),
+    ],
+)
+def test_gpus_of_a_resource_claim_are_counted_on_its_node(
+    results: list[object], terms: list[object], expected: tuple[str, int]
+) -> None:
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    meta: dict[str, Any] = {"namespace": "ns", "name": "c"}
+    wire = {"metadata": meta, "status": {"allocation": allocation}}
+    found = translate_resource_claim(read(WireResourceClaim, wire))
+    assert (found.key, found.node, found.gpus) == ("ns/c", *expected)
+    waiting = read(WireResourceClaim, {"metadata": meta})
+    assert translate_resource_claim(waiting) == DeviceClaim("ns/c")
+    meta["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert translate_resource_claim(read(WireResourceClaim, wire)) == DeviceClaim("ns/c")

@@ -15,6 +15,8 @@ GATE = "operators.koordinator.sh/placement"
 OTHER_GATE = "example.com/other"
 PLAN = "operators.koordinator.sh/plan"
 DEVICES = "scheduling.koordinator.sh/device-allocated"
+CARD = "huawei.com/npu-core"
+LIMIT = "scheduling.koordinator.sh/gpu-memory-limit-0"
 
 PodBody = dict[str, Any]
 
@@ -80,7 +82,7 @@ def _gates(*gates: Any) -> Callable[[PodBody], Any]:
 
 
 def _annotations(**values: Any) -> Callable[[PodBody], Any]:
-    keys = {"plan": PLAN, "devices": DEVICES}
+    keys = {"plan": PLAN, "devices": DEVICES, "card": CARD, "limit": LIMIT}
     return _with({"metadata": {"annotations": {keys[key]: one for key, one in values.items()}}})
 
 
@@ -171,6 +173,8 @@ ON_HELD = [
         )
         for what in ("ephemeralcontainers", "resize")
     ),
+    Attack("card of a device plugin", "PATCH", MERGE, _annotations(card="7")),
+    Attack("limit of memory", "PATCH", MERGE, _annotations(limit="1")),
     Attack("release like the operators", "PATCH", JSON_PATCH, _with(release())),
 ]
 

@@ -50,7 +50,7 @@ def guarded() -> Iterator[Sandbox]:
     """A complete cluster with the base, the separate processes and all policies."""
     with Sandbox() as box:
         box.apply(ROOT / "crds")
-        for part in ("base", "overlays/separate", "overlays/inject"):
+        for part in ("base", "overlays/separate", "overlays/inject", "overlays/devices"):
             box.kubectl("apply", "-k", str(MANIFESTS / part))
         wait_for(lambda: _is_denied(box), "the policy is in force")
         yield box

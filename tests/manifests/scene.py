@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Any
 
-from tests.manifests.attacks import GATE, OTHER_GATE, make_pod, release
+from tests.manifests.attacks import GATE, LIMIT, OTHER_GATE, make_pod, release
 from tests.manifests.conftest import MANIFESTS, load_all
 from tests.manifests.someone import APPLY, JSON_PATCH, STRATEGIC, Someone, create_account
 
@@ -46,7 +46,7 @@ def quoted(expression: str) -> set[str]:
 
 def protected_annotations(policy: str = "koord-protect") -> set[str]:
     variables = {one["name"]: one["expression"] for one in read_policy(policy)["variables"]}
-    return quoted(variables["results"])
+    return quoted(variables["results"]) | quoted(variables.get("handed", "")) | {LIMIT}
 
 
 def protected_state(pod: dict[str, Any]) -> tuple[bool, dict[str, str]]:

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.reservation.make import make_reservation
 
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary
 from koord.core.reasons import REASONS
+from koord.core.reservation.plugin import upsert_reservation
+from koord.core.state import ClusterState
 from koord.kube.events import EventStats
 from koord.kube.reflector import ReflectorStats
 from koord.kube.status import StatusStats
@@ -64,6 +67,7 @@ def make_metrics() -> Metrics:
         collectors.quota_evictions: dict,
         collectors.assumed_pods: lambda: 1,
         collectors.leadership: lambda: True,
+        collectors.reservations: _make_reserved_state(),
     }
     assert set(made) == set(_public_functions())
     for make, measured in made.items():
@@ -75,6 +79,12 @@ def make_metrics() -> Metrics:
             pass
     metrics.take()
     return metrics
+
+
+def _make_reserved_state() -> ClusterState:
+    state = ClusterState()
+    upsert_reservation(state, make_reservation())
+    return state
 
 
 def _public_functions() -> Iterator[FunctionType]:

@@ -103,6 +103,7 @@ def test_applying_again_changes_nothing(separate, again):
         (ALL, "patch", "nodes", False),
         ("koord-placement", "create", "pods/binding", True),
         ("koord-placement", "patch", "pods", True),
+        ("koord-placement", "patch", "nodes/status", True),
         ("koord-placement", "patch", "elasticquotas.scheduling.sigs.k8s.io/status", False),
         ("koord-podgroup", "patch", "podgroups.scheduling.sigs.k8s.io/status", True),
         ("koord-podgroup", "patch", "podgroups.scheduling.sigs.k8s.io", False),

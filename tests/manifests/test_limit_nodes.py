@@ -1,4 +1,4 @@
-"""What the operators' credentials can change of nodes: what devices add, and nothing else."""
+"""What the operators' credentials can change of nodes: what devices add, and locks."""
 
 from typing import Any
 
@@ -56,10 +56,9 @@ def test_others_are_not_limited(guarded, node) -> None:
 
 def test_what_devices_add_is_allowed(operators, node) -> None:
     labels = {"node.koordinator.sh/gpu-vendor": "nvidia"}
-    body = amounts(**{OURS: "800"}) | {
-        "metadata": {"labels": labels, "annotations": {MARK: OURS}},
-    }
+    marks = {MARK: OURS, "hami.io/mutex.lock": "x", "cambricon.com/dsmlu.lock": "x"}
+    body = amounts(**{OURS: "800"}) | {"metadata": {"labels": labels, "annotations": marks}}
     assert operators.send("PATCH", node, body, MERGE).status == 200
-    gone = {"metadata": {"labels": dict.fromkeys(labels), "annotations": {MARK: None}}}
+    gone = {"metadata": {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(marks)}}
     status = {"status": {"capacity": {OURS: None}, "allocatable": {OURS: None}}}
     assert operators.send("PATCH", node, gone | status, MERGE).status == 200

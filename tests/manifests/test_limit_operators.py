@@ -73,6 +73,19 @@ REFUSED = {
 }
 ALLOWED = {
     "plan": (MERGE, {"metadata": {"annotations": {PLAN: "{}"}}}, ""),
+    "for device plugins": (
+        MERGE,
+        {
+            "metadata": {
+                "labels": {"hami.io/vgpu-node": "n1"},
+                "annotations": {
+                    "predicate-time": "1",
+                    "scheduling.koordinator.sh/gpu-memory-limit-0": "1",
+                },
+            }
+        },
+        "",
+    ),
     "gate": (JSON_PATCH, [FREE], ""),
     "pinned release": (JSON_PATCH, [FREE, require(PIN)], ""),
     "placed": (STRATEGIC, condition("operators.koordinator.sh/Placed"), "/status"),

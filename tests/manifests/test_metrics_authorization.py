@@ -27,11 +27,11 @@ def read_metrics(operators: RunningOperators, authorization: str) -> int:
 @pytest.fixture(scope="module")
 def read(separate: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     separate.kubectl("apply", "-k", str(MANIFESTS / "overlays" / "metrics"))
-    kubeconfig = separate.kubeconfig_for("koord-system", "koord-reservation")
+    kubeconfig = separate.kubeconfig_for("koord-system", "koord-networktopology")
     folder = tmp_path_factory.mktemp("operators")
     settings = "metricsAuthorization: true\n"
     with run_operators(
-        kubeconfig, folder, "--operator=reservation", settings=settings
+        kubeconfig, folder, "--operator=networktopology", settings=settings
     ) as operators:
         yield lambda authorization: read_metrics(operators, authorization)
 
@@ -60,10 +60,10 @@ def test_nobody_may_read_them_while_the_operators_may_not_ask(
     separate: Sandbox, tmp_path: Path
 ) -> None:
     separate.kubectl("delete", "-k", str(MANIFESTS / "overlays" / "metrics"), "--ignore-not-found")
-    kubeconfig = separate.kubeconfig_for("koord-system", "koord-reservation")
+    kubeconfig = separate.kubeconfig_for("koord-system", "koord-networktopology")
     settings = "metricsAuthorization: true\n"
     with run_operators(
-        kubeconfig, tmp_path, "--operator=reservation", settings=settings
+        kubeconfig, tmp_path, "--operator=networktopology", settings=settings
     ) as operators:
         assert read_metrics(operators, "Bearer x") == 503
         assert operators.get("/healthz")[0] == 200

@@ -37,15 +37,12 @@ def find_results(module) -> set[str]:
     return found
 
 
-def test_all_results_but_those_of_other_vendors_are_protected():
+def test_all_results_are_protected():
     results = set().union(*map(find_results, (device, gang, operators, reservation)))
-    ours = {key for key in results if key.partition("/")[0].endswith("koordinator.sh")}
     deprecated = {gang.BIND_GROUP_ID_DEPRECATED, gang.BIND_MEMBER_COUNT_DEPRECATED}
     protected = protected_annotations()
-    assert protected >= ours | deprecated
-    assert results - ours == {device.METAX_ALLOCATED}
-    assert protected_annotations("koord-limit-operators") >= protected | results
-    assert all(key.partition("/")[0].endswith("koordinator.sh") for key in protected)
+    assert protected >= results | deprecated
+    assert protected_annotations("koord-limit-operators") >= protected
 
 
 @pytest.mark.sandbox

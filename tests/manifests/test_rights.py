@@ -47,20 +47,28 @@ spec: {max: {nvidia.com/gpu: 16}}
 DEVICE = """
 apiVersion: scheduling.koordinator.sh/v1alpha1
 kind: Device
-metadata: {name: a100x8-0000}
+metadata: {name: a100x8-0000, labels: {node.koordinator.sh/gpu-vendor: cambricon}}
 spec:
-  devices: [{type: gpu, minor: 0, health: true, resources: {koordinator.sh/gpu-core: 100}}]
+  devices:
+    - type: gpu
+      minor: 0
+      health: true
+      resources: {koordinator.sh/gpu-core: 100, koordinator.sh/gpu-memory: 24Gi}
 """
+SERVED = {"koordinator.sh/gpu-core": 10, "koordinator.sh/gpu-memory": "1Gi", "cambricon.com/mlu": 1}
+"""A request that a device plugin serves, which locks its node."""
 SETTINGS = """
 elasticQuota: {monitorAllQuotas: true, delayEvictTime: 0s}
 """
 
 NEVER_IN_A_RUN_LIKE_THIS: dict[Grant, str] = {
     ("", "pods", "get"): "finds out what became of a write that was refused or not answered",
+    ("scheduling.koordinator.sh", "reservations", "delete"): "a day after their end",
     ("", "secrets", "update"): "replaces the key of plans",
     ("scheduling.sigs.k8s.io", "elasticquotas", "create"): "applying what is not there needs it; "
     "the log calls that a patch",
     ("scheduling.k8s.io", "podgroups", "watch"): "this server has no PodGroups of its own to list",
+    ("topology.node.k8s.io", "noderesourcetopologies", "watch"): "nor NodeResourceTopologies",
 }
 
 
@@ -165,6 +173,13 @@ def play(box: Sandbox) -> None:
     box.kubectl("apply", "--filename=-", stdin=DEVICE)
     published = "--for=jsonpath={.status.allocatable.koordinator\\.sh/gpu-core}=100"
     box.kubectl("wait", published, "node/a100x8-0000", "--timeout=30s")
+    plugin = {"status": {kind: {"cambricon.com/mlu": "8"} for kind in ("capacity", "allocatable")}}
+    box.client.patch("/api/v1/nodes/a100x8-0000/status", plugin)
+    served = make_pod("", 0, 0)
+    served["metadata"] = {"name": "served"}
+    served["spec"]["containers"][0]["resources"] = {"limits": SERVED}
+    box.client.create("/api/v1/namespaces/default/pods", served)
+    box.kubectl("wait", "--for=condition=PodScheduled", "pod/served", "--timeout=30s")
     accepted = [one.names for one in RESOURCES if one is not PodGroup]
     for names in accepted:
         box.kubectl("apply", f"--filename={find_sample(names.kind)}", "--namespace=default")

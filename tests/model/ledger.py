@@ -18,6 +18,7 @@ from tests.model.objects import (
     has_ended,
     is_alive,
     is_open,
+    listed_by,
     name_of,
     node_of,
     pinned_to,
@@ -25,6 +26,7 @@ from tests.model.objects import (
     uid_of,
     zone_of,
 )
+from tests.model.quotas import QuotaRules
 from tests.model.server import Answer, Request, parse_path
 from tests.model.store import NODES, POD_GROUPS, PODS, Event, Obj, decode
 
@@ -62,6 +64,13 @@ class PodHistory:
     """The revision at which it was bound."""
     lost_at: int = 0
     """The revision at which it ended or got a deletion timestamp; 0: neither."""
+    planned: set[str] = field(default_factory=set)
+    """The nodes that the operators planned for it."""
+    forbidden_at: int = 0
+    """The revision at which a request about its place was last answered 403."""
+    is_marked: bool = False
+    is_evicted: bool = False
+    """Whether the operators announced, and began, its eviction."""
     pin_seen: dict[str, int] | None = None
     """Kind -> the last revision that the operators had seen when they pinned it."""
     writes: Counter[str] = field(default_factory=Counter)
@@ -111,10 +120,14 @@ class WriteLedger:
         """(PodGroup, field manager) -> whether its last status was rejected as invalid."""
         self.minima: dict[str, list[tuple[int, int]]] = {}
         """Gang -> (revision, minimum from that revision on)."""
+        self.quotas = QuotaRules(self.blame, network.clock)
+        self.groups: dict[str, set[str]] = {}
+        """Gang -> the gangs that it lists."""
         self._network = network
         self._nodes: dict[str, Obj] = {}
         self._pods: dict[str, Obj] = {}
         network.on_decide, network.on_send, network.on_write = self.decide, self.send, self.serve
+        network.on_forbid = self.forbid
         network.server.store.listeners.append(self._note)
 
     def blame(self, text: str) -> None:
@@ -129,11 +142,23 @@ class WriteLedger:
         if target.kind != PODS:
             return
         plan = _plan_in(request, target.subresource)
-        if plan is not None and plan["plan"] not in process.decided:
+        if plan is None:
+            return
+        if (history := self.pods.get(_uid_in(request, target.subresource))) is not None:
+            history.planned.add(plan["node"])
+        if plan["plan"] not in process.decided:
             process.decided[plan["plan"]] = dict(process.seen)
             known = self._network.clock() - DECIDED_WITHIN
             for kind in [kind for kind, since in process.relist_since.items() if since < known]:
                 self.blame(f"planned when {kind} were known to be out of date")
+
+    def forbid(self, request: Request) -> None:
+        """Record that a request was answered 403, whatever the server would have said."""
+        target = parse_path(request.path)
+        if target.kind == PODS and target.subresource != "status":
+            for uid, pod in self._pods.items():
+                if name_of(pod) == target.name:
+                    self.pods[uid].forbidden_at = self._network.server.store.revision
 
     def send(self, process: Process, request: Request) -> None:
         """Count a write that is sent."""
@@ -210,18 +235,25 @@ class WriteLedger:
         if not history.is_ours:
             self.blame(f"write to a pod that is not ours: {what}")
         elif name == "status":
-            self._judge_words(before, request.body["status"]["conditions"])
+            self._judge_words(before, request.body["status"]["conditions"], history)
         elif is_done and name == "release":
             self._judge_release(before, decode(answer.body))
         elif is_done and name == "mark":
             self._judge_mark(before, decode(answer.body))
-        elif name == "removal":
-            self._judge_removal(before)
+        elif name in {"eviction", "removal"}:
+            self._judge_end(before, history, name, is_done=is_done)
         elif is_done and not history.may_be_bound:
             self.blame(f"binding of a pod that was not released: {what}")
 
-    def _judge_words(self, before: Obj, conditions: list[Obj]) -> None:
+    def _judge_words(self, before: Obj, conditions: list[Obj], history: PodHistory) -> None:
         name = name_of(before)
+        for one in conditions:
+            if one["type"] == operators.OVER_ENTITLEMENT:
+                history.is_marked = one["status"] == "True"
+                if history.is_marked:
+                    self.quotas.judge_eviction(before, self._find_mates(before))
+                else:
+                    self.quotas.spare(before)
         if gates_of(before) and any(one["type"] == "PodScheduled" for one in conditions):
             self.blame(f"PodScheduled written on gated {name}")
         for one in conditions:
@@ -233,9 +265,17 @@ class WriteLedger:
         if changed_annotations(before, after) - {operators.TAKEN_OVER_BY}:
             self.blame(f"{name_of(before)} was marked like this: {after['metadata']}")
 
-    def _judge_removal(self, before: Obj) -> None:
-        """No gang of the model restarts, so none of its pods is deleted."""
-        self.blame(f"{name_of(before)} was deleted")
+    def _find_mates(self, pod: Obj) -> list[Obj]:
+        """Return the pods that are evicted with a pod: its gang, with the gangs of its group."""
+        gangs = self.groups.get(gang_of(pod), {gang_of(pod)})
+        mates = [one for one in self._pods.values() if gang_of(one) and gang_of(one) in gangs]
+        return mates or [pod]
+
+    def _judge_end(self, before: Obj, history: PodHistory, name: str, *, is_done: bool) -> None:
+        if name == "removal":
+            self.blame(f"{name_of(before)} was deleted, and no gang of the model restarts")
+        elif history.is_marked and is_done:
+            history.is_evicted = True
 
     def _judge_release(self, before: Obj, after: Obj) -> None:
         name = name_of(before)
@@ -256,6 +296,7 @@ class WriteLedger:
     # Events
 
     def _note(self, event: Event) -> None:
+        self.quotas.note(event)
         if event.kind == PODS:
             self._note_pod(event)
         elif event.kind == NODES:
@@ -263,6 +304,7 @@ class WriteLedger:
         elif event.kind == POD_GROUPS:
             change = event.revision, event.obj["spec"]["minMember"]
             self.minima.setdefault(name_of(event.obj), []).append(change)
+            self.groups[name_of(event.obj)] = set(listed_by(event.obj))
 
     def _note_pod(self, event: Event) -> None:
         pod, uid = event.obj, uid_of(event.obj)
@@ -284,6 +326,7 @@ class WriteLedger:
             if (plan := plan_of(pod)) is not None:
                 seen = self.serving.decided[plan["plan"]]
                 self._begin(history.gang, plan, seen)
+                self.quotas.start(pod, seen)
                 history.pin_seen = seen if pinned_to(pod) else None
         if node_of(pod) and not (before and node_of(before)):
             self._note_binding(event, history)
@@ -311,6 +354,7 @@ class WriteLedger:
             return
         seen = self.serving.decided[plan["plan"]]
         self._begin(history.gang, plan, seen)
+        self.quotas.start(pod, seen)
         history.bound_by_us = True
         self._judge_place(pod, history.pin_seen or seen)
 
@@ -396,7 +440,13 @@ def changed_annotations(before: Obj, after: Obj) -> set[str]:
     return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
-_ALLOWED = {("PATCH", ""), ("PATCH", "status"), ("POST", "binding"), ("DELETE", "")}
+_ALLOWED = {
+    ("PATCH", ""),
+    ("PATCH", "status"),
+    ("POST", "binding"),
+    ("POST", "eviction"),
+    ("DELETE", ""),
+}
 
 
 PLACING = ("release", "binding")
@@ -415,6 +465,8 @@ def _uid_in(request: Request, subresource: str) -> str:
     body: Any = request.body
     if request.method == "DELETE":
         return body["preconditions"]["uid"]
+    if subresource == "eviction":
+        return body["deleteOptions"]["preconditions"]["uid"]
     if not subresource and request.media == Media.JSON_PATCH:
         return body[0]["value"]
     if "preconditions" in body:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.model.network import Fault
 from tests.model.objects import OTHER_GATE, OTHER_SCHEDULER, PodPlan, make_pod_group, name_of
+from tests.model.quotas import LIMITS
 from tests.model.steps import Step, Story, quiet, rest
-from tests.model.store import KINDS as ALL_KINDS
+from tests.model.store import KINDS
 from tests.model.world import World, open_world
 
 from koord.api.keys import operators
@@ -25,12 +26,12 @@ KINDS_OF_POD = {
     "behind": PodPlan("", other_gate=True),
     "stranger": PodPlan("", gated=False, scheduler=OTHER_SCHEDULER),
 }
-KINDS = [kind for kind in ALL_KINDS if kind not in {"devices", "leases"}]
-"""Kinds whose watches are broken."""
 OURS = ("gated", "ungated", "pinned")
 GENTLE = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW)
 WRONG = (Fault.CONFLICT, Fault.FORBIDDEN)
 """The server reports an error that is not true."""
+QUOTA_OF = {"a": "qa", "b": "qb", "c": "qa", "p-0": "qa", "p-1": "qb", "p-2": "qb", "p-3": "qb"}
+"""Gang or single pod -> its quota; the others have none."""
 POLICIES = ("", "", "waiting-and-running", "only-waiting")
 
 kinds = st.sampled_from(sorted(KINDS_OF_POD))
@@ -38,6 +39,7 @@ ours = st.sampled_from(OURS)
 gangs = st.sampled_from(("a", "b", "c"))
 indices = st.integers(0, 11)
 sizes = st.sampled_from((2, 4, 8))
+limits = st.sampled_from([(name, *pair) for name, pairs in LIMITS.items() for pair in pairs])
 waits = st.sampled_from((0.0, 0.004, 0.02, 0.3))
 
 
@@ -61,6 +63,7 @@ class Machine(RuleBasedStateMachine):
         self._stack = ExitStack()
         self._steps: list[Step] = []
         self._seed = 0
+        self._has_quotas = False
         self._is_broken = False
         self.world: World
 
@@ -69,14 +72,24 @@ class Machine(RuleBasedStateMachine):
         nodes=st.integers(1, 4),
         lag=st.sampled_from((0.0, 0.02, 0.5)),
         has_standby=st.booleans(),
+        has_quotas=st.booleans(),
     )
-    def begin(self, seed: int, nodes: int, lag: float, *, has_standby: bool) -> None:
+    def begin(
+        self, seed: int, nodes: int, lag: float, *, has_standby: bool, has_quotas: bool
+    ) -> None:
         self._seed = seed
         self._stack.enter_context(quiet())
         self.world = self._stack.enter_context(open_world(seed))
         self._take(0.0, "inject_faults", (), 0.0, lag)
         for at in range(nodes):
             self._take(0.0, "add_node", f"n{at}")
+        if has_quotas:
+            self._has_quotas = True
+            self._take(0.0, "reclaim_over_use")
+            for at in range(2):
+                self._take(0.0, "add_node", f"large-{at}", 16)
+            for name, limits in LIMITS.items():
+                self._take(0.0, "put_quota", name, *limits[-1])
         self._take(0.0, "begin_with_standby" if has_standby else "start")
         self._take(0.1, "wait")
 
@@ -105,19 +118,17 @@ class Machine(RuleBasedStateMachine):
         """A gang that loses a member at once, and a rival for the room."""
         kind = OURS[at % len(OURS)]
         self._create_gang(make_pod_group(name, size), size, kind=kind, gpus=8, wait=wait)
-        self._do(0.0, "create_pod", PodPlan(f"p-{rival}", 8))
+        self._do(0.0, "create_pod", self._plan("gated", f"p-{rival}", gpus=8))
         self._do(0.0, "delete_pod", f"{name}-{at % size}")
 
     @rule(name=gangs, at=st.integers(0, 5), kind=kinds, gpus=sizes, wait=waits)
     def create_member(self, name: str, at: int, kind: str, gpus: int, wait: float) -> None:
         """One member; the PodGroup may be missing."""
-        plan = replace(KINDS_OF_POD[kind], name=f"{name}-{at}", gang=name, gpus=gpus)
-        self._do(wait, "create_pod", plan)
+        self._do(wait, "create_pod", self._plan(kind, f"{name}-{at}", gpus=gpus))
 
     @rule(at=st.integers(0, 5), kind=kinds, gpus=sizes, finalizer=st.booleans(), wait=waits)
     def create_single(self, at: int, kind: str, wait: float, **what: Any) -> None:
-        plan = replace(KINDS_OF_POD[kind], name=f"p-{at}", **what)
-        self._do(wait, "create_pod", plan)
+        self._do(wait, "create_pod", self._plan(kind, f"p-{at}", **what))
 
     @rule(name=gangs, minimum=st.integers(1, 4), wait=waits)
     def put_pod_group(self, name: str, minimum: int, wait: float) -> None:
@@ -136,9 +147,7 @@ class Machine(RuleBasedStateMachine):
         """A new pod under the same name, before the deletion of the old one is observed."""
         if name := self._pick_pod(at):
             self._take(0.0, "delete_pod", name)
-            gang = name[0] if name[0] != "p" else ""
-            plan = replace(KINDS_OF_POD[kind], name=name, gang=gang, gpus=gpus)
-            self._do(wait, "create_pod", plan)
+            self._do(wait, "create_pod", self._plan(kind, name, gpus=gpus))
 
     @rule(at=indices, phase=st.sampled_from(("Succeeded", "Failed")), wait=waits)
     def end_pod(self, at: int, phase: str, wait: float) -> None:
@@ -160,6 +169,14 @@ class Machine(RuleBasedStateMachine):
     def bind_for_others(self, at: int, node: int, wait: float) -> None:
         if target := self._pick_node(node):
             self._do_to_pod(at, wait, "bind_for_others", target)
+
+    # Quotas
+
+    @precondition(lambda self: self._has_quotas)
+    @rule(limits=limits, wait=waits)
+    def put_quota(self, limits: tuple[str, int, int], wait: float) -> None:
+        """Other limits; what then is over-used is reclaimed for others, or beyond ``max``."""
+        self._do(wait, "put_quota", *limits)
 
     # Nodes
 
@@ -243,8 +260,14 @@ class Machine(RuleBasedStateMachine):
         name = name_of(group)
         self._do(wait, "put_pod_group", group)
         for at in range(count):
-            plan = replace(KINDS_OF_POD[kind], name=f"{name}-{at}", gang=name, gpus=gpus)
-            self._take(0.0, "create_pod", plan)
+            self._take(0.0, "create_pod", self._plan(kind, f"{name}-{at}", gpus=gpus))
+
+    def _plan(self, kind: str, name: str, **what: Any) -> PodPlan:
+        """Describe a pod; its name says its gang and its quota."""
+        owner = name[0]
+        quota = QUOTA_OF.get(owner if owner != "p" else name, "") if self._has_quotas else ""
+        gang = owner if owner != "p" else ""
+        return replace(KINDS_OF_POD[kind], name=name, gang=gang, quota=quota, **what)
 
     def _check(self) -> None:
         if self.world.ledger.violations:

@@ -18,7 +18,8 @@ from tests.model.store import Event, decode, encode
 from typing_extensions import override
 
 from koord.kube.client import Client, Media
-from koord.kube.errors import ConnectionLost, error_of_answer
+from koord.kube.errors import ConnectionLost, Forbidden, error_of_answer
+from koord.kube.kinds import KINDS
 
 
 class Fault(StrEnum):
@@ -33,6 +34,8 @@ class Fault(StrEnum):
     SLOW = "Slow"
 
 
+OPTIONAL = {parse_path(kind.path).kind for kind in KINDS if Forbidden in kind.absent_on}
+"""Kinds that a process without the right to list them takes for empty."""
 _STATUS = {
     Fault.CONFLICT: 409,
     Fault.FORBIDDEN: 403,
@@ -82,8 +85,9 @@ class Process:
 class Network:
     """Carries requests of all processes to one server.
 
-    ``on_decide`` is called for every requested write, ``on_send`` for every write that is sent, and
-    ``on_write`` for every write that arrives.
+    ``on_decide`` is called for every requested write, ``on_send`` for every write that is sent,
+    ``on_write`` for every write that arrives, and ``on_forbid`` for every request that a fault
+    answers with 403.
     """
 
     def __init__(self, server: Server, rng: random.Random) -> None:
@@ -99,6 +103,7 @@ class Network:
         """The process whose request the server is answering."""
         self.on_crash: Callable[[Process], None] = lambda _: None
         self.on_decide: Callable[[Process, Request], None] = lambda *_: None
+        self.on_forbid: Callable[[Request], None] = lambda _: None
         self.on_send: Callable[[Process, Request], None] = lambda *_: None
         self.on_write: Callable[[Process, Request, Answer, Any], None] = lambda *_: None
         self._rng = rng
@@ -211,6 +216,8 @@ class Network:
         fault = self._rng.choice(injected.faults)
         self.faults_drawn[fault] += 1
         self.faults_of[parse_path(request.path).name] += 1
+        if fault is Fault.FORBIDDEN:
+            self.on_forbid(request)
         return fault
 
     async def _travel(self, fault: Fault | None) -> None:
@@ -296,6 +303,8 @@ class ModelClient(Client):
         said = None if body is None else decode(encode(body))
         request = Request(method, path, said, media, params or {})
         answer = await self._network.exchange(self._life, request)
+        if answer.status == 403 and parse_path(path).kind in OPTIONAL:
+            self._life.relist_since.pop(parse_path(path).kind, None)
         if answer.status >= 300:
             raise error_of_answer(answer.status, answer.body, None)
         if method == "GET" and not parse_path(path).name:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.model.store import Obj
 
-from koord.api.keys import gang, operators
+from koord.api.keys import gang, operators, quota
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
@@ -16,7 +16,7 @@ OTHER_SCHEDULER = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """A pod to create: its scheduler, its request, its gang."""
+    """A pod to create: its scheduler, its request, its gang, its quota."""
 
     name: str
     gpus: int = 4
@@ -24,6 +24,7 @@ class PodPlan:
     scheduler: str = operators.SCHEDULER_NAME
     other_gate: bool = False
     gang: str = ""
+    quota: str = ""
     zone: str = ""
     priority: int = 0
     finalizer: bool = False
@@ -47,8 +48,9 @@ class PodPlan:
         if self.node:
             spec["nodeName"] = self.node
         meta: dict[str, Any] = {"name": self.name, "namespace": NAMESPACE}
-        if self.gang:
-            meta["labels"] = {gang.POD_GROUP: self.gang}
+        labels = {gang.POD_GROUP: self.gang, quota.NAME: self.quota}
+        if given := {key: value for key, value in labels.items() if value}:
+            meta["labels"] = given
         if self.finalizer:
             meta["finalizers"] = ["example.org/keep"]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
@@ -101,6 +103,16 @@ def gates_of(pod: Obj) -> list[str]:
 
 def gang_of(pod: Obj) -> str:
     return (pod["metadata"].get("labels") or {}).get(gang.POD_GROUP, "")
+
+
+def listed_by(group: Obj) -> list[str]:
+    """Return the gangs that a PodGroup lists; by itself it lists itself."""
+    listed = json.loads((group["metadata"].get("annotations") or {}).get(gang.GROUPS, "[]"))
+    return [key.removeprefix(f"{NAMESPACE}/") for key in listed] or [name_of(group)]
+
+
+def quota_of(pod: Obj) -> str:
+    return (pod["metadata"].get("labels") or {}).get(quota.NAME, "")
 
 
 def gpus_of(pod: Obj) -> int:

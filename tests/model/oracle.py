@@ -5,7 +5,6 @@ The rules of gangs are implemented here a second time, in the simplest form, fro
 fits.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from tests.model.objects import (
     has_ended,
     is_alive,
     is_open,
+    listed_by,
     name_of,
     node_of,
     pinned_to,
@@ -28,6 +28,7 @@ from tests.model.objects import (
     uid_of,
     zone_of,
 )
+from tests.model.quotas import chain_of
 from tests.model.store import POD_GROUPS, Obj
 from tests.model.world import World
 
@@ -156,6 +157,9 @@ class Oracle:
 
     def _fits(self, pods: list[Obj], count: int) -> bool:
         """Whether ``count`` of the pods certainly fit, in any order of placement."""
+        rules = self._world.ledger.quotas
+        if any(map(chain_of, pods)) and (self._kept or not rules.is_ample()):
+            return False
         pinned = [pod for pod in pods if not gates_of(pod) and _is_released(pod)]
         if any(not self._holds(pod) for pod in pinned):
             return False
@@ -206,18 +210,25 @@ class Oracle:
             since = ledger.decided_at[gang.name]
             if any(one.is_of_start and 0 < one.bound_at <= since for one in histories):
                 continue  # it joined a started group
-            bound, lost = len(gang.on_nodes), sum(one.lost_at > since for one in histories)
+            bound, lost = (
+                len(gang.on_nodes),
+                sum(one.lost_at > since and not one.is_evicted for one in histories),
+            )
             lost += sum(name in group and at > since for name, at in ledger.left)
-            if lost and gang.required(has_started=True) > len(gang.plannable):
-                continue  # members were deleted, and the rest waits for replacements
-            if bound + lost < ledger.lowest_min(gang.name) and not self._was_disturbed(since):
-                self._blame(f"{gang.name} is at {bound} of {gang.minimum} ({lost} lost)")
+            is_raised = gang.minimum > ledger.lowest_min(gang.name)
+            is_short = gang.required(has_started=True) > len(gang.plannable)
+            if is_short and (lost or is_raised):
+                continue  # members were deleted or more are wanted: the rest waits for them
+            hindered = sum(self._is_hindered(pod, since) for pod in gang.plannable)
+            if bound + lost + hindered < ledger.lowest_min(gang.name):
+                told = f"{lost} lost, {hindered} hindered"
+                self._blame(f"{gang.name} is at {bound} of {gang.minimum} ({told})")
 
-    def _was_disturbed(self, since: int) -> bool:
-        """Whether others took room, or the server rejected a member, after a decision."""
-        if self._world.network.faults_drawn[Fault.FORBIDDEN]:
-            return True
-        return any(one.revision > since for one in self._world.ledger.disturbances)
+    def _is_hindered(self, pod: Obj, since: int) -> bool:
+        """Whether the server refused a member, or others took its place, after a decision."""
+        history = self._world.ledger.pods[uid_of(pod)]
+        taken = (one for one in self._world.ledger.disturbances if one.node in history.planned)
+        return history.forbidden_at > since or any(one.revision > since for one in taken)
 
     # Conditions and statuses
 
@@ -258,8 +269,9 @@ class Oracle:
                 self._blame(f"{writes['status']} status writes to {history.name}")
 
     def _most_writes(self, history: PodHistory, processes: int, faults: int) -> int:
-        is_calm = not self._world.network.faults_drawn and not self._world.ledger.disturbances
-        mates = [one for one in self._world.ledger.pods.values() if is_mate(history, one)]
+        ledger = self._world.ledger
+        is_calm = not (self._world.network.faults_drawn or ledger.disturbances or ledger.left)
+        mates = [one for one in ledger.pods.values() if is_mate(history, one)]
         if is_calm and not any(mate.lost_at for mate in mates):
             return processes
         lost = sum(bool(mate.lost_at) for mate in mates)
@@ -273,12 +285,11 @@ class Oracle:
     def _read(self, group: Obj) -> _Gang:
         name = name_of(group)
         annotations = group["metadata"].get("annotations") or {}
-        listed = json.loads(annotations.get(keys.GROUPS, "[]")) or [f"{NAMESPACE}/{name}"]
         return _Gang(
             name=name,
             minimum=group["spec"]["minMember"],
             policy=annotations.get(keys.MATCH_POLICY, "once-satisfied"),
-            listing=frozenset(key.removeprefix(f"{NAMESPACE}/") for key in listed),
+            listing=frozenset(listed_by(group)),
             members=tuple(pod for pod in self._pods if gang_of(pod) == name),
         )
 

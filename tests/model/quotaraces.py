@@ -10,35 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.model.network import CrashPoint
-from tests.model.objects import (
-    GPU,
-    NAMESPACE,
-    PodPlan,
-    gang_of,
-    gpus_of,
-    make_pod_group,
-    node_of,
-    uid_of,
-)
+from tests.model.objects import PodPlan, gang_of, gpus_of, make_pod_group, node_of, uid_of
+from tests.model.quotas import PATH, make_quota
 from tests.model.steps import Step, Story, quiet
 from tests.model.store import PODS, Event, Obj
 from tests.model.world import World, open_world
 
-_PREFIX = "quota.scheduling.koordinator.sh/"
-_QUOTAS = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{NAMESPACE}/elasticquotas"
 _MOST_WRITES = 16
-
-
-@dataclass(frozen=True)
-class QuotaPod(PodPlan):
-    """A pod with the label of its quota."""
-
-    quota: str = ""
-
-    def render(self) -> Obj:
-        pod = super().render()
-        pod["metadata"].setdefault("labels", {})[f"{_PREFIX}name"] = self.quota
-        return pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +39,7 @@ def make_race(seed: int) -> Race:
     most = size + spare
     limits = {"org": most, "a": rng.choice((size, most)), "b": rng.choice((size, most))}
     # Quotas come first: a pod whose quota does not exist belongs to none.
-    quotas = [Step(0.0, "request", ("POST", _QUOTAS, one)) for one in _make_quotas(rng, limits)]
+    quotas = [Step(0.0, "request", ("POST", PATH, one)) for one in _make_quotas(rng, limits)]
     rng.shuffle(quotas)
     arrivals: list[Step] = []
     for name in ("a", "b"):
@@ -88,32 +66,19 @@ def make_race(seed: int) -> Race:
 def _make_quotas(rng: random.Random, limits: dict[str, int]) -> list[Obj]:
     least = rng.choice((0, limits["org"] // 2))
     return [
-        _make_quota("org", least, limits["org"], {"is-parent": "true"}),
+        make_quota("org", least, limits["org"], {"is-parent": "true"}),
         *(
-            _make_quota(name, rng.choice((0, least // 2)), limits[name], {"parent": "org"})
+            make_quota(name, rng.choice((0, least // 2)), limits[name], {"parent": "org"})
             for name in ("a", "b")
         ),
     ]
-
-
-def _make_quota(name: str, least: int, most: int, labels: dict[str, str]) -> Obj:
-    return {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "kind": "ElasticQuota",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {f"{_PREFIX}{key}": value for key, value in labels.items()},
-        },
-        "spec": {"min": {GPU: str(least)}, "max": {GPU: str(most)}},
-    }
 
 
 def _make_gang(rng: random.Random, name: str, members: int, gpus: int) -> list[Step]:
     steps = [Step(0.0, "put_pod_group", (make_pod_group(name, members),))]
     is_gated = rng.random() < 0.8
     for at in range(members):
-        pod = QuotaPod(f"{name}-{at}", gpus=gpus, gang=name, gated=is_gated, quota=name)
+        pod = PodPlan(f"{name}-{at}", gpus=gpus, gang=name, gated=is_gated, quota=name)
         wait = rng.choice((0.0, 0.0, 0.01, 0.3))
         steps.insert(rng.randint(0, len(steps)), Step(wait, "create_pod", (pod,)))
     return steps

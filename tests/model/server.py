@@ -3,7 +3,8 @@
 It makes thousands of crashes affordable. ``test_contract`` checks its rules against a real API
 server, request by request; what is not checked there must not be relied on.
 
-Pods, nodes and PodGroups only. No admission, no defaulting beyond what placement reads.
+Pods, nodes, PodGroups and ElasticQuotas only; evictions without budgets. No admission, no
+defaulting beyond what placement reads.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,18 @@ from typing import Any
 
 from tests.model.applied import Applied
 from tests.model.jsonpatch import PatchFailed, apply_json_patch, merge, merge_conditions
-from tests.model.store import API_VERSIONS, NODES, POD_GROUPS, PODS, Key, Obj, Store, decode, encode
+from tests.model.store import (
+    API_VERSIONS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUOTAS,
+    Key,
+    Obj,
+    Store,
+    decode,
+    encode,
+)
 
 from koord.kube.client import Media
 
@@ -64,12 +76,15 @@ class Answer:
 
 
 def parse_path(path: str) -> Target:
-    """Read a path of the API."""
-    parts = path.split("/")[4 if path.startswith("/apis/") else 3 :]
+    """Read a path of the API. Of two groups with a resource of one name, the kind says which."""
+    is_grouped = path.startswith("/apis/")
+    parts = path.split("/")[4 if is_grouped else 3 :]
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
-    return Target(parts[0], namespace, *parts[1:3])
+    plural, group = parts[0], path.split("/")[2] if is_grouped else ""
+    kind = f"{plural}.{group}"
+    return Target(kind if kind in API_VERSIONS else plural, namespace, *parts[1:3])
 
 
 class Server:
@@ -106,6 +121,8 @@ class Server:
                 return self._show(target)
             case "POST", "binding":
                 return self._bind(target, request.body)
+            case "POST", "eviction":
+                return self._evict(target, request.body["deleteOptions"])
             case "POST", _:
                 return self._create(target, request.body)
             case "PATCH", "":
@@ -149,18 +166,16 @@ class Server:
         }
         if target.kind != NODES:
             obj["metadata"]["namespace"] = target.namespace
-        if target.kind == POD_GROUPS:
+        if target.kind in _CUSTOM:
             obj["metadata"]["generation"] = 1
-        else:
+        if target.kind in {PODS, NODES}:
             obj["status"] = _first_status(target.kind, body)
         self.store.insert(named.kind, named.key, obj)
         return self._show(named, 201)
 
     def _delete(self, target: Target, options: Obj) -> Answer:
         found = self._find(target)
-        uid = options.get("preconditions", {}).get("uid")
-        if uid and uid != found["metadata"]["uid"]:
-            raise Refusal(409, "the UID in the precondition does not match")
+        self._check_uid(found, options)
         if target.kind == PODS:
             self._mark_deleted(target, options.get("gracePeriodSeconds"))
             found = self._find(target)
@@ -168,6 +183,25 @@ class Server:
         if not meta.get("finalizers") and not meta.get(_GRACE):
             self._remove(target)
         return Answer(200, b"{}")
+
+    def _evict(self, target: Target, options: Obj) -> Answer:
+        """Delete a pod; there are no budgets that could protect it."""
+        if options.get("dryRun"):
+            self._check_uid(self._find(target), options)
+        else:
+            self._check_uid(self._find(target), options)
+            obj = self.store.copy(PODS, target.key)
+            reason = {"type": "DisruptionTarget", "status": "True"}
+            reason["reason"] = "EvictionByEvictionAPI"
+            obj["status"]["conditions"] = merge_conditions(_conditions(obj), [reason])
+            self.store.replace(PODS, target.key, obj)
+            self._delete(target, options)
+        return Answer(201, b'{"kind":"Status","status":"Success"}')
+
+    def _check_uid(self, found: Obj, options: Obj) -> None:
+        uid = options.get("preconditions", {}).get("uid")
+        if uid and uid != found["metadata"]["uid"]:
+            raise Refusal(409, "the UID in the precondition does not match")
 
     def _mark_deleted(self, target: Target, asked: int | None) -> None:
         """Set the grace period of a pod; a later request can only shorten it."""
@@ -229,8 +263,9 @@ class Server:
             check_pod_update(found["spec"], obj["spec"])
             if not obj["spec"].get("schedulingGates"):
                 obj["spec"].pop("schedulingGates", None)
-        elif target.kind == POD_GROUPS and obj["spec"] != found["spec"]:
-            check_pod_group(obj["spec"])
+        elif target.kind in _CUSTOM and obj["spec"] != found["spec"]:
+            if target.kind == POD_GROUPS:
+                check_pod_group(obj["spec"])
             meta["generation"] = before["generation"] + 1
         if not meta.get("annotations"):
             meta.pop("annotations", None)
@@ -264,6 +299,7 @@ class Server:
         return self._show(target)
 
 
+_CUSTOM = (POD_GROUPS, QUOTAS)
 _GRACE = "deletionGracePeriodSeconds"
 _META_OF_USERS = ("name", "labels", "annotations", "finalizers", "ownerReferences")
 

@@ -12,22 +12,29 @@ import msgspec
 PODS: Final = "pods"
 NODES: Final = "nodes"
 POD_GROUPS: Final = "podgroups"
+QUOTAS: Final = "elasticquotas"
+BUDGETS: Final = "poddisruptionbudgets"
 API_VERSIONS: Final = {
     PODS: ("v1", "Pod"),
     NODES: ("v1", "Node"),
     POD_GROUPS: ("scheduling.sigs.k8s.io/v1alpha1", "PodGroup"),
+    QUOTAS: ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
     # No object of the other kinds ever exists.
+    BUDGETS: ("policy/v1", "PodDisruptionBudget"),
     "namespaces": ("v1", "Namespace"),
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
     "persistentvolumes": ("v1", "PersistentVolume"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
-    "elasticquotas": ("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"),
     "devices": ("scheduling.koordinator.sh/v1alpha1", "Device"),
+    "reservations": ("scheduling.koordinator.sh/v1alpha1", "Reservation"),
+    "noderesourcetopologies": ("topology.node.k8s.io/v1alpha1", "NodeResourceTopology"),
+    "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "leases": ("coordination.k8s.io/v1", "Lease"),
     "clusternetworktopologies": (
         "scheduling.koordinator.sh/v1alpha1",
         "ClusterNetworkTopology",
     ),
+    "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
 }
 KINDS: Final = tuple(API_VERSIONS)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.model.objects import (
+    GPU,
     NAMESPACE,
     OTHER_GATE,
     OTHER_SCHEDULER,
@@ -24,8 +25,10 @@ from tests.model.objects import (
     make_pod_group,
     node_of,
 )
+from tests.model.quotas import PATH as QUOTAS_PATH
+from tests.model.quotas import make_quota
 from tests.model.server import REQUIRED, Request, Server, parse_path
-from tests.model.store import NODES, POD_GROUPS, PODS, Obj, decode
+from tests.model.store import NODES, POD_GROUPS, PODS, QUOTAS, Obj, decode
 
 from koord.api.keys import operators
 from koord.kube import kinds
@@ -43,6 +46,7 @@ PATHS = {
     PODS: f"/api/v1/namespaces/{NAMESPACE}/pods",
     NODES: kinds.NODES.path,
     POD_GROUPS: GROUPS,
+    QUOTAS: QUOTAS_PATH,
 }
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
@@ -105,7 +109,7 @@ class Draw:
 
     def request(self) -> Callable[[dict[tuple[str, str], str]], Request]:
         """Return a request as a function of the uids of one server."""
-        kind = self.rng.choices((PODS, NODES, POD_GROUPS), (8, 1, 2))[0]
+        kind = self.rng.choices((PODS, NODES, POD_GROUPS, QUOTAS), (8, 1, 2, 1))[0]
         name = self.rng.choice(("p", "q")) if kind == PODS else "n"
         make = self.rng.choice(_MAKERS[kind])
         state = self.rng.getstate()
@@ -222,6 +226,19 @@ def delete(rng: random.Random, path: str, _name: str, uid: str) -> Request:
     return Request("DELETE", path, options)
 
 
+def evict(rng: random.Random, path: str, name: str, uid: str) -> Request:
+    options: Obj = {"preconditions": {"uid": uid_of(rng, uid)}}
+    if rng.random() < 0.5:
+        options["dryRun"] = ["All"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "deleteOptions": options,
+    }
+    return Request("POST", f"{path}/eviction", body)
+
+
 def merge_pod(rng: random.Random, path: str, _name: str, _uid: str) -> Request:
     body = rng.choice(
         (
@@ -295,13 +312,24 @@ def apply_group(rng: random.Random, path: str, name: str, uid: str) -> Request:
     return Request("PATCH", f"{path}/status", body, Media.APPLY_PATCH, params)
 
 
+def create_quota(rng: random.Random, path: str, name: str, _uid: str) -> Request:
+    body = make_quota(name, 0, rng.choice((4, 8)), {"parent": "q"})
+    return Request("POST", path.rpartition("/")[0], body)
+
+
+def merge_quota(rng: random.Random, path: str, _name: str, _uid: str) -> Request:
+    body = {"spec": {"max": {GPU: rng.choice(("4", "8"))}}}
+    return Request("PATCH", path, body, Media.MERGE_PATCH)
+
+
 _MAKERS = {
     PODS: (
         *(create_pod, create_pod, release, release, change_terms, bind, bind, report),
-        *(delete, merge_pod, merge_pod, look),
+        *(delete, evict, merge_pod, merge_pod, look),
     ),
     NODES: (create_node, create_node, merge_node, resize_node, delete, look),
     POD_GROUPS: (create_group, create_group, merge_group, apply_group, apply_group, delete, look),
+    QUOTAS: (create_quota, create_quota, merge_quota, merge_quota, delete, look),
 }
 
 
@@ -333,8 +361,10 @@ def view(kind: str, obj: Obj) -> Obj:
         allocatable = status["allocatable"]
         seen |= {"unschedulable": spec.get("unschedulable"), "allocatable": allocatable}
         del seen["conditions"], seen["phase"], seen["members"]
-    else:
+    elif kind == POD_GROUPS:
         seen |= {"generation": meta["generation"], "min": spec["minMember"]}
+    else:
+        seen |= {"generation": meta["generation"], "spec": spec}
     return seen
 
 

@@ -93,6 +93,20 @@ STORIES = {
             Step(0.0, "delete_pod", ("a-1",)),
         ),
     ),
+    "PodGroups of another group of the API arrived earlier": Story(
+        1,
+        (
+            Step(0.0, "add_node", ("n0",)),
+            Step(0.0, "start"),
+            Step(0.1, "wait"),
+            group("a", 2),
+            Step(0.1, "inject_faults", ((), 0.0, 5.0)),
+            group("a", 3),
+            Step(0.0, "inject_faults", ((), 0.0, 0.0)),
+            after(2.5, pod("a-0", 4)),
+            pod("a-1", 4),
+        ),
+    ),
     "two operators talk about a gang whose node went after its release": Story(
         0,
         (

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
+from tests.model import quotas
 from tests.model.clock import VirtualLoop, virtual_time
 from tests.model.ledger import WriteLedger
 from tests.model.network import CrashPoint, Fault, ModelClient, Network, NetworkFaults, Process
@@ -55,6 +56,7 @@ class World:
     def __init__(self, loop: VirtualLoop, seed: object) -> None:
         self.loop = loop
         self.has_standby = False
+        self.settings = Settings()
         self.rng = random.Random(f"world {seed}")
         self.server = Server(loop.wall)
         self.network = Network(self.server, random.Random(f"network {seed}"))
@@ -108,6 +110,11 @@ class World:
         self.has_standby = True
         self.start()
 
+    def reclaim_over_use(self) -> None:
+        """Let processes that start from now on reclaim over-use of quotas."""
+        how = {"monitorAllQuotas": True, "delayEvictTime": quotas.RECLAIM_AFTER}
+        self.settings = Settings.model_validate({"elasticQuota": how})
+
     def crash_at(self, point: CrashPoint) -> None:
         """Let the next process crash at one of its writes."""
         self.next_crash = point
@@ -150,7 +157,7 @@ class World:
     async def _operate(self, process: Process) -> None:
         """Run the parts in the same order as ``koord run``."""
         client = ModelClient(self.network, process)
-        parts = Parts(client, Settings(), (PLACEMENT, POD_GROUP), keys=make_keys())
+        parts = Parts(client, self.settings, (PLACEMENT, POD_GROUP), keys=make_keys())
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.reader.run())
             await parts.reader.wait_synced()
@@ -239,6 +246,13 @@ class World:
 
     def delete_pod_group(self, name: str) -> None:
         self.request("DELETE", f"{_GROUPS}/{name}")
+
+    def put_quota(self, name: str, least: int, most: int) -> None:
+        """Create a quota, or change its limits."""
+        body = quotas.make_quota_of_tree(name, least, most)
+        if self.request("POST", quotas.PATH, body).status == 409:
+            patch = {"spec": body["spec"]}
+            self.request("PATCH", f"{quotas.PATH}/{name}", patch, Media.MERGE_PATCH)
 
     def bind_for_others(self, pod: str, node: str) -> Answer:
         """Bind a pod without regard to its scheduler."""

@@ -17,13 +17,16 @@ import pytest
 
 from koord.sandbox import Sandbox
 from koord.sandbox.errors import SandboxApiError
+from koord.sandbox.numa import install_definition
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "system:serviceaccount:koord-system:koord-operators"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/koord-system/leases/koord-operators"
 GATE = "operators.koordinator.sh/placement"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 45.0
+SETTINGS = "device: {recoverySeconds: 2s}\n"
+"""Devices are used again soon after they have failed; earlier releases do not know that."""
 
 
 class Operators:
@@ -274,6 +277,7 @@ def make_pod(
     name: str,
     *,
     gpus: int = 8,
+    resources: Mapping[str, Any] | None = None,
     group: str = "",
     gated: bool = True,
     gates: tuple[str, ...] = (),
@@ -282,7 +286,8 @@ def make_pod(
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Make a pod that asks for GPUs on the nodes of its namespace's test."""
+    """Make a pod that asks for GPUs, or ``resources``, on the nodes of its namespace's test."""
+    limits = {"nvidia.com/gpu": gpus} if resources is None else dict(resources)
     names = (*gates, *((GATE,) if gated else ()))
     return {
         "apiVersion": "v1",
@@ -299,19 +304,28 @@ def make_pod(
             "nodeSelector": {"test": namespace},
             "terminationGracePeriodSeconds": 0,
             "containers": [
-                {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}},
+                {"name": "c", "image": "x", "resources": {"limits": limits}},
             ],
             **spec,
         },
     }
 
 
+def install(box: Sandbox) -> None:
+    """Install our CRDs and RBAC, and the definition of NodeResourceTopology.
+
+    All before the operators start: they would find a new definition only within a minute.
+    """
+    box.apply(ROOT / "crds")
+    box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+    install_definition(box.client)
+
+
 @pytest.fixture(scope="session")
 def operators_box() -> Iterator[Sandbox]:
     """A sandbox with our CRDs and RBAC installed."""
     with Sandbox() as box:
-        box.apply(ROOT / "crds")
-        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+        install(box)
         yield box
 
 
@@ -321,7 +335,7 @@ def operators(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operators]:
     """The operators, for the whole session; a test that stops them may leave them stopped."""
-    running = Operators(operators_box, tmp_path_factory.mktemp("operators"))
+    running = Operators(operators_box, tmp_path_factory.mktemp("operators"), settings=SETTINGS)
     running.start()
     yield running
     if running.is_running():
@@ -350,10 +364,9 @@ def quiet_cluster(operators_box: Sandbox, operators: Operators) -> Iterator[Clus
 def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
     """The operators in a sandbox of their own, without the policies of the base."""
     with Sandbox() as box:
-        box.apply(ROOT / "crds")
-        box.kubectl("apply", "-k", str(ROOT / "manifests/base"))
+        install(box)
         box.kubectl("delete", "validatingadmissionpolicybindings", "--all")
-        running = Operators(box, tmp_path_factory.mktemp("unprotected"))
+        running = Operators(box, tmp_path_factory.mktemp("unprotected"), settings=SETTINGS)
         running.start()
         yield running
         running.end()

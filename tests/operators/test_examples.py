@@ -17,6 +17,7 @@ NAMES = (
     "gpu-quota",
     "hp-training-job",
     "quota-tree",
+    "reservation",
     "training-job",
 )
 PAGES = [EXAMPLES / name / "README.md" for name in NAMES]

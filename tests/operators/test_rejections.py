@@ -9,9 +9,17 @@ SERIES = "koord_kubelet_rejections_total{"
 
 
 def end(cluster: Cluster, name: str, reason: str, **status: str) -> None:
-    """Let a pod fail as a kubelet does."""
+    """Let a pod fail as a kubelet does.
+
+    It runs first, or kwok, which has seen the pod without an end, would let it run afterwards.
+    """
+    cluster.expect(lambda: phase(cluster, name) in ("Running", "Failed"), f"{name} runs")
     path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/status"
     cluster.box.client.patch(path, {"status": {"phase": "Failed", "reason": reason, **status}})
+
+
+def phase(cluster: Cluster, name: str) -> str:
+    return str(cluster.get_pod(name)["status"]["phase"])
 
 
 def count(operators: RunningOperators) -> float:

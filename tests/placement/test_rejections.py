@@ -29,12 +29,12 @@ def rejected(name: str, node: str = "n0", gpus: int = 8, namespace: str = "defau
 
 def make_scene(nodes: int = 1) -> FakeCluster:
     cluster = make_cluster(nodes)
-    cluster.state.rejections.advance(NOW)
+    cluster.state.advance(NOW)
     return cluster
 
 
 def is_open(cluster: FakeCluster, now: float, gpus: int = 8, namespace: str = "default") -> bool:
-    cluster.state.rejections.advance(now)
+    cluster.state.advance(now)
     pod = replace(make_pod("asks").gpu(gpus).build(), namespace=namespace)
     return bool(cluster.copies(pod)["n0"])
 
@@ -44,12 +44,12 @@ def test_back_off_doubles_up_to_five_minutes() -> None:
     for at, seconds in enumerate((1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300)):
         cluster.pods(rejected(f"p-{at}"))
         assert not is_open(cluster, now)
-        assert cluster.state.rejections.next_due() == now + seconds
+        assert cluster.state.next_due() == now + seconds
         assert not is_open(cluster, now + seconds - 0.1)
         now += seconds
-        assert cluster.state.rejections.advance(now) == {"n0"}, "who waits for it is tried again"
+        assert cluster.state.advance(now) == {"n0"}, "who waits for it is tried again"
         assert is_open(cluster, now)
-    assert cluster.state.rejections.next_due() is None
+    assert cluster.state.next_due() is None
 
 
 def test_back_off_starts_anew_after_a_quiet_time() -> None:
@@ -58,8 +58,8 @@ def test_back_off_starts_anew_after_a_quiet_time() -> None:
     assert not is_open(cluster, NOW)
     assert is_open(cluster, NOW + rejections.FORGOTTEN_SECONDS + 5)
     cluster.pods(rejected("c"))
-    cluster.state.rejections.advance(NOW + 700)
-    assert cluster.state.rejections.next_due() == NOW + 701
+    cluster.state.advance(NOW + 700)
+    assert cluster.state.next_due() == NOW + 701
 
 
 def test_only_pods_of_that_shape_and_namespace_avoid_the_node() -> None:
@@ -84,8 +84,8 @@ def test_one_rejection_counts_once() -> None:
     cluster = make_scene()
     pod = rejected("a")
     cluster.pods(pod, replace(pod, priority=5), replace(pod, quota="other"))
-    cluster.state.rejections.advance(NOW)
-    assert cluster.state.rejections.next_due() == NOW + 1
+    cluster.state.advance(NOW)
+    assert cluster.state.next_due() == NOW + 1
 
 
 def test_pods_that_were_not_placed_by_us_block_nothing() -> None:
@@ -100,7 +100,7 @@ def test_after_a_restart_failed_pods_count_from_their_own_time() -> None:
     recent = replace(rejected("recent"), started=NOW - 0.5)
     cluster.pods(recent, rejected("old", "n1"))
     assert not is_open(cluster, NOW)
-    assert cluster.state.rejections.next_due() == NOW + 0.5
+    assert cluster.state.next_due() == NOW + 0.5
     assert cluster.copies(make_pod("asks").gpu(8))["n1"] == 1
 
 
@@ -112,27 +112,27 @@ def test_memory_is_bounded_per_namespace(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not is_open(cluster, NOW, namespace="other"), "others are not forgotten for that"
     assert is_open(cluster, NOW, gpus=1)
     assert not is_open(cluster, NOW, gpus=7)
-    assert sum(map(len, cluster.state.rejections._backoffs.values())) == 4
+    assert sum(map(len, cluster.state.plugin(rejections.Rejections)._backoffs.values())) == 4
 
 
 def test_refusal_says_how_often_and_when_it_is_tried_again() -> None:
     cluster = make_scene()
     cluster.pods(rejected("a"), rejected("b"), make_pod("c").gpu(8).build())
-    cluster.state.rejections.advance(NOW)
+    cluster.state.advance(NOW)
     assert cluster.step() == []
     reason = cluster.reason()
     assert isinstance(reason, InsufficientNodes)
     assert "1 node(s) rejected such pods 2 times, tried again in 3 s" in reason.text()
-    cluster.state.note_freed(cluster.state.rejections.advance(NOW + 2))
+    cluster.state.note_freed(cluster.state.advance(NOW + 2))
     assert cluster.step() == ["c"]
 
 
 def test_kept_room_moves_to_another_node() -> None:
     scene = Scene(3, [started("a-0", "n0"), started("a-1", "n1")], [make_pod_group(A, 2).build()])
-    scene.state.rejections.advance(NOW)
+    scene.state.advance(NOW)
     lost = replace(started("a-1", "n1"), phase=PodPhase.FAILED)
     scene.put(replace(lost, rejection="UnexpectedAdmissionError"))
-    scene.state.rejections.advance(NOW)
+    scene.state.advance(NOW)
     others = [make_waiting(f"other-{at}", gpus=7) for at in range(2)]
     outcome = scene.plan(*map(unit_of, others))
     assert [one.node for p in outcome.placements for one in p.assignments] == ["n1"]

@@ -82,7 +82,7 @@ def test_an_expensive_unit_is_tried_again_after_growing_pauses() -> None:
     now = 0.0
     for _ in range(8):
         cluster.queue.refuse(a, Refusal(a.key, a.pods, reason))
-        cluster.queue.postpone(a, now)
+        cluster.queue.postpone(a, reason.steps, now)
         cluster.nodes(make_node("more").gpu(8 + len(dues)))
         assert a.key in cluster.absorb().blocked, "more room does not help"
         cluster.queue.wake_all()
@@ -94,6 +94,53 @@ def test_an_expensive_unit_is_tried_again_after_growing_pauses() -> None:
         now = due
     assert dues[:3] == [10, 20, 40]
     assert dues[-1] == 300
+
+
+def test_an_expensive_unit_does_not_get_more_under_other_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that a namespace wastes is bounded, and does not delay its ordinary pods, nor others'."""
+    monkeypatch.setattr(steps, "PER_UNIT", 2_000_000)
+    monkeypatch.setattr(steps, "PER_ROW", 0)
+    monkeypatch.setattr(steps, "LEAST_PER_ROW", 10)
+    cluster = make_nodes(20)
+    least = steps.budget_of(64, 10, 10**9)
+    attempts = []
+    for at in range(10):
+        cycle = cluster.open_cycle()
+        cycle.steps.wasted = cluster.queue.wasted(0.0)
+        unit = make_unit(f"a{at}", make_hostile(10, 40))
+        ordinary = [make_pod(f"{name}/p").gpu(1) for name in ("default", "other")]
+        units = [unit, *(make_unit(pod.build().key, [pod]) for pod in ordinary)]
+        outcome = plan_in(cycle, units)
+        assert len(outcome.placements) == 2
+        (refusal,) = outcome.refusals
+        assert isinstance(refusal.reason, TooExpensive)
+        attempts.append(refusal.reason)
+        cluster.queue.postpone(unit, refusal.reason.steps, 0.0)
+    assert attempts[0].most == 2_000_000
+    assert {one.most for one in attempts[1:]} == {least}
+    assert "wasted" in attempts[1].text()
+    assert set(cluster.queue.wasted(0.0)) == {"default"}
+    assert cluster.queue.wasted(300.0) == {}, "it is forgiven"
+
+
+@pytest.mark.parametrize("preferred", [True, False])
+def test_terms_of_pods_on_nodes_do_not_use_up_the_budget_of_others(
+    monkeypatch: pytest.MonkeyPatch, *, preferred: bool
+) -> None:
+    monkeypatch.setattr(steps, "PER_UNIT", 200_000)
+    monkeypatch.setattr(steps, "PER_ROW", 0)
+    cluster = make_nodes(4)
+    for at in range(100):
+        lacking = Requirement(f"k{at}", Operator.DOES_NOT_EXIST)
+        terms = PodSelector((lacking,), (), ())
+        pod = make_pod(f"evil/h{at}").running("n0")
+        cluster.pods(pod.prefers(-1, terms, "host") if preferred else pod.apart(terms, "host"))
+    cycle = cluster.open_cycle()
+    outcome = plan_in(cycle, [make_unit("a", [make_pod("p")])])
+    assert nodes_of(outcome) == {"p": "n1"}
+    assert cycle.steps.taken > 200_000
 
 
 @pytest.mark.parametrize("namespaces", [("default",), ()])

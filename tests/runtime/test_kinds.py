@@ -17,6 +17,7 @@ from koord.kube.kinds import (
     PROFILES,
     QUOTA,
     QUOTAS,
+    RESOURCE_CLAIMS,
     TOPOLOGIES,
     TOPOLOGY,
     AnyKind,
@@ -37,7 +38,7 @@ EVERYWHERE = set(KINDS)
         ((QUOTA,), {PODS, NODES, POD_GROUPS, QUOTAS}),
         ((TOPOLOGY,), {NODES, TOPOLOGIES}),
         ((QUOTA, TOPOLOGY), {PODS, NODES, POD_GROUPS, QUOTAS, TOPOLOGIES}),
-        ((DEVICE,), {PODS, NODES, DEVICES}),
+        ((DEVICE,), {PODS, NODES, DEVICES, RESOURCE_CLAIMS}),
     ],
 )
 def test_process_reads_the_kinds_of_its_operators(

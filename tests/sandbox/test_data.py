@@ -32,7 +32,10 @@ def test_devices_of_a_shape_are_valid(name):
     cards = int(shape.capacity.get("nvidia.com/gpu", shape.capacity.get("cambricon.com/mlu", "8")))
     gpus = [one for one in body["spec"]["devices"] if one["type"] == "gpu"]
     assert len(gpus) == cards
-    assert len({one["topology"]["busID"] for one in gpus}) == cards
+    devices = body["spec"]["devices"]
+    assert len({one["topology"]["busID"] for one in devices}) == len(devices)
+    numa_of = {one["topology"]["pcieID"]: one["topology"]["nodeID"] for one in gpus}
+    assert all(numa_of[at["pcieID"]] == at["nodeID"] for at in (one["topology"] for one in devices))
 
 
 def test_an_unknown_shape_is_an_error():

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group, select_pods
-from tests.cluster import FakeCluster, make_cluster, nodes_of, plan_in
+from tests.cluster import SCORING, FakeCluster, make_cluster, nodes_of, placed_on, plan_in
 
+from koord.core.gang_model import GangMode
+from koord.core.holds import Holds
 from koord.core.plan import Demand, Plan, Unit
 from koord.core.queue import unit_of
 from koord.core.topology.cache import Topology
@@ -175,6 +177,25 @@ def test_multiple_larger_than_the_gang_is_reported() -> None:
     cluster = make_network({"s1": {"b1": [64]}})
     ask(cluster, prefer("Block", 8))
     assert isinstance(run(cluster, make_members(4)).refusals[0].reason, MultipleNotMet)
+
+
+@pytest.mark.parametrize("mode", GangMode)
+def test_started_and_waiting_gangs_of_a_group_keep_the_multiple_together(mode: GangMode) -> None:
+    cluster = make_network({"s0": {"b0": [16]}})
+    gangs = ("default/a", "default/b")
+    for gang in gangs:
+        group = make_pod_group(gang, 3).group(*gangs).mode(mode).keeps_room(is_kept=True)
+        cluster.pod_groups(group.topology(TopologyConstraint((prefer("Spine", 2),))))
+    for at in range(3):
+        running = make_pod(f"a-{at}").gang("default/a").released("node-0", "p", "default/a")
+        cluster.pods(running.running("node-0"), make_pod(f"b-{at}").gang("default/b"))
+    cluster.pods(make_pod("a-3").gang("default/a"))
+    units = cluster.take()
+    outcome = Holds().plan(cluster.open_cycle(), units, plan_in, SCORING, 0.0)
+    # Three run. One more makes four, or three more six; all four together would make seven.
+    assert len(outcome.placements) == len(outcome.refusals) == 1
+    assert (3 + len(placed_on(outcome))) % 2 == 0
+    assert isinstance(outcome.refusals[0].reason, MultipleNotMet)
 
 
 def test_upper_layer_is_tried_when_multiples_fail_below() -> None:

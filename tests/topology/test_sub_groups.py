@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.builders import make_node, make_pod, make_pod_group
-from tests.cluster import make_cluster
+from tests.cluster import SCORING, make_cluster, placed_on, plan_in
 
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.reasons import GangCount, MissingMembers
-from koord.core.gang_model import ROOT, SubGroup, SubGroupTree
+from koord.core.gang_model import ROOT, GangMode, SubGroup, SubGroupTree
+from koord.core.holds import Holds
 from koord.core.topology.layers import Layer
 from koord.core.topology.plugin import TopologySession
 from koord.core.topology.reasons import MultipleNotMet, NoDomainFits, UnknownLayer
@@ -253,6 +254,23 @@ def test_gang_with_sub_groups_shares_no_domain_with_its_group() -> None:
     scene.state.upsert_pod(make_pod("b-0").gang(B).gpu(8).running("r0-0").build())
     assert [one.name for one in network.placed_members_of(B)] == ["b-0"]
     assert not list(network.placed_members_of(A))
+
+
+def test_replacements_of_a_sub_group_share_its_domain_while_others_keep_room() -> None:
+    g0, g1 = SubGroup("g0", 1, "Rack"), SubGroup("g1", 1, "Rack")
+    scene, holds = Scene(make_sub_groups(g0, g1), minimum=2), Holds()
+    cluster = scene.cluster
+    scene.fill("r0-1", "r1-1", "r2-1")
+    running = make_pod("g1-0").gang(A).gpu(8).released("r2-0", "p", A).running("r2-0").build()
+    waiting = make_pod_group(B, 5).mode(GangMode.NON_STRICT).keeps_room(is_kept=True)
+    cluster.pods(replace(running, sub_group="g1")).pod_groups(waiting)
+    cluster.pods(*(make_pod(f"b-{at}").gang(B).gpu(6).selector(r="r3").build() for at in range(5)))
+    assert not holds.plan(cluster.open_cycle(), cluster.take(), plan_in, SCORING, 0.0).placements
+    # B keeps both nodes of r3; in r0 and r1 one node is left each.
+    cluster.pods(member("g0", 0), member("g0", 1))
+    outcome = holds.plan(cluster.open_cycle(), cluster.take(), plan_in, SCORING, 0.0)
+    assert len(placed_on(outcome)) == 1
+    assert isinstance(outcome.refusals[0].reason, NoDomainFits)
 
 
 def quarters(group: SubGroup) -> list[Pod]:

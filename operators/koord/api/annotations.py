@@ -70,6 +70,14 @@ class DeviceJointAllocate(Model):
     required_scope: Literal["SamePCIe"] | None = None
 
 
+class GpuPart(Model):
+    """What a pod requests of one of its GPUs."""
+
+    core: Annotated[int, Field(ge=1, le=100)] | None = None
+    memory: ResourceQuantity | None = None
+    memory_ratio: Annotated[int, Field(ge=1, le=100)] | None = None
+
+
 class GpuPartitionSpec(Model):
     """How strictly the partitions of the GPU fabric are followed."""
 
@@ -190,6 +198,7 @@ SUB_GROUPS: Final = _define(operators.SUB_GROUPS, SubGroups)
 
 DEVICE_ALLOCATE_HINT: Final = _define(device.ALLOCATE_HINT, dict[str, DeviceHint])
 DEVICE_JOINT_ALLOCATE: Final = _define(device.JOINT_ALLOCATE, DeviceJointAllocate)
+GPU_REQUEST: Final = _define(device.GPU_REQUEST, list[GpuPart])
 GPU_PARTITION_SPEC: Final = _define(device.GPU_PARTITION_SPEC, GpuPartitionSpec)
 GPU_PARTITIONS: Final = _define(device.GPU_PARTITIONS, dict[str, list[GpuPartition]])
 NUMA_TOPOLOGY_SPEC: Final = _define(device.NUMA_TOPOLOGY_SPEC, NumaTopologySpec)

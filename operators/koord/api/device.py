@@ -160,6 +160,8 @@ class DeviceStatus(Model):
     """The metadata.generation of the spec that this status describes."""
     conditions: Conditions | None = None
     """Whether the inventory is valid and consistent with the pods, such as Ready."""
+    consumption: str | None = None
+    """Exact, or Advisory where a device plugin gives out cards, which the kubelet chooses."""
     summary: dict[str, DeviceSummary] | None = None
     """Device type to the number of devices by state."""
     devices: list[DeviceUse] | None = None
@@ -184,6 +186,7 @@ class Device(Resource):
             PrinterColumn("Free", ".status.summary.gpu.free", "integer", "Unused GPUs."),
             PrinterColumn("Shared", ".status.summary.gpu.shared", "integer", "Partly used GPUs."),
             PrinterColumn("RDMA", ".status.summary.rdma.healthy", "integer", priority=1),
+            PrinterColumn("Consumption", ".status.consumption", priority=1),
             PrinterColumn("Frag", ".status.fragmentation.index", priority=1),
             reason_column("Accepted"),
             reason_column("Ready", priority=1),

@@ -31,14 +31,21 @@ class ControllerReference(Model):
     """Matches pods by one of their owner references."""
 
     markers = (ATOMIC,)
+    rules = (
+        Rule(
+            "(has(self.name) && self.name != '') || (has(self.uid) && self.uid != '')",
+            "a controller must be named by name or uid: otherwise it is any",
+            lambda one: bool(one.name or one.uid),
+        ),
+    )
 
-    api_version: str
-    """API version of the owner."""
-    kind: str
-    """Kind of the owner."""
-    name: str
-    """Name of the owner."""
-    uid: str
+    api_version: str = ""
+    """API version of the owner; empty matches any."""
+    kind: str = ""
+    """Kind of the owner; empty matches any."""
+    name: str = ""
+    """Name of the owner; empty matches any."""
+    uid: str = ""
     """UID of the owner; empty matches any."""
     namespace: str | None = None
     """Namespace of the pod; empty matches any."""

@@ -17,6 +17,7 @@ from koord.cli.missing_rights import (
     keep_known,
     warn_of_gaps,
 )
+from koord.core.device.reasons import NodeLocked
 from koord.core.explain import (
     PlacementState,
     ShapeOffers,
@@ -213,10 +214,10 @@ def _answer_for_gang(reading: Reading, target: Target, now: float) -> Explanatio
 
 
 def _refine(standing: PlacementState, history: History) -> PlacementState:
-    """Add what only the operators know: that the API server rejected their writes."""
+    """Add what only the operators know: rejected writes, and nodes that start one by one."""
     reported = history.reported
-    is_rejected = reported is not None and reported.reason == BindFailed.code
-    if is_rejected and standing is PlacementState.PLACEABLE:
+    is_held_up = reported is not None and reported.reason in {BindFailed.code, NodeLocked.code}
+    if is_held_up and standing is PlacementState.PLACEABLE:
         return PlacementState.HELD_UP
     return standing
 

@@ -10,14 +10,14 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from koord.cli.cluster import Reading, read_without_target, refuse_gaps
+from koord.cli.cluster import read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import count_of, make_console, make_table, print_json, print_parts
 from koord.controllers.device_status import make_fields
 from koord.core.device.model import Device, DeviceReport, Place
-from koord.core.device.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.device.plugin import Devices
 from koord.core.device.status import DeviceState, DeviceStatus, observe_devices
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.units import format_amount
 from koord.kube.kinds import DEVICES, NODES
 
@@ -33,7 +33,7 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
         known = ", ".join(sorted(plugin.reports)) or "none"
         fail(f"there is no Device {node}; there are: {known}", ExitCode.USAGE)
     found = [
-        (plugin.reports[name], _observe(reading, plugin, name))
+        (plugin.reports[name], observe_devices(plugin, plugin.reports[name], reading.state.pods))
         for name in ([node] if node else sorted(plugin.reports))
     ]
     if output is Output.JSON:
@@ -41,12 +41,6 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
         return
     parts = draw_node(*found[0]) if node else list_nodes(found)
     print_parts(parts, make_console())
-
-
-def _observe(reading: Reading, plugin: Devices, node: str) -> DeviceStatus:
-    pods = reading.state.pods
-    keys = {uid: pods[uid].key for uid in plugin.pods_on(node) if uid in pods}
-    return observe_devices(plugin, plugin.reports[node], keys)
 
 
 def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]:

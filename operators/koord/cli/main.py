@@ -32,6 +32,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
     "topology": Command("queries", "Show the domains of the network, and what is free in each."),
     "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),
+    "reservation": Command("queries", "Show reservations, and why a pod may use one or not."),
+    "device-agent": Command("agent", "Report the devices of this node as its Device object."),
     "demo": Command("sandbox", "See gangs wait and start, on a real API server with fake nodes."),
     "sandbox": Command(
         "sandbox", "A real Kubernetes control plane on this machine, without containers."
@@ -60,7 +62,7 @@ class _Commands(TyperGroup):
 
 
 def _load(name: str) -> Any:
-    command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name)
+    command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name.replace("-", "_"))
     single = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
         single.add_typer(command, name=name)

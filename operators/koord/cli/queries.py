@@ -199,6 +199,47 @@ def version(
         typer.echo(f"Kubernetes {ask_version(kubeconfig, context)}")
 
 
+reservation = typer.Typer(
+    no_args_is_help=True, help="Show reservations, and why a pod may use one or not."
+)
+
+
+@reservation.command("list")
+def reservation_list(
+    output: Form = Output.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+) -> None:
+    """Show what reservations hold, what is used of it by whom, and how long they last.
+
+    For example:
+
+      koord reservation list
+    """
+    from koord.cli.reservation_view import show_list
+
+    show_list(kubeconfig, context, output=output)
+
+
+@reservation.command("explain")
+def reservation_explain(
+    name: Annotated[str, typer.Argument(help="Name of the Reservation.", show_default=False)],
+    pod: Annotated[
+        str, typer.Option("--pod", metavar="NS/NAME", help="The pod.", show_default=False)
+    ],
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Say which rules let a pod use a reservation, and how much fits.
+
+    For example:
+
+      koord reservation explain train-a --pod team-a/train-a-0
+    """
+    from koord.cli.reservation_view import show_pod
+
+    show_pod(name, pod, kubeconfig, context, output=output)
+
+
 quota = typer.Typer(no_args_is_help=True, help="Show quotas, explain shares, simulate changes.")
 
 QuotaName: TypeAlias = Annotated[

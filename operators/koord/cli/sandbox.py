@@ -21,6 +21,7 @@ from koord.sandbox import Component, ControlPlane, Sandbox, SandboxError, list_s
 from koord.sandbox.binaries import KUBECTL, find_binaries
 from koord.sandbox.build import ConsoleReporter, list_kubernetes
 from koord.sandbox.devices import report_devices, set_health
+from koord.sandbox.numa import report_numa
 from koord.sandbox.record import SandboxStatus, list_names, list_statuses, take_down
 
 _DEFAULT_NAME = "default"
@@ -206,7 +207,7 @@ def devices(
         typer.Option(metavar="NODE/TYPE/MINOR", help="A device that is healthy again."),
     ] = None,
 ) -> None:
-    """Report the GPUs and NICs of the fake nodes as Device objects, as agents of nodes do.
+    """Report the devices and NUMA nodes of the fake nodes, as agents of nodes do.
 
     For example:
 
@@ -218,6 +219,7 @@ def devices(
         client = ControlPlane.open(name).client
         if not fail and not recover:
             _out.print(f"{len(report_devices(client))} nodes report their devices")
+            _out.print(f"{len(report_numa(client))} nodes report their NUMA nodes")
         for device in fail or ():
             set_health(client, device, is_healthy=False)
             _out.print(f"{device} has failed")

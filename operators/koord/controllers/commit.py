@@ -12,6 +12,7 @@ every step, because the pods record what it needs.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from koord.core.plan import Assignment, Placement, Unit
@@ -66,12 +67,15 @@ class WriteObserver(Protocol):
     def count_bind(self, outcome: str) -> None: ...
 
 
-class UnknownWrites(Protocol):
+class MemberWrites(Protocol):
     """Tracks writes whose outcome is unknown, and limits how many are repeated at once."""
 
     def note_unknown(self, member: Assignment, failure: CommitFailure) -> None: ...
     def note_known(self, member: Assignment) -> None: ...
     def retry_slots(self, member: Assignment) -> asyncio.Semaphore: ...
+
+    async def in_turn(self, member: Assignment, bind: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Bind a member when its node is ready for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,13 @@ class _Step:
 
     write: Callable[..., Awaitable[Outcome]]
     count: Callable[[str], None]
-    unknown: UnknownWrites
+    unknown: MemberWrites
+    is_in_turn: bool = False
+
+    async def finish(self, member: Assignment, placement: Placement) -> Outcome:
+        """Return when the outcome is known."""
+        write = partial(_write_until_known, self, member, placement)
+        return await (self.unknown.in_turn(member, write) if self.is_in_turn else write())
 
     async def do(self, member: Assignment, placement: Placement, **options: float) -> Outcome:
         outcome = await self.write(member, placement, **options)
@@ -93,7 +103,7 @@ async def commit(
     unit: Unit,
     placement: Placement,
     observer: WriteObserver,
-    unknown: UnknownWrites,
+    unknown: MemberWrites,
 ) -> Commit:
     """Write a placement; returns when the outcome of every member is known."""
     result = Commit()
@@ -108,7 +118,7 @@ async def commit(
         return result
     mine = [one for one in members if not _is_left_to_others(one)]
     result.left_to_others = {one.pod.uid for one in members if _is_left_to_others(one)}
-    bind = _Step(binder.bind, observer.count_bind, unknown)
+    bind = _Step(binder.bind, observer.count_bind, unknown, is_in_turn=True)
     await _run(bind, mine, placement, result)
     result.bound = {one.pod.uid for one in mine if one.pod.uid not in result.not_bound}
     return result
@@ -121,12 +131,10 @@ async def _run(
     result: Commit,
 ) -> None:
     if len(members) == 1:
-        _record(members[0], await _write_until_known(step, members[0], placement), result)
+        _record(members[0], await step.finish(members[0], placement), result)
         return
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(_write_until_known(step, member, placement)) for member in members
-        ]
+        tasks = [group.create_task(step.finish(member, placement)) for member in members]
     for member, task in zip(members, tasks, strict=True):
         _record(member, task.result(), result)
 

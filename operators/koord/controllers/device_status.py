@@ -4,58 +4,87 @@ Whether an object is valid is said in the condition ``Accepted``; here ``Ready``
 devices are in use, and the status says who holds them and what is free.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import ChangedInputs, StatusSink
+from koord.controllers.status_controller import StatusSink
 from koord.core.device.model import DeviceReport
 from koord.core.device.plugin import Devices
-from koord.core.device.status import DeviceStatus, Readiness, observe_devices
+from koord.core.device.status import DeviceState, DeviceStatus, Readiness, observe_devices
+from koord.core.gang_model import PodGroup
+from koord.core.pods import Pod
 from koord.core.state import ClusterState
+from koord.core.text import MAX_TEXT, cut, listed
 from koord.core.units import format_amount
 from koord.kube.status import ConditionPatch
 
 READY: Final = "Ready"
+HEALTHY: Final = "Healthy"
 FOREIGN: Final = "ForeignAllocations"
 _PAUSE: Final = Pause(1.0, 2.0)
 
 
-@dataclass(frozen=True, slots=True)
+class Announcer(Protocol):
+    """Tells users what happened to their devices."""
+
+    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+        """Emit an event on a single pod, or on the PodGroup of a gang."""
+
+
+@dataclass(slots=True)
 class DeviceStatusPolicy:
     """Observes nodes whose devices, or the pods that hold them, have changed."""
 
     state: ClusterState
     sink: StatusSink[DeviceReport]
-    _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
-
-    @property
-    def _devices(self) -> Devices:
-        return self.state.plugin(Devices)
+    announcer: Announcer
+    _seen: int = 0
+    """The last change of use that was looked at."""
+    _told: dict[str, frozenset[tuple[DeviceState, str]]] = field(default_factory=dict)
+    """Node -> its unhealthy devices with each of their pods, as announced."""
 
     def changed(self) -> list[str]:
-        plugin = self._devices
-        return self._inputs.compare(
-            {
-                node: (report, plugin.ledger_of(node), tuple(plugin.pods_on(node).items()))
-                for node, report in plugin.reports.items()
-            }
-        )
+        changes = self.state.plugin(Devices).changes_of_use
+        changed, self._seen = list(changes.after(self._seen)), changes.last
+        return changed
 
     def pause_for(self, _node: str) -> Pause:
         return _PAUSE
 
     async def update(self, node: str) -> None:
-        report = self._devices.reports.get(node)
+        devices = self.state.plugin(Devices)
+        report = devices.reports.get(node)
         if report is None:
+            self._told.pop(node, None)
             return
-        keys = {
-            uid: self.state.pods[uid].key
-            for uid in self._devices.pods_on(node)
-            if uid in self.state.pods
-        }
-        status = observe_devices(self._devices, report, keys)
+        status = observe_devices(devices, report, self.state.pods)
         self.sink.write_status(report, make_fields(status), _conditions(status, report))
+        self._announce(node, status)
+
+    def _announce(self, node: str, status: DeviceStatus) -> None:
+        """Tell gangs and single pods that devices of theirs have failed, once."""
+        failed = frozenset(
+            (replace(one, pods=()), key)
+            for one in status.unhealthy
+            if not one.is_recovering
+            for key in one.pods
+        )
+        new = failed - self._told.get(node, frozenset())
+        self._told[node] = failed
+        texts: dict[str, list[str]] = {}
+        users: dict[str, Pod | PodGroup] = {}
+        for device, key in sorted(new, key=lambda one: (one[1], one[0].kind, one[0].minor)):
+            pod = self.state.pod_by_key(key)
+            if pod is None:
+                continue
+            group = self.state.gangs.pod_group(pod.gang.key) if pod.gang is not None else None
+            user = pod if group is None else group
+            users[user.uid] = user
+            texts.setdefault(user.uid, []).append(f"{key} uses {device.kind} {device.minor}")
+        for uid, said in texts.items():
+            text = f"devices of node {node} are unhealthy: {listed(said)}"
+            self.announcer.announce_unhealthy(users[uid], cut(text, MAX_TEXT))
 
 
 def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPatch, ...]:
@@ -63,11 +92,18 @@ def _conditions(status: DeviceStatus, report: DeviceReport) -> tuple[ConditionPa
     ready = ConditionPatch(
         READY, is_ready, str(status.readiness), status.describe(), report.generation
     )
+    if status.unhealthy:
+        text = status.describe_health()
+        healthy = ConditionPatch(HEALTHY, False, "DevicesUnhealthy", text, report.generation)
+    else:
+        healthy = ConditionPatch(HEALTHY, True, "AllHealthy", "all are", report.generation)
     if not status.foreign:
         text = "it is known which devices each pod holds"
-        return ready, ConditionPatch(FOREIGN, False, "None", text, report.generation)
-    text = status.describe_foreign()
-    return ready, ConditionPatch(FOREIGN, True, "UnknownDevices", text, report.generation)
+        foreign = ConditionPatch(FOREIGN, False, "None", text, report.generation)
+    else:
+        text = status.describe_foreign()
+        foreign = ConditionPatch(FOREIGN, True, "UnknownDevices", text, report.generation)
+    return ready, healthy, foreign
 
 
 def make_fields(status: DeviceStatus) -> dict[str, Any]:
@@ -78,6 +114,7 @@ def make_fields(status: DeviceStatus) -> dict[str, Any]:
         entry = {"name": name, "namespace": namespace, "uuid": one.uid, "minors": list(one.minors)}
         allocations.setdefault(one.kind, []).append(entry)
     return {
+        "consumption": str(status.consumption),
         "allocations": [
             {"type": kind, "entries": entries} for kind, entries in allocations.items()
         ],

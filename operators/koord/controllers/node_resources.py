@@ -4,46 +4,35 @@ Level-triggered: a node is compared with what its Device says. An annotation of 
 was published, so that it can be removed when the Device is gone, and nothing else is.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 from koord.api.keys import operators
 from koord.controllers.coalescing import Pause
-from koord.controllers.status_controller import ChangedInputs
-from koord.core.device.node_resources import NodeResources, publish
+from koord.core.device.node_resources import NPU_NAMES, NodeResources, Publishing, publish
 from koord.core.device.plugin import Devices
 from koord.core.nodes import Node
 from koord.core.state import ClusterState
 from koord.core.units import format_amount
+from koord.kube.node_writer import NodeWriter
 
 RETRY_SECONDS: Final = 30.0
 _PAUSE: Final = Pause(0.5, 2.0)
 
 
-class NodeWriter(Protocol):
-    """Writes nodes."""
-
-    async def patch(self, node: Node, body: Mapping[str, Any]) -> bool:
-        """Merge ``body`` into a node and its status; return whether it is to be tried again."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeResourcesPolicy:
     """Observes nodes with devices, and those on which something was published."""
 
     state: ClusterState
     writer: NodeWriter
-    _inputs: ChangedInputs[str] = field(default_factory=ChangedInputs)
+    _seen: int = 0
+    """The last change of nodes that was looked at."""
 
     def changed(self) -> list[str]:
-        reports = self.state.plugin(Devices).reports
-        inputs: dict[str, object] = {}
-        for name, row in self.state.table.live_rows():
-            node, report = self.state.table.node_at(row), reports.get(name)
-            if report is not None or node.published:
-                inputs[name] = (report, node.allocatable, node.labels, node.published)
-        return self._inputs.compare(inputs)
+        changes = self.state.plugin(Devices).changes_of_nodes
+        changed, self._seen = list(changes.after(self._seen)), changes.last
+        return changed
 
     def pause_for(self, _node: str) -> Pause:
         return _PAUSE
@@ -53,12 +42,19 @@ class NodeResourcesPolicy:
         if row is None:
             return None
         node = self.state.table.node_at(row)
-        report = self.state.plugin(Devices).reports.get(name)
+        devices = self.state.plugin(Devices)
+        report = devices.reports.get(name)
         healthy = {
             kind: [dict(one.total) for one in devices if one.total]
             for kind, devices in (report.devices if report is not None else ())
         }
-        wanted = publish(healthy, report.labels if report is not None else {})
+        labels = report.labels if report is not None else {}
+        # What a node had before we published anything is its device plugin's; two would alternate.
+        foreign = [
+            key for key in NPU_NAMES if key in node.allocatable and key not in node.published
+        ]
+        publishing = Publishing(old_names=devices.old_names.names, foreign=foreign)
+        wanted = publish(healthy, labels, publishing)
         body = make_patch(node, wanted)
         is_failed = bool(body) and await self.writer.patch(node, body)
         return RETRY_SECONDS if is_failed else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from koord.controllers.attempts import AttemptCounter, Attempts
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.commit import Commit, CommitFailure, WriteObserver, commit
 from koord.controllers.error_isolation import FailureLog, plan_keeping
 from koord.controllers.restart import GangRestarts
@@ -75,6 +76,7 @@ class PlacementController:
 
     state: ClusterState
     binder: Binder
+    turns: BindTurns
     scoring: Scoring
     observer: PlacementObserver
     reporter: WaitReporter
@@ -98,7 +100,7 @@ class PlacementController:
 
     def __post_init__(self) -> None:
         self.attempts = AttemptCounter(self.state.gangs)
-        self.flights = WritesInFlight(self._note_held_up)
+        self.flights = WritesInFlight(self._note_held_up, self.turns)
         self.restarts.is_committing = self.queue.is_committing
 
     def wake(self) -> None:
@@ -192,6 +194,7 @@ class PlacementController:
         def make_snapshot() -> Cycle:
             cycle = self.state.open_cycle(lambda: self.queue.pending(*units.values()))
             cycle.steps.most = MOST_PER_CALL
+            cycle.steps.wasted = self.queue.wasted(began)
             cycles.append(cycle)
             return cycle
 
@@ -201,6 +204,8 @@ class PlacementController:
         decided = {one.unit for one in outcome.placements} | {one.unit for one in outcome.refusals}
         self.queue.put_back(unit for key, unit in units.items() if key not in decided)
         self.state.note_plan(cycles[-1], outcome)
+        for cycle in cycles:
+            cycle.close()
         self._failures.note(self.state.quotas.defects)
         self.observer.observe_cycle(self.clock() - began)
         self.observer.count_planned(
@@ -216,7 +221,7 @@ class PlacementController:
         """
         now = self.clock()
         changes.freed |= self.holds.absorb(changes.gangs, self.state, now)
-        changes.freed |= self.state.rejections.advance(self.wall_clock())
+        changes.freed |= self.state.advance(self.wall_clock())
         expired = self.holds.expire(now)
         changes.freed |= expired
         self.queue.absorb(changes, self.state)
@@ -239,7 +244,7 @@ class PlacementController:
             note(_gangs_of(unit), {pod.uid for pod in refusal.pods if pod.gang is None})
         self.attempts.fail(unit, self.wall_clock())
         if isinstance(refusal.reason, TooExpensive):
-            self.queue.postpone(unit, self.clock())
+            self.queue.postpone(unit, refusal.reason.steps, self.clock())
         for pod in refusal.pods:
             self.failures.pop(pod.uid, None)
 
@@ -278,12 +283,13 @@ class PlacementController:
         self.reporter.placed(unit, outcome)
         self.wake()
 
-    def _note_held_up(self, unit: Unit, reason: BindFailed) -> None:
+    def _note_held_up(self, unit: Unit, reason: Reason) -> None:
         """Report what holds a unit up, and continue planning: it is no longer in flight."""
-        log.warning(
-            "Outcome of a write is unknown; repeating it",
-            extra={"pod": reason.pod, "status": reason.status, "answer": reason.message},
-        )
+        if isinstance(reason, BindFailed):
+            log.warning(
+                "Outcome of a write is unknown; repeating it",
+                extra={"pod": reason.pod, "status": reason.status, "answer": reason.message},
+            )
         self.reporter.note(_gangs_of(unit), {pod.uid for pod in unit.pods if pod.gang is None})
         self.wake()
 
@@ -314,9 +320,9 @@ class PlacementController:
         dues = [self.queue.next_due() if self._may_plan else None, self.holds.next_due()]
         dues.append(self.restarts.next_due() if self.is_synced() else None)
         dues.append(self._retry_all_at if self.queue.blocked else None)
-        tried_again = self.state.rejections.next_due()
-        if tried_again is not None:
-            dues.append(self.clock() + tried_again - self.wall_clock())
+        more_room = self.state.next_due()
+        if more_room is not None:
+            dues.append(self.clock() + more_room - self.wall_clock())
         due = min((at for at in dues if at is not None), default=None)
         delay = None if due is None else max(0.0, due - self.clock())
         if delay == 0.0:

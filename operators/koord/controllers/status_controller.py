@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from koord.controllers.coalescing import Agenda, Pause
 from koord.kube.election import LeadershipLost
-from koord.kube.status import ConditionPatch
+from koord.kube.status import AT_ONCE, LULL_SECONDS, ConditionPatch, Pace
 
 BURST_SECONDS: Final = 0.05
 """Changes come in bursts: those that arrive within this time are handled together."""
@@ -69,14 +69,21 @@ class ChangedInputs(Generic[K]):
 
 @dataclass(slots=True)
 class StatusController(Generic[K]):
-    """Runs one policy. Nothing happens unless ``is_synced``; ``clock`` is monotonic."""
+    """Runs one policy. Nothing happens unless ``is_synced``; ``clock`` is monotonic.
+
+    While ``is_busy`` updates are put off as ``pace`` says: most would be out of date at once.
+    """
 
     policy: StatusPolicy[K]
     clock: Callable[[], float]
     is_synced: Callable[[], bool] = lambda: True
+    is_busy: Callable[[], bool] = lambda: False
+    pace: Pace = AT_ONCE
     _due: Agenda[K] = field(default_factory=Agenda)
     _failures: dict[K, str] = field(default_factory=dict)
     """Objects whose last update failed -> the error, so that it is logged once."""
+    _put_off: dict[K, float] = field(default_factory=dict)
+    """Objects that give way -> since when."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -102,7 +109,12 @@ class StatusController(Generic[K]):
 
     async def flush(self) -> None:
         """Update the objects that are due."""
-        for key in self._due.take(self.clock()):
+        now = self.clock()
+        for key in self._due.take(now):
+            if self.is_busy() and now < self._put_off.setdefault(key, now) + self.pace.seconds:
+                self._due.look_at(key, now + LULL_SECONDS)
+                continue
+            self._put_off.pop(key, None)
             try:
                 seconds = await self.policy.update(key)
             except LeadershipLost:

@@ -18,7 +18,7 @@ from koord.controllers.validation import ACCEPTED, Verdict
 from koord.core.gang.reasons import InvalidAnnotation, describe_settings
 from koord.core.gang.status import ConditionType
 from koord.core.gang_model import PodGroup
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.status import QuotaCondition, are_same
 from koord.core.reasons import Reason
@@ -40,6 +40,8 @@ READING_PLAN: Final = "ReadingPlan"
 """The action in events about annotations that look like plans."""
 REFUSED_PER_MINUTE: Final = 5
 MAX_TOLD: Final = 1 << 14
+OBSERVING: Final = "Observing"
+"""The action in events about devices."""
 REVOKING: Final = "Revoking"
 """The action in events about evictions of pods whose quota is over its share."""
 
@@ -63,6 +65,7 @@ class PlacementAnnouncer:
 
     pods: StatusWriter
     pod_groups: StatusWriter
+    reservations: StatusWriter
     events: EventRecorder
 
     def announce_pod(self, pod: Pod, reason: Reason, *, is_placed: bool) -> None:
@@ -72,6 +75,12 @@ class PlacementAnnouncer:
         a gated one that condition is the API server's.
         """
         text = reason.text_for(pod.key)
+        if pod.handling is Handling.RESERVE:
+            said = ("Scheduled", "") if is_placed else (UNSCHEDULABLE, text)
+            self.reservations.submit(
+                ref_of_pod(pod), StatusPatch((ConditionPatch("Scheduled", is_placed, *said),))
+            )
+            return
         notes = describe_settings(pod.gang) if pod.gang is not None else ""
         if notes and not isinstance(reason, InvalidAnnotation):
             text = f"{text} {notes}"
@@ -242,6 +251,23 @@ class RevokeAnnouncer:
         self.events.record(ref, kind, action=REVOKING, reason=reason, note=text)
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceAnnouncer:
+    """Emits events about devices that failed while pods used them: one per gang or single pod.
+
+    Events are those of the process that places pods; without one the status has to do.
+    """
+
+    events: EventRecorder | None
+
+    def announce_unhealthy(self, user: Pod | PodGroup, text: str) -> None:
+        if self.events is None:
+            return
+        ref = ref_of_pod(user) if isinstance(user, Pod) else ref_of_pod_group(user)
+        kind = EventType.WARNING
+        self.events.record(ref, kind, action=OBSERVING, reason="DeviceUnhealthy", note=text)
+
+
 class AcceptedPublisher:
     """Writes verdicts into the condition ``Accepted``: a sink of a ``ValidationController``."""
 
@@ -251,7 +277,7 @@ class AcceptedPublisher:
         self._names = resource.names
         self._statuses: dict[str, Mapping[str, Any]] = {}
         """Object uid -> the status that it was last seen with; the writer compares with it."""
-        self._writer = make_writer(lambda ref: self._statuses.get(ref.uid, {}))
+        self._writer = make_writer(lambda ref: self._statuses.get(ref.uid))
 
     def is_news(self, body: Mapping[str, Any], verdict: Verdict) -> bool:
         """Whether the status lacks this verdict for the present generation."""
@@ -284,7 +310,7 @@ class AcceptedPublisher:
             verdict.message,
             meta.get("generation"),
         )
-        self._writer.submit(ref, StatusPatch((condition,)))
+        self._writer.submit(ref, StatusPatch((condition,), is_urgent=bool(verdict.problems)))
 
     def forget(self, body: Mapping[str, Any]) -> None:
         """Drop what is remembered of a deleted object."""

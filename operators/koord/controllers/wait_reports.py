@@ -13,6 +13,9 @@ from typing import Protocol
 from koord.controllers.attempts import Attempts
 from koord.controllers.coalescing import Agenda, Pause
 from koord.controllers.commit import Commit
+from koord.core.device.consumption import remark_on
+from koord.core.device.plugin import Devices
+from koord.core.device.reasons import IsolationAbsent
 from koord.core.gang.cache import order_of
 from koord.core.gang.quorum import has_minimum
 from koord.core.gang_model import GangKey, PodGroup
@@ -127,8 +130,11 @@ class WaitReports:
         """Report bound pods as placed, and emit one event per gang that was placed whole."""
         for pod in unit.pods:
             # Immediately: a pending report may not be written yet, and must not follow the binding.
-            if pod.uid in outcome.bound and self._pod_reports.pop(pod.uid, None) is not None:
-                self._announce_place(pod, speaks=pod.gang is None)
+            if pod.uid not in outcome.bound:
+                continue
+            was_reported = self._pod_reports.pop(pod.uid, None) is not None
+            if was_reported or self._remark(pod) is not None:
+                self._announce_place(pod, speaks=was_reported and pod.gang is None)
         if not unit.is_whole or not outcome.bound:
             return
         for demand in unit.demands:
@@ -194,8 +200,8 @@ class WaitReports:
         reason = reason or planner.reason_for(pod)
         if reason is None:
             if pod.is_plannable:
-                # Not planned yet, and planning changes nothing of the pod itself.
-                self._note_again(pod, now + QUIET_SECONDS)
+                # Not planned yet, which changes nothing of the pod itself. Thousands may wait.
+                self._note_again(pod, now + LONGEST_SECONDS)
             return
         last = self._pod_reports.get(pod.uid)
         if last is not None and last.is_enough(reason, now):
@@ -212,14 +218,18 @@ class WaitReports:
         if pod.uid in self.state.assumed:
             return
         last = self._pod_reports.pop(pod.uid, None)
-        was_reported = last is not None or pod.wait_reason not in {"", Planned.code}
+        settled = {"", Planned.code, IsolationAbsent.code}
+        was_reported = last is not None or pod.wait_reason not in settled
         if was_reported and pod.is_alive:
             self._announce_place(pod, speaks=speaks)
 
     def _announce_place(self, pod: Pod, *, speaks: bool) -> None:
-        self.announcer.announce_pod(pod, Planned(1, 1), is_placed=True)
+        self.announcer.announce_pod(pod, self._remark(pod) or Planned(1, 1), is_placed=True)
         if speaks:
             self.announcer.announce_pod_event(pod, Planned(1, 1))
+
+    def _remark(self, pod: Pod) -> Reason | None:
+        return remark_on(self.state.plugin(Devices), pod)
 
     def _note_again(self, pod: Pod, at: float) -> None:
         if pod.gang is None:

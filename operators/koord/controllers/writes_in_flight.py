@@ -1,4 +1,4 @@
-"""Placements that are being committed, and the writes that hold them up.
+"""Placements that are being committed, and what holds them up: writes, or the turns of nodes.
 
 While the API server responds with failures (a failing admission webhook, for example), the outcome
 of a write is unknown: 504 and some 500 are returned for writes that take effect later. So the
@@ -7,12 +7,14 @@ hours and must not block others, and it is reported to users.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.commit import CommitFailure
 from koord.core.plan import Assignment, Placement, Unit
-from koord.core.reasons import BindFailed
+from koord.core.reasons import BindFailed, Reason
+from koord.kube.binder import Outcome
 
 RETRY_SLOTS = 4
 """Writes of one namespace with unknown outcome that are repeated at once."""
@@ -21,7 +23,8 @@ RETRY_SLOTS = 4
 class WritesInFlight:
     """All placements being committed; ``on_held_up`` is called when one is held up."""
 
-    def __init__(self, on_held_up: Callable[[Unit, BindFailed], None]) -> None:
+    def __init__(self, on_held_up: Callable[[Unit, Reason], None], turns: BindTurns) -> None:
+        self.turns = turns
         self.pods = 0
         """Pods in flight, without placements that are held up."""
         self._on_held_up = on_held_up
@@ -33,13 +36,13 @@ class WritesInFlight:
         self.pods += len(flight.placement.uids)
         return flight
 
-    def held_up_by(self, uid: str) -> BindFailed | None:
-        """Return the write that holds a pod up: its own, or that of a pod placed with it."""
+    def held_up_by(self, uid: str) -> Reason | None:
+        """Return what that holds a pod up: its own, or that of a pod placed with it."""
         flight = self._held_up.get(uid)
         return None if flight is None else flight.reason_for(uid)
 
-    def held_up(self) -> dict[str, BindFailed]:
-        """Return pod uid -> the write that holds it up."""
+    def held_up(self) -> dict[str, Reason]:
+        """Return pod uid -> what holds it up."""
         found = {uid: self.held_up_by(uid) for uid in self._held_up}
         return {uid: reason for uid, reason in found.items() if reason is not None}
 
@@ -50,7 +53,7 @@ class WritesInFlight:
             slots = self._slots[namespace] = asyncio.Semaphore(RETRY_SLOTS)
         return slots
 
-    def hold_up(self, flight: "Flight", reason: BindFailed) -> None:
+    def hold_up(self, flight: "Flight", reason: Reason) -> None:
         self._discount(flight)
         self._held_up |= dict.fromkeys(flight.placement.uids, flight)
         self._on_held_up(flight.unit, reason)
@@ -74,24 +77,29 @@ class Flight:
         self.counts = True
         """Whether it counts as in flight."""
         self._flights = flights
-        self._unknown: dict[str, BindFailed] = {}
+        self._waiting: dict[str, Reason] = {}
 
-    def reason_for(self, uid: str) -> BindFailed | None:
-        """Return the write that holds a pod up; all members wait for each other."""
-        return self._unknown.get(uid) or next(iter(self._unknown.values()), None)
+    def reason_for(self, uid: str) -> Reason | None:
+        """Return what holds a pod up; all members wait for each other."""
+        return self._waiting.get(uid) or next(iter(self._waiting.values()), None)
 
     def retry_slots(self, member: Assignment) -> asyncio.Semaphore:
         return self._flights.retry_slots(member.pod.namespace)
 
+    async def in_turn(self, member: Assignment, bind: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        return await self._flights.turns.bind(member, bind, self)
+
     def note_unknown(self, member: Assignment, failure: CommitFailure) -> None:
-        is_first = not self._unknown
-        reason = BindFailed(member.pod.key, failure.status, failure.message)
-        self._unknown[member.pod.uid] = reason
+        self.note_waiting(member, BindFailed(member.pod.key, failure.status, failure.message))
+
+    def note_waiting(self, member: Assignment, reason: Reason) -> None:
+        is_first = not self._waiting
+        self._waiting[member.pod.uid] = reason
         if is_first:
             self._flights.hold_up(self, reason)
 
     def note_known(self, member: Assignment) -> None:
-        self._unknown.pop(member.pod.uid, None)
+        self._waiting.pop(member.pod.uid, None)
 
     def end(self) -> None:
         self._flights.end(self)

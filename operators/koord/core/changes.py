@@ -1,9 +1,9 @@
-"""Changes of the cluster state since a reader last asked.
+"""Changes since a reader last asked: of the cluster state, or of objects of one kind.
 
 Level-triggered: changes name objects to look at again, never what to do about them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from koord.core.constraints import PodConstraints, PodLabels
@@ -62,3 +62,28 @@ class Feed:
         self._publish()
         changes, self._pending = self._pending, Changes()
         return changes
+
+
+class ChangeLog:
+    """Objects (by name) in the order of their last changes; readers remember how far they read."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        """The number of the last change."""
+        self._number_of: dict[str, int] = {}
+
+    def note(self, name: str) -> None:
+        self.last += 1
+        self._number_of.pop(name, None)
+        self._number_of[name] = self.last
+
+    def drop(self, name: str) -> None:
+        """Forget an object that is gone."""
+        self._number_of.pop(name, None)
+
+    def after(self, number: int) -> Iterator[str]:
+        """Yield the objects that changed after the change of this number, the last one first."""
+        for name in reversed(self._number_of):
+            if self._number_of[name] <= number:
+                return
+            yield name

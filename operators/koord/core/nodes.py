@@ -26,6 +26,10 @@ class Node:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     published: tuple[str, ...] = ()
     """Resources and labels that the operators have added for its devices."""
+    reserved: int = 0
+    """CPUs that its annotation keeps for the system, as a set: bit n is CPU n."""
+    amplification: int = 1000
+    """What a pinned CPU costs, in milli-CPU: more where its CPUs are offered several times."""
     resource_version: str = field(default="", compare=False)
 
     @property

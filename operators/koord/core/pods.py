@@ -38,6 +38,17 @@ class HostPort:
     ip: str = "0.0.0.0"  # noqa: S104 - the API's word for "every address of the node"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class OwnerReference:
+    """An object that a pod belongs to, as its ``ownerReferences`` name it."""
+
+    name: str
+    kind: str = ""
+    api_version: str = ""
+    uid: str = ""
+    is_controller: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Excess:
     """More of something than is planned: what, how many, and how many there may be."""
@@ -138,6 +149,8 @@ class Handling(StrEnum):
     """No gate, our scheduler name: the binding alone."""
     FOREIGN_GATE = "ForeignGate"
     """Ours, but it has scheduling gates of others."""
+    RESERVE = "Reserve"
+    """No pod but a reservation: its node is written to its status."""
     NOT_OURS = "NotOurs"
     """Neither our gate nor our scheduler name: charged to its node, never modified."""
 
@@ -168,13 +181,17 @@ class RecordedPlan:
 class AnnotationWrite:
     """An annotation that records an allocation: on which object, by uid, under which key.
 
-    If it ``is_record``, the allocation is read back from it, so its value is part of the plan.
+    If it ``is_record``, the allocation is read back from it, so its value is part of the plan. If
+    it ``is_time``, the value is the time of the write, in unix nanoseconds. With ``is_label`` it is
+    a label.
     """
 
     uid: str
     key: str
-    value: str
+    value: str = ""
     is_record: bool = False
+    is_time: bool = False
+    is_label: bool = False
 
 
 class Allocation(Protocol):
@@ -210,7 +227,7 @@ class Pod:
     """Being deleted, or ``is_eviction_pending``."""
     is_eviction_pending: bool = False
     """Marked for eviction by us and not deleted yet."""
-    owners: tuple[str, ...] = ()
+    owners: tuple[OwnerReference, ...] = ()
     foreign_gates: tuple[str, ...] = ()
     recorded: RecordedPlan | None = None
     pinned: bool = False
@@ -235,6 +252,8 @@ class Pod:
     """What annotations of the pod say to plugins, by their names."""
     allocations: tuple[Allocation, ...] = ()
     """What plugins gave the pod on its node."""
+    counted: tuple[tuple[str, int], ...] = ()
+    """What quotas count if that is more than its requests: devices that it was or may be given."""
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""
@@ -274,4 +293,6 @@ class Pod:
         return self.is_waiting and self.handling in _PLANNABLE
 
 
-_PLANNABLE = frozenset({Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED, Handling.BIND})
+_PLANNABLE = frozenset(
+    {Handling.RELEASE_AND_BIND, Handling.RELEASE_PINNED, Handling.BIND, Handling.RESERVE}
+)

@@ -7,11 +7,13 @@ clock, plans or writes.
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from koord.core.changes import Changes
 from koord.core.framework.plugin import Plugin, QueueingHint
+from koord.core.framework.steps import MOST_PER_UNIT
 from koord.core.gang.quorum import Ready, demands
 from koord.core.gang.tally import gangs_of
 from koord.core.plan import Demand, Refusal, Unit, UnitKey
@@ -25,6 +27,8 @@ FIRST_PAUSE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 300.0
 """Between attempts of a unit that takes too long to plan."""
 MAX_POSTPONED = 4096
+FORGIVEN_PER_SECOND = MOST_PER_UNIT // 300
+"""Steps that a namespace may waste all the time."""
 LONGEST_BACKOFF_SECONDS = 5.0
 """Also the longest time that a leader leaves a problem that stops all placement unattended."""
 
@@ -69,6 +73,8 @@ class Queue:
         self._penalties: dict[str, _Penalty] = {}
         self._postponed: dict[UnitKey, _Penalty] = {}
         """Units that took too long to plan, and until when they are not tried again."""
+        self._wasted: dict[str, tuple[int, float]] = {}
+        """Namespace -> steps that such units of it have taken lately, and as of when."""
         self._committing: Counter[str] = Counter()
         """Gang -> number of its units being committed; several if it joined another group."""
         self._dirty_gangs: set[str] = set()
@@ -96,7 +102,8 @@ class Queue:
         self.forgive([uid for uid in self._penalties if uid not in state.pods])
         if changes.may_help and self.blocked:
             is_moved = changes.is_relabelled and bool(changes.freed)
-            self._wake(QueueingHints(changes, state.open_cycle()), is_moved=is_moved)
+            with closing(state.open_cycle()) as cycle:
+                self._wake(QueueingHints(changes, cycle), is_moved=is_moved)
         self._wake_by_domains(state)
 
     def take(self, now: float, most_pods: int) -> list[Unit]:
@@ -127,13 +134,14 @@ class Queue:
         """
         if not freed or not self.blocked:
             return
-        hints = QueueingHints(Changes(freed=set(freed)), state.open_cycle())
-        for key, one in list(self.blocked.items()):
-            is_refused_by_quota = one.reason.wakes_on is WakesOn.DOMAIN
-            if one.unit.lease_seconds:
-                continue
-            if is_refused_by_quota or any(map(hints.concerns, one.pods)):
-                self._ready[key] = self.blocked.pop(key).unit
+        with closing(state.open_cycle()) as cycle:
+            hints = QueueingHints(Changes(freed=set(freed)), cycle)
+            for key, one in list(self.blocked.items()):
+                is_refused_by_quota = one.reason.wakes_on is WakesOn.DOMAIN
+                if one.unit.lease_seconds:
+                    continue
+                if is_refused_by_quota or any(map(hints.concerns, one.pods)):
+                    self._ready[key] = self.blocked.pop(key).unit
 
     def wake_all(self) -> None:
         """Requeue all blocked units."""
@@ -189,8 +197,14 @@ class Queue:
             penalty.failures = min(penalty.failures + 1, 16)
             penalty.until = now + min(delay, LONGEST_BACKOFF_SECONDS)
 
-    def postpone(self, unit: Unit, now: float) -> None:
-        """Back off a unit that took too long to plan, longer each time."""
+    def postpone(self, unit: Unit, steps: int, now: float) -> None:
+        """Back off a unit that took too long to plan, longer each time.
+
+        Its namespace is charged what it took: under another name it is another unit.
+        """
+        namespace, wasted = unit.pods[0].namespace, self.wasted(now)
+        wasted[namespace] = min(wasted.get(namespace, 0) + steps, MOST_PER_UNIT)
+        self._wasted = {name: (one, now) for name, one in wasted.items()}
         if len(self._postponed) >= MAX_POSTPONED:
             over = [key for key, one in self._postponed.items() if one.until < now]
             for key in over or [*self._postponed][:1]:
@@ -200,6 +214,14 @@ class Queue:
             FIRST_PAUSE_SECONDS * 2.0**penalty.failures, LONGEST_PAUSE_SECONDS
         )
         penalty.failures = min(penalty.failures + 1, 16)
+
+    def wasted(self, now: float) -> dict[str, int]:
+        """Return namespace -> steps that planning has wasted on units of it, and not forgiven."""
+        left = {
+            name: steps - int(FORGIVEN_PER_SECOND * (now - at))
+            for name, (steps, at) in self._wasted.items()
+        }
+        return {name: steps for name, steps in left.items() if steps > 0}
 
     def put_back(self, units: Iterable[Unit]) -> None:
         """Return units that were taken and not decided."""

@@ -53,7 +53,7 @@ class QueueingHints:
         shape = self._cycle.shape_of(pod)
         known = self._has_room.get((shape, anywhere))
         if known is None:
-            room = self._cycle.room(shape)
+            room = self._cycle.bounds(shape, np.arange(len(self._cycle.table.nodes)))
             known = bool((room if anywhere else room[self._rows]).any())
             self._has_room[shape, anywhere] = known
         return known

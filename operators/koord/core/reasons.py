@@ -181,7 +181,8 @@ class TooLarge(Reason):
 class TooExpensive(Reason):
     """Planning a unit takes more steps than its budget. ``pod`` is its first of ``pods``.
 
-    ``terms`` are the rules about other pods that a pod of it has at most.
+    ``terms`` are the rules about other pods that a pod of it has at most. The budget was reduced by
+    what such units of its namespace have ``wasted`` lately.
     """
 
     code: ClassVar = "TooExpensive"
@@ -190,16 +191,18 @@ class TooExpensive(Reason):
     terms: int
     steps: int
     most: int
+    wasted: int = 0
 
     @property
     def wakes_on(self) -> WakesOn:
         return WakesOn.DOMAIN  # and none is named: it is tried again from time to time
 
     def _text(self) -> str:
+        less = f" (less {self.wasted:,} that its namespace has wasted)" if self.wasted else ""
         return (
             f"planning {plural(self.pods, 'pod')} with up to {plural(self.terms, 'rule')} about "
-            f"other pods took {self.steps:,} steps, more than the {self.most:,} allowed; other "
-            "pods go first, and it is tried again after a growing pause"
+            f"other pods took {self.steps:,} steps, more than the {self.most:,} allowed{less}; "
+            "other pods go first, and it is tried again after a growing pause"
         )
 
     def _advice(self) -> Iterable[str]:

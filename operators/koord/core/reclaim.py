@@ -10,6 +10,7 @@ with its group.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -205,7 +206,7 @@ class _QuotaPods:
         return _Candidate(replace(unit, request=asked, is_non_preemptible=is_non_preemptible), pods)
 
     def _ask(self, pod: Pod) -> Amounts:
-        asked = count_devices(dict(pod.shape.requests), self._state.quotas.rules)
+        asked = count_devices(dict(self._state.quotas.requests_of(pod)), self._state.quotas.rules)
         return mask(asked, self.account)
 
     def _is_evictable(self, pod: Pod) -> bool:
@@ -215,6 +216,7 @@ class _QuotaPods:
             and not pod.is_non_preemptible
             and pod.uid not in self._state.assumed
             and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None)
+            and pod.handling is not Handling.RESERVE
         )
 
     def _is_terminating(self, pod: Pod) -> bool:
@@ -309,9 +311,9 @@ class _NodeCheck:
         return self._others
 
     def _fits(self, unit: Unit, gone: Iterable[Pod]) -> bool:
-        cycle = self._state.open_cycle(without={Quotas.name})  # already checked
-        cycle.remove(gone)
-        return bool(plan(cycle, (unit,), Scoring()).placements)
+        with closing(self._state.open_cycle(without={Quotas.name})) as cycle:  # already checked
+            cycle.remove(gone)
+            return bool(plan(cycle, (unit,), Scoring()).placements)
 
 
 class _TreeCapacity:
@@ -363,7 +365,7 @@ def _charges_of(state: ClusterState, unit: Unit) -> list[QuotaCharge]:
         for pod in demand.pods[: demand.required] or demand.pods[:1]:
             if pod.recorded is None or pod.is_gated:
                 name = state.quotas.quota_of(pod)
-                amounts = count_devices(dict(pod.shape.requests), state.quotas.rules)
+                amounts = count_devices(dict(state.quotas.requests_of(pod)), state.quotas.rules)
                 asked.setdefault(name, []).append(amounts)
                 if pod.is_non_preemptible:
                     non_preemptible.setdefault(name, []).append(amounts)

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from koord.core.device.allocate import Settings
+from koord.core.device.model import DEFAULT_OPTIONS, DeviceOptions
 from koord.core.device.plugin import PACKED, Devices
 from koord.core.framework.plugin import Plugin
 from koord.core.gang.cache import GangCache
+from koord.core.numa.plugin import Numa
 from koord.core.plugins.host_ports import HostPorts
 from koord.core.plugins.inter_pod import InterPod
 from koord.core.plugins.node_rules import NodeRules
@@ -16,6 +18,7 @@ from koord.core.quota.cache import QuotaCache
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.model import QuotaRules
 from koord.core.quota.plugin import Quotas
+from koord.core.reservation.plugin import Reservations
 from koord.core.topology.plugin import Topologies
 
 MakePlugins: TypeAlias = Callable[[GangCache], tuple[Plugin, ...]]
@@ -25,7 +28,8 @@ def make_plugins(
     gangs: GangCache,
     rules: QuotaRules | None = None,
     hooks: Hooks | None = None,
-    settings: Settings | None = None,
+    settings: Settings = PACKED,
+    device_options: DeviceOptions = DEFAULT_OPTIONS,
 ) -> tuple[Plugin, ...]:
     """Return new plugins for one cluster state; ``gangs`` are its gangs."""
     return (
@@ -34,7 +38,9 @@ def make_plugins(
         HostPorts(),
         Volumes(),
         InterPod(),
-        Devices(settings or PACKED),
+        Devices(settings, device_options),
+        Numa(),
         Topologies(gangs),
+        Reservations(compat=gangs.compat),
         Quotas(QuotaCache(rules, hooks=hooks)),
     )

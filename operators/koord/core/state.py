@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from koord.core.changes import Changes, Feed
-from koord.core.device.model import DeviceReport
+from koord.core.device.model import DEFAULT_OPTIONS, DeviceClaim, DeviceOptions, DeviceReport
 from koord.core.device.plugin import COMPATIBLE, PACKED, Devices
 from koord.core.framework.cycle import Cycle, Place
 from koord.core.framework.node_table import NodeTable
@@ -45,12 +45,13 @@ P = TypeVar("P", bound=Plugin)
 class ClusterState:
     """Pods, nodes, PodGroups and what domains need of the cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each sets up another domain
         self,
         *,
         compat: bool = False,
         limits_by_share: bool = True,
         built_in_namespaces: Iterable[str] = BUILT_IN_NAMESPACES,
+        device_options: DeviceOptions = DEFAULT_OPTIONS,
         hooks: Hooks | None = None,
         more_plugins: Iterable[Plugin] = (),
     ) -> None:
@@ -67,7 +68,8 @@ class ClusterState:
             built_in_namespaces=tuple(built_in_namespaces),
         )
         devices = COMPATIBLE if compat else PACKED
-        self.plugins = (*make_plugins(self.gangs, rules, hooks, devices), *more_plugins)
+        made = make_plugins(self.gangs, rules, hooks, devices, device_options)
+        self.plugins = (*made, *more_plugins)
         self._charging = [one for one in self.plugins if type(one).charge is not Plugin.charge]
         self._observed: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}
@@ -97,10 +99,6 @@ class ClusterState:
         return self.plugin(Topologies).cache
 
     @property
-    def rejections(self) -> Rejections:
-        return self.plugin(Rejections)
-
-    @property
     def volumes(self) -> VolumeCache:
         return self.plugin(Volumes).cache
 
@@ -117,6 +115,15 @@ class ClusterState:
         """Return the current pod with the key ``namespace/name``."""
         uid = self._uid_of.get(key)
         return None if uid is None else self.pods.get(uid)
+
+    def advance(self, now: float) -> set[str]:
+        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        return {node for plugin in self.plugins for node in plugin.advance(now)}
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`advance` is to be called, at the latest; None for never."""
+        dues = [plugin.next_due() for plugin in self.plugins]
+        return min((due for due in dues if due is not None), default=None)
 
     def refresh(self, now: float = 0.0) -> None:
         """Let every plugin absorb the changes; required before a cycle is opened."""
@@ -216,11 +223,12 @@ class ClusterState:
             return
         self._uid_of[pod.key] = pod.uid
         if pod.rejection and (before is None or not before.rejection):
-            self.rejections.note(pod)
+            self.plugin(Rejections).note(pod)
         (self.eviction_pending.add if pod.is_eviction_pending else self.eviction_pending.discard)(
             pod.uid
         )
         self._index_reserved(before, pod)
+        self.plugin(Devices).note_names(pod.uid, pod.shape if pod.is_alive else None)
         if pod.node or not pod.is_alive or pod.handling is Handling.NOT_OURS:
             # Bound, terminated, or released for kube-scheduler to bind: the assumption is obsolete.
             self._drop_assumption(pod.uid)
@@ -243,6 +251,7 @@ class ClusterState:
         if self._uid_of.get(pod.key) == uid:
             del self._uid_of[pod.key]
         self._index_reserved(pod, None)
+        self.plugin(Devices).note_names(uid, None)
         self.eviction_pending.discard(uid)
         self._drop_assumption(uid)
         self.pods.pop(uid, None)
@@ -313,6 +322,10 @@ class ClusterState:
     def remove_devices(self, node: str) -> None:
         self.plugin(Devices).remove_report(node)
         self._changes.freed.add(node)
+
+    def replace_device_claim(self, claim: DeviceClaim) -> None:
+        """Apply what DRA gave to a ResourceClaim; without GPUs it is forgotten."""
+        self._changes.freed |= self.plugin(Devices).replace_claim(claim)
 
     def note_freed(self, nodes: Iterable[str]) -> None:
         """Have units that wait for room tried again on these nodes."""

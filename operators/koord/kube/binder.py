@@ -12,13 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from koord.api.keys import operators
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling
+from koord.core.reservation.lifecycle import set_available
+from koord.core.reservation.model import Status
+from koord.core.units import PODS
 from koord.kube.client import Client, Media
 from koord.kube.errors import (
     ApiError,
@@ -28,12 +31,16 @@ from koord.kube.errors import (
     NotFound,
     ServerUnavailable,
 )
+from koord.kube.objects import ref_of_pod
 from koord.kube.plan_keys import PlanKeys
-from koord.kube.release import PodForm, encode_annotations, make_release_patch
+from koord.kube.release import PodForm, Written, encode_metadata, make_release_patch
 from koord.kube.retry import Backoff, is_transient
+from koord.kube.status import applied_by, format_time
+from koord.kube.translate.amounts import write_amounts
 from koord.kube.translate.node_affinity import parse_affinity
 from koord.kube.translate.pods import make_form
-from koord.kube.wire import WirePod
+from koord.kube.translate.reservations import read_status
+from koord.kube.wire import WirePod, WireReservation
 
 MAX_IN_FLIGHT: Final = 32
 PATIENCE_SECONDS: Final = 60.0
@@ -122,17 +129,22 @@ class Binder:
     ) -> Outcome:
         """Remove our gate from a pod and record the plan on it; this cannot be undone."""
         form = self._forms(assignment.pod.uid)
-        annotations = encode_annotations(assignment, placement, self._keys)
-        return await self._write_until_known(_Release(assignment, annotations, form), patience)
+        written = encode_metadata(assignment, placement, self._keys, time.time_ns())
+        return await self._write_until_known(_Release(assignment, written, form), patience)
 
     async def bind(
         self, assignment: Assignment, placement: Placement, *, patience: float = PATIENCE_SECONDS
     ) -> Outcome:
-        """Bind a pod to its node; the same annotations are written again with it."""
-        annotations = encode_annotations(assignment, placement, self._keys)
-        return await self._write_until_known(_Bind(assignment, annotations), patience)
+        """Bind a pod to its node; the same metadata is written again with it.
 
-    async def _write_until_known(self, step: "_Step", patience: float) -> Outcome:
+        A reservation gets its node as a part of its status.
+        """
+        if assignment.pod.handling is Handling.RESERVE:
+            return await self._write_until_known(_Reserve(assignment), patience)
+        written = encode_metadata(assignment, placement, self._keys, time.time_ns())
+        return await self._write_until_known(_Bind(assignment, written), patience)
+
+    async def _write_until_known(self, step: "_Step[Any]", patience: float) -> Outcome:
         began = time.monotonic()
         for attempt in count():
             result = await self._attempt(step)
@@ -144,7 +156,7 @@ class Binder:
             await asyncio.sleep(delay)
         raise AssertionError("unreachable: count() does not end")
 
-    async def _attempt(self, step: "_Step") -> Outcome | KubeError:
+    async def _attempt(self, step: "_Step[Any]") -> Outcome | KubeError:
         """Write once; return the outcome, or an error that may be transient."""
         if step.must_read and (found := await self._read(step)) is not None:
             return found
@@ -157,7 +169,7 @@ class Binder:
             return error if is_transient(error) else await self._interpret(step, error)
         return Done()
 
-    async def _interpret(self, step: "_Step", error: KubeError) -> Outcome | KubeError:
+    async def _interpret(self, step: "_Step[Any]", error: KubeError) -> Outcome | KubeError:
         """Interpret a rejection: an earlier attempt may have succeeded without a response."""
         found = await self._read(step)
         if found is not None:
@@ -169,11 +181,11 @@ class Binder:
                 return await self._attempt(step)
         return error if isinstance(error, Conflict) else Refused(*_describe(error))
 
-    async def _read(self, step: "_Step") -> Outcome | KubeError | None:
+    async def _read(self, step: "_Step[Any]") -> Outcome | KubeError | None:
         """Read the pod; return the outcome that it shows, an error, or None for no effect yet."""
         try:
             async with self._slots:
-                found = await self._client.get(step.path, WirePod)
+                found = await self._client.get(step.path, step.kind)
         except NotFound:
             return PodGone()
         except KubeError as error:
@@ -181,18 +193,20 @@ class Binder:
         step.must_read = False
         if found.metadata.uid != step.pod.uid or found.metadata.deletion_timestamp is not None:
             return PodGone()
-        if found.spec.node_name:
-            return _compare(found.spec.node_name, step.node)
         return step.outcome(found)
 
 
-class _Step(ABC):
-    """One kind of write to one pod."""
+W = TypeVar("W", WirePod, WireReservation)
 
-    def __init__(self, assignment: Assignment, annotations: dict[str, str]) -> None:
+
+class _Step(ABC, Generic[W]):
+    """One kind of write to one pod, or to the reservation that it stands for."""
+
+    kind: type[W]
+
+    def __init__(self, assignment: Assignment) -> None:
         self.pod, self.node = assignment.pod, assignment.node
-        self.path = f"/api/v1/namespaces/{self.pod.namespace}/pods/{self.pod.name}"
-        self.annotations = annotations
+        self.path = ref_of_pod(self.pod).path
         self.must_read = False
         self.rejections = 0
 
@@ -200,17 +214,82 @@ class _Step(ABC):
     async def write(self, client: Client) -> None: ...
 
     @abstractmethod
+    def outcome(self, found: W) -> Outcome | None:
+        """Return the outcome that an object shows; None for no effect yet."""
+
+
+class _Reserve(_Step[WireReservation]):
+    """Writes the node of a reservation, unless somebody has changed it since it was read."""
+
+    kind = WireReservation
+
+    def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment)
+        self.must_read = True
+        self._version = ""
+
+    @override
+    async def write(self, client: Client) -> None:
+        ref = ref_of_pod(self.pod)
+        requests = {name: n for name, n in self.pod.shape.requests if name != PODS}
+        now = format_time(time.time())
+        status = set_available(Status(), self.node, requests)
+        body = {
+            "apiVersion": ref.api_version,
+            "kind": ref.kind,
+            "metadata": {"name": ref.name, "resourceVersion": self._version},
+            "status": {
+                "phase": status.phase,
+                "nodeName": status.node,
+                "allocatable": write_amounts(status.allocatable),
+                "conditions": [
+                    {
+                        "type": one.type,
+                        "status": one.status,
+                        "reason": one.reason,
+                        "message": one.message,
+                        "lastProbeTime": now,
+                        "lastTransitionTime": now,
+                    }
+                    for one in status.conditions
+                ],
+            },
+        }
+        form = applied_by("koord-placement")
+        await client.patch(f"{self.path}/status", body, form.media, form.params)
+
+    @override
+    def outcome(self, found: WireReservation) -> Outcome | None:
+        self._version = found.metadata.resource_version
+        status = read_status(bytes(found.status))
+        if status.is_over:
+            return PodGone()
+        return _compare(status.node, self.node) if status.node else None
+
+
+class _PodStep(_Step[WirePod]):
+    kind = WirePod
+
+    def __init__(self, assignment: Assignment, written: Written) -> None:
+        super().__init__(assignment)
+        self.written = written
+
+    @override
     def outcome(self, found: WirePod) -> Outcome | None:
+        if found.spec.node_name:
+            return _compare(found.spec.node_name, self.node)
+        return self.pending_outcome(found)
+
+    @abstractmethod
+    def pending_outcome(self, found: WirePod) -> Outcome | None:
         """Return the outcome that a pod without a node shows; None for no effect yet."""
 
 
-class _Release(_Step):
+class _Release(_PodStep):
     """Removes the gate, records the plan, and pins the pod if another scheduler binds it."""
 
-    def __init__(
-        self, assignment: Assignment, annotations: dict[str, str], form: PodForm | None
-    ) -> None:
-        super().__init__(assignment, annotations)
+    def __init__(self, assignment: Assignment, written: Written, form: PodForm | None) -> None:
+        super().__init__(assignment, written)
         self.must_read = form is None
         self._form = form
 
@@ -218,11 +297,11 @@ class _Release(_Step):
     async def write(self, client: Client) -> None:
         if self._form is None:
             raise AssertionError("the pod must be read before it is released")
-        patch = make_release_patch(self.pod, self.node, self._form, self.annotations)
+        patch = make_release_patch(self.pod, self.node, self._form, self.written)
         await client.patch(self.path, patch, Media.JSON_PATCH)
 
     @override
-    def outcome(self, found: WirePod) -> Outcome | None:
+    def pending_outcome(self, found: WirePod) -> Outcome | None:
         affinity = parse_affinity(bytes(found.spec.affinity))
         if any(gate.name == operators.PLACEMENT_GATE for gate in found.spec.scheduling_gates or ()):
             self._form = make_form(found, affinity.form)
@@ -232,23 +311,26 @@ class _Release(_Step):
         return _compare(affinity.pinned_to or self.node, self.node)
 
 
-class _Bind(_Step):
+class _Bind(_PodStep):
     """Sets node and annotations in one write, so that watchers see both or neither."""
 
     @override
     async def write(self, client: Client) -> None:
         pod = self.pod
-        metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        metadata["annotations"] = self.written.annotations
+        if self.written.labels:
+            metadata["labels"] = self.written.labels
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {**metadata, "annotations": self.annotations},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
         }
         await client.post(f"{self.path}/binding", binding)
 
     @override
-    def outcome(self, found: WirePod) -> Outcome | None:
+    def pending_outcome(self, found: WirePod) -> Outcome | None:
         return StillGated() if found.spec.scheduling_gates else None
 
 

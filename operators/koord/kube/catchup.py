@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from koord.api.keys import operators
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.state import ClusterState
 from koord.kube.client import Client, Media
 from koord.kube.errors import Garbled, KubeError
@@ -50,7 +50,11 @@ async def catch_up(
     failures = 0
     marks: dict[str, int] = {}
     for attempt in count():
-        waiting = [pod for pod in state.pods.values() if pod.is_plannable]
+        waiting = [
+            pod
+            for pod in state.pods.values()
+            if pod.is_plannable and pod.handling is not Handling.RESERVE
+        ]
         if not waiting:
             return
         pod = waiting[attempt % len(waiting)]

@@ -22,7 +22,8 @@ from koord.kube.objects import ObjectRef
 MAX_NOTE: Final = 1024
 """The API server refuses longer notes."""
 MAX_QUEUED: Final = 1024
-MAX_REMEMBERED: Final = 1 << 16
+MAX_REMEMBERED: Final = 1 << 13
+"""Objects and actions whose last reason is known; the least recently recorded are forgotten."""
 PER_SECOND: Final = 10.0
 BURST: Final = 50.0
 YIELD_SECONDS: Final = 5.0
@@ -79,11 +80,11 @@ class EventRecorder:
     ) -> None:
         """Emit an event unless ``reason``, the outcome of ``action``, is the same as last time."""
         key = (ref.uid, action)
-        if self._last.get(key) == reason:
+        before, self._last[key] = self._last.get(key), reason
+        self._last.move_to_end(key)
+        if before == reason:
             self.stats.repeated += 1
             return
-        self._last[key] = reason
-        self._last.move_to_end(key)
         if len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
         body = self._make(ref, kind, action, reason, note)

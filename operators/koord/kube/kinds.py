@@ -15,14 +15,18 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from koord.api.gang import UPSTREAM_DEFAULTS, GangDefaults
 from koord.api.keys import operators
 from koord.api.keys.gang import NATIVE_VERSION
-from koord.core.device.model import DeviceReport
+from koord.core.device.model import DeviceClaim, DeviceReport
 from koord.core.gang_model import PodGroup
 from koord.core.nodes import Namespace, Node
+from koord.core.numa.model import NumaReport
+from koord.core.numa.plugin import remove_numa, upsert_numa
 from koord.core.plugins.volumes import StorageClass, Volume, VolumeClaim
 from koord.core.pods import Pod
 from koord.core.quota.catalog import key_of
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
+from koord.core.reservation.model import Reservation
+from koord.core.reservation.plugin import remove_reservation, upsert_reservation
 from koord.core.state import ClusterState
 from koord.core.topology.cache import Topology
 from koord.kube.errors import Forbidden, KubeError, NotFound
@@ -36,11 +40,13 @@ from koord.kube.translate.cluster_objects import (
     translate_storage_class,
     translate_volume,
 )
-from koord.kube.translate.devices import DeviceTranslator
+from koord.kube.translate.devices import DeviceTranslator, translate_resource_claim
 from koord.kube.translate.gangs import PodGroupTranslator, translate_native
+from koord.kube.translate.numa import translate_node_topology
 from koord.kube.translate.pods import PodTranslator
 from koord.kube.translate.profiles import ProfileTranslator
 from koord.kube.translate.quotas import QuotaTranslator
+from koord.kube.translate.reservations import ReservationTranslator
 from koord.kube.translate.topologies import TopologyTranslator
 from koord.kube.wire import (
     WireClaim,
@@ -49,9 +55,12 @@ from koord.kube.wire import (
     WireNamespace,
     WireNativePodGroup,
     WireNode,
+    WireNodeTopology,
     WirePod,
     WirePodGroup,
     WireQuotaProfile,
+    WireReservation,
+    WireResourceClaim,
     WireStorageClass,
     WireTopology,
     WireVolume,
@@ -68,6 +77,7 @@ QUOTA: Final = "elasticquota"
 PROFILE: Final = "elasticquotaprofile"
 TOPOLOGY: Final = "networktopology"
 DEVICE: Final = "device"
+RESERVATION: Final = "reservation"
 
 
 class Translator(Protocol[W_contra, T]):
@@ -191,7 +201,7 @@ NODES: Final = Kind[WireNode, Node, Stateless[WireNode, Node]](
     lambda _: Stateless(translate_node),
     ClusterState.upsert_node,
     lambda state, node: state.remove_node(node.name),
-    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE}),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION}),
     is_namespaced=False,
 )
 POD_GROUPS: Final = Kind[WirePodGroup, PodGroup, PodGroupTranslator](
@@ -293,7 +303,7 @@ PODS: Final = Kind[WirePod, Pod, PodTranslator](
     lambda options: PodTranslator(options.scheduler_name, options.gang_defaults, options.plans),
     ClusterState.upsert_pod,
     lambda state, pod: state.remove_pod(pod.uid),
-    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE}),
+    read_by=frozenset({PLACEMENT, POD_GROUP, QUOTA, DEVICE, RESERVATION}),
     is_useful_in_part=True,
 )
 DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
@@ -307,6 +317,43 @@ DEVICES: Final = Kind[WireDevice, DeviceReport, DeviceTranslator](
     is_namespaced=False,
     absent_on=(NotFound,),
 )
+NODE_TOPOLOGIES: Final = Kind[
+    WireNodeTopology, NumaReport, Stateless[WireNodeTopology, NumaReport]
+](
+    "topology.node.k8s.io/v1alpha1",
+    "noderesourcetopologies",
+    WireNodeTopology,
+    lambda _: Stateless(translate_node_topology),
+    upsert_numa,
+    remove_numa,
+    read_by=_PLANNER_ONLY,
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
+RESERVATIONS: Final = Kind[WireReservation, Reservation, ReservationTranslator](
+    "scheduling.koordinator.sh/v1alpha1",
+    "reservations",
+    WireReservation,
+    lambda _: ReservationTranslator(),
+    upsert_reservation,
+    remove_reservation,
+    read_by=frozenset({PLACEMENT, RESERVATION}),
+    is_namespaced=False,
+    absent_on=(NotFound,),
+)
+RESOURCE_CLAIMS: Final = Kind[
+    WireResourceClaim, DeviceClaim, Stateless[WireResourceClaim, DeviceClaim]
+](
+    "resource.k8s.io/v1",
+    "resourceclaims",
+    WireResourceClaim,
+    lambda _: Stateless(translate_resource_claim),
+    ClusterState.replace_device_claim,
+    lambda state, claim: state.replace_device_claim(DeviceClaim(claim.key)),
+    read_by=DEVICES.read_by,
+    is_useful_in_part=True,
+    absent_on=(NotFound,),
+)
 AnyKind: TypeAlias = Kind[Any, Any, Any]
 
 KINDS: Final[tuple[AnyKind, ...]] = (
@@ -317,6 +364,9 @@ KINDS: Final[tuple[AnyKind, ...]] = (
     PROFILES,
     TOPOLOGIES,
     DEVICES,
+    NODE_TOPOLOGIES,
+    RESERVATIONS,
+    RESOURCE_CLAIMS,
     NAMESPACES,
     CLAIMS,
     VOLUMES,

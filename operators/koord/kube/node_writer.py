@@ -1,12 +1,15 @@
 """Writes nodes: their status and, with the same right, their labels and annotations."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from koord.core.device.device_plugins import Locked, take_lock
 from koord.core.nodes import Node
 from koord.kube.client import Client, Media
 from koord.kube.errors import Conflict, KubeError, NotFound
+from koord.kube.wire import WireNode
 
 log = logging.getLogger(__name__)
 
@@ -35,3 +38,25 @@ class NodeWriter:
             )
             return True
         return False
+
+    async def take(
+        self, node: str, key: str, pod: str, has_pod: Callable[[str], bool]
+    ) -> Locked | None:
+        """Lock a node for a pod with the annotation ``key``; return the lock of another pod.
+
+        What keeps the lock from being written is returned like a lock.
+        """
+        path = f"/api/v1/nodes/{node}"
+        try:
+            found = (await self._client.get(path, WireNode)).metadata
+            held = (found.annotations or {}).get(key)
+            lock = take_lock(held, pod, has_pod, datetime.now(UTC))
+            if isinstance(lock, Locked):
+                return lock
+            metadata = {"resourceVersion": found.resource_version, "annotations": {key: lock}}
+            await self._client.patch(f"{path}/status", {"metadata": metadata}, Media.MERGE_PATCH)
+        except NotFound:
+            return None  # the binding will say so
+        except KubeError as error:
+            return Locked(str(error), "")
+        return None

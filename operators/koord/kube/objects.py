@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from koord.core.device.model import DeviceReport
 from koord.core.gang_model import PodGroup
-from koord.core.pods import Pod
+from koord.core.pods import Handling, Pod
 from koord.core.quota.model import QuotaSpec
 from koord.core.quota.profile import QuotaProfile
+from koord.core.reservation.model import POD_PREFIX, Reservation
 from koord.core.topology.cache import Topology
 
 
@@ -29,6 +30,9 @@ class ObjectRef:
 
 
 def ref_of_pod(pod: Pod) -> ObjectRef:
+    """Return the reference to a pod, or to the Reservation that it stands for."""
+    if pod.handling is Handling.RESERVE:
+        return _ref_of_reservation(pod.name.removeprefix(POD_PREFIX), pod.uid)
     return ObjectRef("v1", "Pod", "pods", pod.name, pod.uid, pod.namespace)
 
 
@@ -60,3 +64,12 @@ def ref_of_topology(topology: Topology) -> ObjectRef:
 def ref_of_devices(report: DeviceReport) -> ObjectRef:
     version = "scheduling.koordinator.sh/v1alpha1"
     return ObjectRef(version, "Device", "devices", report.node, report.uid)
+
+
+def ref_of_reservation(reservation: Reservation) -> ObjectRef:
+    return _ref_of_reservation(reservation.name, reservation.uid)
+
+
+def _ref_of_reservation(name: str, uid: str) -> ObjectRef:
+    version = "scheduling.koordinator.sh/v1alpha1"
+    return ObjectRef(version, "Reservation", "reservations", name, uid)

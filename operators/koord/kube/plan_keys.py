@@ -275,4 +275,13 @@ async def _sign(
 
 def annotation_path(key: str) -> str:
     """Return where an annotation is, for a JSON patch."""
-    return f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
+    return f"/metadata/annotations/{_escape(key)}"
+
+
+def label_path(key: str) -> str:
+    """Return where a label is, for a JSON patch."""
+    return f"/metadata/labels/{_escape(key)}"
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -7,7 +7,7 @@ annotation is encoded and decoded here only, with the values of the core.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +19,7 @@ from koord.caches import cached_by_text
 from koord.core.gang.start import make_bind_record
 from koord.core.plan import Assignment, Placement
 from koord.core.pods import Handling, Pod, RecordedPlan
-from koord.kube.plan_keys import PlanKeys, annotation_path
+from koord.kube.plan_keys import PlanKeys, annotation_path, label_path
 from koord.kube.translate.node_affinity import (
     NODE_NAME_FIELD,
     AffinityDepth,
@@ -48,14 +48,24 @@ class PodForm:
     conditions: tuple[Condition, ...] = ()
 
 
-def make_release_patch(
-    pod: Pod, node: str, form: PodForm, annotations: Mapping[str, str]
-) -> list[Operation]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a release writes to the metadata of a pod, and its binding again."""
+
+    annotations: dict[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def make_release_patch(pod: Pod, node: str, form: PodForm, written: Written) -> list[Operation]:
     operations: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": operators.PLACEMENT_GATE},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
-        *_annotate(form, annotations),
+        *_annotate(form, written.annotations),
+        *(
+            {"op": "add", "path": label_path(key), "value": value}
+            for key, value in written.labels.items()
+        ),
     ]
     if pod.handling is Handling.RELEASE_PINNED:
         operations += _pin(form.affinity, node)
@@ -122,10 +132,13 @@ class _PlanAnnotation(msgspec.Struct, omit_defaults=True, gc=False):
 _decoder = msgspec.json.Decoder(_PlanAnnotation)
 
 
-def encode_annotations(
-    assignment: Assignment, placement: Placement, keys: PlanKeys
-) -> dict[str, str]:
-    """Return the annotations written with the release and again with the binding."""
+def encode_metadata(
+    assignment: Assignment, placement: Placement, keys: PlanKeys, now: int
+) -> Written:
+    """Return what is written with the release and again with the binding.
+
+    ``now`` is in unix nanoseconds. Labels are only added to pods that have some.
+    """
     record = make_bind_record(assignment.pod, placement.group, placement.uids)
     members = record.member_count if record is not None else 1
     gang = assignment.pod.gang
@@ -144,7 +157,10 @@ def encode_annotations(
     annotations = {operators.PLAN: text, operators.PLAN_SIGNATURE: signature}
     if record is not None:
         annotations |= encode_bind_record(record.group, record.member_count)
-    return annotations | {one.key: one.value for one in writes}
+    annotations |= {
+        one.key: str(now) if one.is_time else one.value for one in writes if not one.is_label
+    }
+    return Written(annotations, {one.key: one.value for one in writes if one.is_label})
 
 
 def _digest(text: str) -> str:

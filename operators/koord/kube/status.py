@@ -25,11 +25,6 @@ from koord.kube.retry import Backoff, is_transient
 QUIET_SECONDS: Final = 0.3
 PATIENCE_SECONDS: Final = 1.5
 """A patch is written after this long, however often it changes."""
-YIELD_SECONDS: Final = 8.0
-"""How much longer a patch that is not urgent yields to writes that pods wait for.
-
-While binding saturates the server most patches are superseded within this time, and each costs the
-server as much as placing two pods."""
 LULL_SECONDS: Final = 1.5
 """Yielding ends after this long without such writes: their effects are known by then."""
 LONGEST_BACKOFF_SECONDS: Final = 60.0
@@ -39,6 +34,26 @@ MAX_IN_FLIGHT: Final = 16
 MAX_REMEMBERED: Final = 1 << 16
 _TICK: Final = 0.05
 _TRANSITION: Final = "lastTransitionTime"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How writes of statuses give way to writes that pods wait for.
+
+    Patches that are not urgent yield for at most ``seconds`` longer; ``most`` are in flight.
+    """
+
+    seconds: float
+    most: int = MAX_IN_FLIGHT
+
+
+AT_ONCE: Final = Pace(0.0)
+AFTER_BINDINGS: Final = Pace(8.0)
+"""While binding saturates the server most patches are superseded within this time, and each costs
+the server as much as placing two pods."""
+BEHIND_ALL: Final = Pace(30.0, most=1)
+"""For statuses that nobody waits for. Hundreds of nodes change while pods are bound to them, and
+applying the status of a node's devices costs the server as much as placing five pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +159,9 @@ class StatusWriter:
         client: Client,
         form: Form,
         present: Present,
-        *,
+        pace: Pace = AT_ONCE,
         is_busy: Callable[[], bool] = lambda: False,
+        *,
         wall_clock: Callable[[], float] = time.time,
         observe: Callable[[float], None] = lambda _: None,
     ) -> None:
@@ -156,13 +172,14 @@ class StatusWriter:
         self.has_subresource = True
         """False for a custom resource whose definition has no ``status`` subresource."""
         self._is_busy = is_busy
+        self._pace = pace
         self._wall_clock = wall_clock
         self._observe = observe
         self._backoff = Backoff(cap=LONGEST_BACKOFF_SECONDS)
         self._pending: dict[str, _Pending] = {}
         """By object uid."""
-        self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
-        """Object uid -> the status written last; the least recently used are dropped."""
+        self._written: OrderedDict[str, tuple[ObjectRef, Mapping[str, Any]]] = OrderedDict()
+        """Object uid -> the status written last, in the order in which it was written or seen."""
         self._in_flight: set[str] = set()
         self._yields_until = 0.0
         self._wake = asyncio.Event()
@@ -181,15 +198,15 @@ class StatusWriter:
         self._wake.set()
 
     async def run(self) -> None:
-        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        slots = asyncio.Semaphore(self._pace.most)
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._wake.wait()
                 now = time.monotonic()
                 if self._is_busy():
                     self._yields_until = now + LULL_SECONDS
-                # Urgent patches never yield; the others are written after YIELD_SECONDS anyway.
-                over = now - YIELD_SECONDS if now < self._yields_until else now
+                # Urgent patches never yield; the others are written in the end.
+                over = now - self._pace.seconds if now < self._yields_until else now
                 for uid in [u for u, p in self._pending.items() if p.is_due(now, over)]:
                     if uid not in self._in_flight:
                         self._in_flight.add(uid)
@@ -212,7 +229,7 @@ class StatusWriter:
             self._in_flight.discard(uid)
 
     async def _write(self, ref: ObjectRef, patch: StatusPatch) -> None:
-        written = self._written.get(ref.uid)
+        _, written = self._written.get(ref.uid, (ref, None))
         present = self._present(ref)
         if present is None:
             self.stats.gone += 1
@@ -248,11 +265,20 @@ class StatusWriter:
         finally:
             self._observe(time.monotonic() - started)
         self.stats.written += 1
-        self._remember(ref.uid, status)
+        self._remember(ref, status)
 
-    def _remember(self, uid: str, status: Mapping[str, Any]) -> None:
-        self._written[uid] = status
-        self._written.move_to_end(uid)
+    def _remember(self, ref: ObjectRef, status: Mapping[str, Any]) -> None:
+        """Remember what was written, and forget what was written to objects that are gone.
+
+        Two others are looked at each time, so at most about half of them are gone.
+        """
+        self._written[ref.uid] = ref, status
+        self._written.move_to_end(ref.uid)
+        for _ in range(min(2, len(self._written))):
+            uid, (other, _) = next(iter(self._written.items()))
+            self._written.move_to_end(uid)
+            if self._present(other) is None:
+                del self._written[uid]
         if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
 

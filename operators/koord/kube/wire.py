@@ -14,9 +14,10 @@ from msgspec import Raw, Struct
 O = TypeVar("O")  # noqa: E741 - the object of a list or a watch event
 
 
-class OwnerReference(Struct, gc=False):
+class OwnerReference(Struct, rename="camel", gc=False):
     """One entry of ``metadata.ownerReferences``."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -167,6 +168,14 @@ class WireNode(Struct, gc=False):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
+class WireReservation(Struct, gc=False):
+    """A Reservation; ``spec`` and ``status`` stay raw."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: Raw = Raw()
+    status: Raw = Raw()
+
+
 class WireNamespace(Struct, gc=False):
     """A Namespace: its name and labels."""
 
@@ -193,6 +202,39 @@ class WireClaim(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class ClaimedDevice(Struct, rename="camel", gc=False):
+    """A device that a ResourceClaim was given; with ``adminAccess`` others may use it, too."""
+
+    driver: str = ""
+    admin_access: bool | None = None
+
+
+class ClaimedDevices(Struct, gc=False):
+    """``status.allocation.devices`` of a ResourceClaim."""
+
+    results: list[ClaimedDevice] | None = None
+
+
+class ClaimAllocation(Struct, rename="camel", gc=False):
+    """``status.allocation`` of a ResourceClaim."""
+
+    devices: ClaimedDevices = msgspec.field(default_factory=ClaimedDevices)
+    node_selector: Raw = Raw()
+
+
+class ResourceClaimStatus(Struct, gc=False):
+    """``status`` of a ResourceClaim."""
+
+    allocation: ClaimAllocation | None = None
+
+
+class WireResourceClaim(Struct, gc=False):
+    """A ResourceClaim: what it was given by Dynamic Resource Allocation."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
 
 
 class VolumeNodeAffinity(Struct, gc=False):
@@ -333,6 +375,30 @@ class WireDevice(Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DeviceSpec = msgspec.field(default_factory=DeviceSpec)
     status: Raw = Raw()
+
+
+class ZoneResource(Struct, gc=False):
+    """One of the ``resources`` of a zone."""
+
+    name: str = ""
+    capacity: str | int = 0
+    allocatable: str | int | None = None
+
+
+class Zone(Struct, gc=False):
+    """One of the ``zones`` of a NodeResourceTopology."""
+
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] | None = None
+
+
+class WireNodeTopology(Struct, rename="camel", gc=False):
+    """A NodeResourceTopology."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    topology_policies: list[str] | None = None
+    zones: list[Zone] | None = None
 
 
 class NativeGangPolicy(Struct, rename="camel", gc=False):

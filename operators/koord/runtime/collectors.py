@@ -17,6 +17,10 @@ from typing_extensions import override
 from koord.controllers.quota_audit import QuotaAudit
 from koord.core.quota.hooks import Hooks
 from koord.core.quota.status import Summary, measure
+from koord.core.reservation.audit import find_drift
+from koord.core.reservation.metrics import phase_series, resource_series
+from koord.core.reservation.plugin import Reservations
+from koord.core.state import ClusterState
 from koord.kube.events import EventRecorder
 from koord.kube.evictor import Eviction
 from koord.kube.reflector import Reflector
@@ -177,6 +181,40 @@ def quota_audit(audit: QuotaAudit) -> Iterator[SeriesCollector]:
         "How often quotas were recounted because of such differences.",
         [],
         lambda: [((), audit.repairs)],
+    )
+
+
+def reservations(state: ClusterState) -> Iterator[SeriesCollector]:
+    """Return Koordinator's series of reservations, and how far their accounts are off."""
+    known = state.plugin(Reservations)
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reservation_status_phase",
+        "1 for the phase of a reservation, 0 for the others.",
+        ["name", "phase"],
+        lambda: (
+            ((one.name, phase), number)
+            for one in known.known.values()
+            for phase, number in phase_series(one.status).items()
+        ),
+    )
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reservation_resource",
+        "What is reserved (allocatable), used (allocated), and their ratio (utilization).",
+        ["name", "type", "resource", "unit"],
+        lambda: (
+            ((one.reservation.name, *labels), number)
+            for one in known.accounts.values()
+            for *labels, number in resource_series(one.reserved, one.allocated())
+        ),
+    )
+    yield SeriesCollector(
+        GaugeMetricFamily,
+        "koord_reservation_drift",
+        "Accounts of reservations that differ from the sums of their pods.",
+        [],
+        lambda: [((), len(find_drift(state)))],
     )
 
 

@@ -10,8 +10,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from koord.controllers.bind_turns import BindTurns
 from koord.controllers.device_status import DeviceStatusPolicy
 from koord.controllers.network_topology import TopologyStatusPolicy
 from koord.controllers.node_resources import NodeResourcesPolicy
@@ -21,8 +23,10 @@ from koord.controllers.quota_audit import QuotaAudit
 from koord.controllers.quota_profile import ProfileStatusPolicy
 from koord.controllers.quota_status import QuotaStatusPolicy
 from koord.controllers.reclaim import RevokeController, RevokeOptions
+from koord.controllers.reservation_status import ReservationStatusPolicy
 from koord.controllers.restart import GangRestarts
 from koord.controllers.status_publishing import (
+    DeviceAnnouncer,
     PlacementAnnouncer,
     QuotaPublisher,
     RefusedPlans,
@@ -47,6 +51,7 @@ from koord.kube.kinds import (
     PROFILES,
     QUOTA,
     QUOTAS,
+    RESERVATIONS,
     TOPOLOGIES,
 )
 from koord.kube.node_writer import NodeWriter
@@ -56,12 +61,17 @@ from koord.kube.objects import (
     ref_of_pod_group,
     ref_of_profile,
     ref_of_quota,
+    ref_of_reservation,
     ref_of_topology,
 )
 from koord.kube.root_quota import RootQuotaWriter
 from koord.kube.status import (
+    AFTER_BINDINGS,
+    AT_ONCE,
+    BEHIND_ALL,
     MERGED,
     Form,
+    Pace,
     Present,
     StatusWriter,
     annotated_by,
@@ -76,6 +86,7 @@ from koord.runtime.collectors import (
     pending_units,
     quota_audit,
     quota_evictions,
+    reservations,
 )
 from koord.runtime.discovery import NameGuard
 
@@ -96,6 +107,7 @@ def start_placement(parts: "Parts") -> None:
     announcer = PlacementAnnouncer(
         pods=_make_pod_writer(parts),
         pod_groups=_make_group_writer(parts, "koord-placement"),
+        reservations=_make_reservation_writer(parts, "koord-placement-wait"),
         events=events,
     )
     reports = WaitReports(state=state, announcer=announcer, clock=time.monotonic)
@@ -103,6 +115,7 @@ def start_placement(parts: "Parts") -> None:
     placement = parts.placement = PlacementController(
         state=state,
         binder=parts.binder,
+        turns=BindTurns(state, NodeWriter(parts.client), time.monotonic),
         scoring=parts.settings.make_scoring(),
         observer=parts.metrics,
         reporter=reports,
@@ -151,7 +164,7 @@ def _count_by_reason(placement: PlacementController) -> dict[str, int]:
 
 
 def start_pod_groups(parts: "Parts") -> VerdictSink:
-    writer = _make_group_writer(parts, "koord-podgroup", yields=True)
+    writer = _make_group_writer(parts, "koord-podgroup", pace=AFTER_BINDINGS)
     policy = PodGroupStatusPolicy(
         state=parts.reader.state,
         sink=StatusPublisher(writer, ref_of_pod_group),
@@ -167,7 +180,7 @@ def start_quotas(parts: "Parts") -> None:
     observe = parts.metrics.quotas.write.observe
 
     def make_writer(form: Form, present: Present) -> StatusWriter:
-        return parts.make_writer(QUOTAS.plural, form, present, yields=True, observe=observe)
+        return parts.make_writer(QUOTAS.plural, form, present, pace=AFTER_BINDINGS, observe=observe)
 
     policy = QuotaStatusPolicy(
         state=parts.reader.state,
@@ -195,7 +208,7 @@ def start_profiles(parts: "Parts") -> None:
         PROFILES.plural,
         applied_by("koord-elasticquotaprofile-tree"),
         lambda ref: seen.status_of(ref.uid),
-        yields=True,
+        pace=AFTER_BINDINGS,
     )
     policy = ProfileStatusPolicy(
         state=parts.reader.state,
@@ -212,23 +225,47 @@ def start_topologies(parts: "Parts") -> None:
         TOPOLOGIES.plural,
         applied_by("koord-networktopology-tree"),
         lambda ref: seen.status_of(ref.uid),
-        yields=True,
+        pace=AFTER_BINDINGS,
     )
     policy = TopologyStatusPolicy(parts.reader.state, StatusPublisher(writer, ref_of_topology))
     parts.keep_status(policy, when_synced=False)
 
 
 def start_devices(parts: "Parts") -> None:
-    seen = parts.reader.translator(DEVICES)
+    """All that is written about devices gives way: agents report them, and nobody waits for it.
+
+    The policy has yielded before it gives a status to the writer.
+    """
+    seen, state = parts.reader.translator(DEVICES), parts.reader.state
     writer = parts.make_writer(
         DEVICES.plural,
         applied_by("koord-device-status"),
         lambda ref: seen.status_of(ref.uid),
-        yields=True,
+        pace=replace(BEHIND_ALL, seconds=0.0),
     )
-    state = parts.reader.state
-    parts.keep_status(DeviceStatusPolicy(state, StatusPublisher(writer, ref_of_devices)))
-    parts.keep_status(NodeResourcesPolicy(state, NodeWriter(parts.client)))
+    sink = StatusPublisher(writer, ref_of_devices)
+    announcer = DeviceAnnouncer(parts.events)
+    parts.keep_status(DeviceStatusPolicy(state, sink, announcer), pace=BEHIND_ALL)
+    parts.keep_status(NodeResourcesPolicy(state, NodeWriter(parts.client)), pace=BEHIND_ALL)
+
+
+def start_reservations(parts: "Parts") -> None:
+    policy = ReservationStatusPolicy(
+        parts.reader.state,
+        StatusPublisher(
+            _make_reservation_writer(parts, "koord-reservation-status"), ref_of_reservation
+        ),
+        lambda one: parts.client.delete(ref_of_reservation(one).path, uid=one.uid),
+        time.time,
+    )
+    parts.keep_status(policy)
+    parts.metrics.watch(*reservations(parts.reader.state))
+
+
+def _make_reservation_writer(parts: "Parts", manager: str) -> StatusWriter:
+    seen = parts.reader.translator(RESERVATIONS)
+    form = applied_by(manager)
+    return parts.make_writer(RESERVATIONS.plural, form, lambda ref: seen.status_of(ref.uid))
 
 
 def start_quota_audit(parts: "Parts") -> None:
@@ -254,13 +291,13 @@ def _make_pod_writer(parts: "Parts") -> StatusWriter:
     return parts.make_writer(PODS.plural, MERGED, present)
 
 
-def _make_group_writer(parts: "Parts", manager: str, *, yields: bool = False) -> StatusWriter:
+def _make_group_writer(parts: "Parts", manager: str, *, pace: Pace = AT_ONCE) -> StatusWriter:
     seen = parts.reader.translator(POD_GROUPS)
     return parts.make_writer(
         POD_GROUPS.plural,
         applied_by(manager),
         lambda ref: seen.status_of(ref.uid),
-        yields=yields,
+        pace=pace,
     )
 
 

@@ -21,7 +21,17 @@ from koord.api.podgroup import PodGroup
 from koord.api.quotaprofile import ElasticQuotaProfile
 from koord.api.reservation import Reservation
 from koord.api.resource import Resource
-from koord.kube.kinds import DEVICE, PLACEMENT, POD_GROUP, PROFILE, QUOTA, TOPOLOGY, kinds_of
+from koord.kube.kinds import (
+    DEVICE,
+    PLACEMENT,
+    POD_GROUP,
+    PROFILE,
+    QUOTA,
+    RESERVATION,
+    TOPOLOGY,
+    kinds_of,
+)
+from koord.kube.status import AT_ONCE, BEHIND_ALL, Pace
 from koord.runtime.operators import (
     describe_placement,
     describe_quota_state,
@@ -31,6 +41,7 @@ from koord.runtime.operators import (
     start_profiles,
     start_quota_audit,
     start_quotas,
+    start_reservations,
     start_topologies,
 )
 
@@ -51,6 +62,8 @@ class Operator:
 
     Without such a sink they go into the condition ``Accepted``.
     """
+    pace: Pace = AT_ONCE
+    """How that condition gives way to bindings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +90,9 @@ DOMAINS: Final = (
         start=start_quota_audit,
         describe=describe_quota_state,
     ),
-    Domain("reservation", (Operator("reservation", Reservation),)),
+    Domain("reservation", (Operator(RESERVATION, Reservation, start_reservations),)),
     Domain("topology", (Operator(TOPOLOGY, ClusterNetworkTopology, start_topologies),)),
-    Domain("device", (Operator(DEVICE, Device, start_devices),)),
+    Domain("device", (Operator(DEVICE, Device, start_devices, BEHIND_ALL),)),
 )
 OPERATORS: Final = tuple(one.name for domain in DOMAINS for one in domain.operators)
 

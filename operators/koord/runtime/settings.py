@@ -7,6 +7,7 @@ become a default. There are no secrets in it.
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -18,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from koord.api import Compat
 from koord.api.quantity import parse_duration_seconds
+from koord.core.device.health import RECOVERY_SECONDS
 from koord.core.device.vendors import CLASS_OF
 from koord.core.framework.plugin import Plugin
 from koord.core.framework.scoring import DEFAULT_WEIGHTS, Scoring, ScoringStrategy, Weighed
@@ -138,6 +140,24 @@ class QuotaSettings(_Section):
         return self.monitor_all_quotas and self.enable_runtime_quota
 
 
+class UnisolatedShares(StrEnum):
+    """What pods do that share a GPU without isolation; both say so in their condition."""
+
+    START = "Start"
+    WAIT = "Wait"
+
+
+class DeviceSettings(_Section):
+    """How devices are given out.
+
+    ``recovery_seconds``: a device that was unhealthy is used again after it was healthy this long.
+    ``shares_without_isolation``: whether pods that share a GPU without isolation start or wait.
+    """
+
+    recovery_seconds: Seconds = Field(default=RECOVERY_SECONDS, ge=0)
+    shares_without_isolation: UnisolatedShares = UnisolatedShares.START
+
+
 class Settings(_Section):
     """The whole configuration; defaults suit a single machine.
 
@@ -163,6 +183,7 @@ class Settings(_Section):
     default_match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     keep_room_seconds: int = Field(default=DEFAULT_KEEP_SECONDS, ge=0, strict=True)
     elastic_quota: QuotaSettings = QuotaSettings()
+    device: DeviceSettings = DeviceSettings()
     compat: Compat = Compat.NONE
     log_format: LogFormat = LogFormat.TEXT
 

@@ -15,6 +15,7 @@ from koord.api.gang import GangDefaults
 from koord.controllers.status_controller import StatusController, StatusPolicy
 from koord.controllers.status_publishing import AcceptedPublisher
 from koord.controllers.validation import ValidationController
+from koord.core.device.model import DeviceOptions
 from koord.core.quota.hooks import Hooks
 from koord.core.state import ClusterState
 from koord.kube.binder import Binder
@@ -23,7 +24,7 @@ from koord.kube.client import Client
 from koord.kube.events import EventRecorder, EventType
 from koord.kube.kinds import PLACEMENT, PODS, QUOTA, TranslatorOptions, kinds_of
 from koord.kube.plan_keys import PlanKeys, sign_again
-from koord.kube.status import Form, Present, StatusWriter, applied_by
+from koord.kube.status import AT_ONCE, Form, Pace, Present, StatusWriter, applied_by
 from koord.runtime.cluster import ClusterReader
 from koord.runtime.collectors import assumed_pods, reflector_series, status_writes
 from koord.runtime.discovery import Definitions, NameGuard, name_of
@@ -31,7 +32,7 @@ from koord.runtime.hooks import load_hooks
 from koord.runtime.kopf_host import make_registry
 from koord.runtime.metrics import Metrics
 from koord.runtime.registry import DOMAINS, Operator, required_resources
-from koord.runtime.settings import Settings
+from koord.runtime.settings import Settings, UnisolatedShares
 
 if TYPE_CHECKING:
     import kopf
@@ -88,6 +89,10 @@ class Parts:
                 compat=settings.compat is Compat.KOORDINATOR,
                 limits_by_share=settings.elastic_quota.enable_runtime_quota,
                 built_in_namespaces=settings.elastic_quota.built_in_namespaces,
+                device_options=DeviceOptions(
+                    settings.device.recovery_seconds,
+                    settings.device.shares_without_isolation is UnisolatedShares.WAIT,
+                ),
                 hooks=hooks,
                 more_plugins=settings.make_plugins(),
             ),
@@ -196,18 +201,19 @@ class Parts:
         form: Form,
         present: Present,
         *,
-        yields: bool = False,
+        pace: Pace = AT_ONCE,
         observe: Callable[[float], None] = lambda _: None,
     ) -> StatusWriter:
         """Return a running writer of a resource, given by its plural.
 
-        With ``yields`` it gives way to bindings; ``observe`` gets the seconds of each request.
+        It gives way to bindings as ``pace`` says; ``observe`` gets the seconds of each request.
         """
         writer = StatusWriter(
             self.client,
             form,
             present,
-            is_busy=self.is_binding if yields else _is_never_busy,
+            pace=pace,
+            is_busy=self.is_binding,
             observe=observe,
         )
         self.writers.append((resource, writer))
@@ -215,11 +221,14 @@ class Parts:
         return writer
 
     def keep_status(
-        self, policy: StatusPolicy[K], *, when_synced: bool = True
+        self, policy: StatusPolicy[K], *, when_synced: bool = True, pace: Pace = AT_ONCE
     ) -> StatusController[K]:
-        """Return a running controller that keeps statuses current, by default only when synced."""
+        """Return a running controller that keeps statuses current, by default only when synced.
+
+        It gives way to bindings as ``pace`` says.
+        """
         is_synced = self.reader.is_synced if when_synced else _is_always_synced
-        controller = StatusController(policy, time.monotonic, is_synced)
+        controller = StatusController(policy, time.monotonic, is_synced, self.is_binding, pace)
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         return controller
@@ -232,17 +241,14 @@ class Parts:
         if sink is None:
             plural, form = resource.names.plural, applied_by(f"koord-{operator.name}")
             sink = AcceptedPublisher(
-                resource, lambda present: self.make_writer(plural, form, present)
+                resource,
+                lambda present: self.make_writer(plural, form, present, pace=operator.pace),
             )
         self._validators.append(ValidationController(resource, sink, self._hand_over))
 
     def _hand_over(self, call: Callable[..., object], *arguments: object) -> None:
         """Call a function in the main event loop; Kopf's handlers live in another one."""
         self._loop.call_soon_threadsafe(call, *arguments)
-
-
-def _is_never_busy() -> bool:
-    return False
 
 
 def _is_always_synced() -> bool:

@@ -95,20 +95,25 @@ def make_device(shape: Shape, node: str, uid: str) -> dict[str, Any]:
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",
         "kind": "Device",
         "metadata": metadata,
-        "spec": {"devices": [one for pool in shape.devices for one in _make_pool(pool, node)]},
+        "spec": {
+            "devices": [
+                one for bus, pool in enumerate(shape.devices) for one in _make_pool(pool, node, bus)
+            ]
+        },
     }
 
 
-def _make_pool(pool: DevicePool, node: str) -> Iterator[dict[str, Any]]:
+def _make_pool(pool: DevicePool, node: str, domain: int) -> Iterator[dict[str, Any]]:
+    """Yield the devices of a pool, each pool in a PCI domain of its own."""
     for minor in range(pool.count):
         numa = minor * pool.numa_nodes // pool.count
         switch = minor * pool.switches // pool.count
-        bus = f"0000:{16 * switch + minor % 16 + 1:02x}:00"
+        bus = f"{domain:04x}:{16 * switch + minor % 16 + 1:02x}:00"
         made: dict[str, Any] = {
             "type": pool.type,
             "minor": minor,
             "health": True,
-            "id": f"{bus}.0" if pool.functions else f"GPU-{node}-{minor}",
+            "id": f"{bus}.0" if pool.functions else f"{pool.type.upper()}-{node}-{minor}",
             "resources": pool.resources,
             "topology": {
                 "socketID": numa,

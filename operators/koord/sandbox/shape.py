@@ -34,6 +34,8 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     capacity: dict[str, str]
     allocatable: dict[str, str]
     topology: tuple[NodeLayer, ...] = ()
+    numa_nodes: int = 0
+    """CPUs and memory are spread evenly over them; 0: nothing is reported about NUMA."""
     devices: tuple[DevicePool, ...] = ()
     partitions: tuple[tuple[tuple[int, ...], ...], ...] = ()
     """Sets of GPUs that the fabric lets work together, by size."""

@@ -13,6 +13,7 @@ from tests.conformance.adapters import (
     device_vendors,
     elasticquota,
     gang,
+    reservation,
     topology,
 )
 
@@ -22,6 +23,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "device": {**device.ADAPTERS, **device_cpus.ADAPTERS, **device_vendors.ADAPTERS},
     "elasticquota": elasticquota.ADAPTERS,
     "gang": gang.ADAPTERS,
+    "reservation": reservation.ADAPTERS,
     "topology": topology.ADAPTERS,
 }
 """Area -> kind -> adapter. A kind of a listed area that is not optional must have one."""

@@ -23,7 +23,6 @@ from koord.core.device.model import (
     Terms,
     make_part,
 )
-from koord.core.device.names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.core.device.numa_hints import find_hints
 from koord.core.device.request import (
     InvalidRequest,
@@ -34,6 +33,7 @@ from koord.core.device.request import (
     split_gpus,
 )
 from koord.core.device.scoring import score, score_node
+from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO
 from koord.kube.translate.amounts import parse_amount
 from koord.kube.translate.devices import DeviceTranslator, read_wishes
 from koord.kube.wire import WireDevice

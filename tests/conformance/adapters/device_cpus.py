@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from koord.core.device.cpu_topology import (
+from koord.core.framework.scoring import ScoringStrategy
+from koord.core.numa.cpu_topology import (
     CpuExclusive,
     CpuPlace,
     Cpus,
@@ -13,16 +14,9 @@ from koord.core.device.cpu_topology import (
     make_topology,
     parse_cpuset,
 )
-from koord.core.device.cpus import CpuBind, CpuPool, CpuRequest, take_cpus
-from koord.core.device.numa_policy import (
-    NumaExclusive,
-    NumaHint,
-    NumaNodes,
-    NumaOccupancy,
-    NumaPolicy,
-    align,
-)
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.numa.cpus import CpuBind, CpuPool, CpuRequest, take_cpus
+from koord.core.numa.policy import NumaExclusive, NumaOccupancy, NumaPolicy, align
+from koord.core.zone_hints import NumaHint, NumaNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

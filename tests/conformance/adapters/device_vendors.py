@@ -12,27 +12,36 @@ from tests.cluster import make_cluster
 from tests.conformance.compare import Exact
 
 from koord.core.device.allocate import allocate
+from koord.core.device.allocation import ALLOCATED, GPU_MINORS, GPU_UUIDS, DeviceAllocation
 from koord.core.device.causes import ISOLATION, Lacking
 from koord.core.device.device_plugins import (
-    ADAPTERS as PLUGIN_ADAPTERS,
-)
-from koord.core.device.device_plugins import (
-    Allocated,
+    BIND_TIMESTAMP,
+    CORE_LIMIT,
+    DEVICE_PLUGINS,
+    HAMI_NODE,
+    MEMORY_LIMIT,
+    AdapterRejected,
     AllocatedGpu,
-    PluginNode,
-    annotate_bind,
-    annotate_gpus,
+    Locked,
     hand_off,
-    label_gpus,
+    take_lock,
 )
 from koord.core.device.inventory import HOPPER_PARTITIONS, NVSWITCH_LINK, make_inventory
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import KOORDINATOR, Device, DeviceReport, DeviceRequest, make_part
-from koord.core.device.names import FPGA, GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA
+from koord.core.device.model import (
+    KOORDINATOR,
+    Device,
+    DeviceName,
+    DeviceReport,
+    DeviceRequest,
+    Share,
+    make_part,
+)
 from koord.core.device.node_resources import PUBLISHED, Publishing, publish
 from koord.core.device.pod_rules import describe_faults, find_faults, normalise
 from koord.core.device.request import Wishes, read_request
-from koord.core.device.vendors import ISOLATION_LABEL, has_nvswitch
+from koord.core.device.vendors import ISOLATION_LABEL, MODEL_LABEL, VENDOR_LABEL, has_nvswitch
+from koord.core.device_names import FPGA, GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koord.core.framework.allocator import score_terms
 from koord.core.framework.scoring import Scoring, ScoringStrategy, Weighed, score_of
 from koord.core.nodes import Node
@@ -47,9 +56,12 @@ if TYPE_CHECKING:
 
     from koord.core.framework.cycle import Cycle
     from koord.core.framework.scoring import Terms
-    from koord.core.pods import Pod
+    from koord.core.pods import AnnotationWrite, Pod
 
 Fields = dict[str, Any]
+
+OURS = (ALLOCATED, GPU_UUIDS, MEMORY_LIMIT, CORE_LIMIT)
+"""What Koordinator does not write, or elsewhere."""
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NANO = int(NOW.timestamp()) * 10**9
@@ -102,22 +114,40 @@ def read_gpus(allocation: list[Fields]) -> list[AllocatedGpu]:
 
 
 def device_plugin_adapt(case: Fields) -> Fields:
-    provider = (case["pod"].get("labels") or {}).get(ISOLATION_LABEL, "")
-    given = Allocated(read_gpus(case["allocation"] or []), NANO, case.get("gpu_model", ""))
-    name, labels = case["adapter"], {}
-    if name == "(general)":
-        found = annotate_bind(NANO)
-    elif name == "(general-gpu)":
-        found = annotate_gpus(given)
-        labels = label_gpus(provider, case["node_name"])
-    else:
-        found = PLUGIN_ADAPTERS[name](given)
-    if isinstance(found, dict):
-        return Clock().write({"pod": merge(case["pod"], labels, found)})
-    return {"error": found.describe()}
+    """Return what one of Koordinator's adapters writes: (general), (general-gpu), of a vendor."""
+    vendor = case["adapter"].strip("()")
+    gpus = read_gpus(case["allocation"] or [])
+    model = case.get("gpu_model", "")
+    if vendor in DEVICE_PLUGINS:
+        found = DEVICE_PLUGINS[vendor].adapt(gpus, model)
+        if isinstance(found, AdapterRejected):
+            return {"error": found.describe()}
+    general = {"general": {BIND_TIMESTAMP}, "general-gpu": {GPU_MINORS, HAMI_NODE}}
+    found = [
+        one
+        for one in write(case["pod"], vendor, model, gpus, case["node_name"])
+        if one.key in general.get(vendor, ()) or one.key not in set().union(*general.values())
+    ]
+    return Clock().write({"pod": merge(case["pod"], found)})
 
 
-def merge(pod: Fields, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Fields:
+def write(
+    pod: Fields, vendor: str, model: str, gpus: list[AllocatedGpu], node: str
+) -> list[AnnotationWrite]:
+    """Return what is written to a pod with these GPUs, without what Koordinator does not write."""
+    provider = (pod.get("labels") or {}).get(ISOLATION_LABEL, "")
+    shares = tuple(Share(GPU, one.minor, make_part(one.amounts)) for one in gpus)
+    names = tuple(DeviceName(one.id) for one in gpus)
+    handed = hand_off(gpus, vendor, model, provider, node)
+    writes = DeviceAllocation("uid", shares, names, handed).writes()
+    return [one for one in writes if not one.key.startswith(OURS)]
+
+
+def merge(pod: Fields, writes: list[AnnotationWrite]) -> Fields:
+    labels = {one.key: one.value for one in writes if one.is_label}
+    annotations = {
+        one.key: str(NANO) if one.is_time else one.value for one in writes if not one.is_label
+    }
     return pod | {
         "labels": (pod.get("labels") or {}) | labels,
         "annotations": (pod.get("annotations") or {}) | annotations,
@@ -128,26 +158,22 @@ def device_plugin_adapt_full(case: Fields) -> Fields:
     clock = Clock()
     pod, node, other = case["pod"], case["node"], case.get("existing_pod")
     pods = {f"{one['namespace']}/{one['name']}" for one in (pod, other) if one}
-    has_device = case["device_name"] == case["node_name"]
     held = {key: clock.read(text) for key, text in (node.get("annotations") or {}).items()}
-    done = hand_off(
-        f"{pod['namespace']}/{pod['name']}",
-        (pod.get("labels") or {}).get(ISOLATION_LABEL, ""),
-        read_gpus(case["allocations"].get(GPU) or []),
-        PluginNode(
-            case["node_name"],
-            held,
-            case["device_labels"] if has_device else None,
-            pods.__contains__,
-        ),
-        NANO,
-    )
-    locks = dict([done.lock]) if done.lock else {}
+    device = case["device_labels"] if case["device_name"] == case["node_name"] else {}
+    vendor, gpus = device.get(VENDOR_LABEL, ""), read_gpus(case["allocations"].get(GPU) or [])
+    model = device.get(MODEL_LABEL, "")
+    writes = write(pod, vendor, model, gpus, case["node_name"])
+    locks, plugin = {}, DEVICE_PLUGINS.get(vendor)
+    if gpus and plugin is not None and plugin.lock:
+        key = f"{pod['namespace']}/{pod['name']}"
+        locks[plugin.lock] = take_lock(held.get(plugin.lock), key, pods.__contains__, NOW)
+    is_locked = any(isinstance(one, Locked) for one in locks.values())
     answer = {
-        "pod": merge(pod, done.labels, done.annotations),
-        "node": node | {"annotations": Exact(held | locks)},
+        "pod": merge(pod, writes),
+        "node": node | {"annotations": Exact(held if is_locked else held | locks)},
     }
-    return clock.write(answer) | {"error": done.refusal.describe() if done.refusal else False}
+    # Without a Device there is no ledger, so nothing is ever given out there.
+    return clock.write(answer) | {"error": is_locked or not device}
 
 
 def shared_gpu_node_gate(case: Fields) -> Fields:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from koord.core.device.causes import (
+    ADAPTER,
     INSUFFICIENT,
     ISOLATION,
     JOINT,
@@ -21,6 +22,7 @@ from koord.core.device.causes import (
     Lacking,
 )
 from koord.core.device.choice import Candidate, Picked, find_candidates, in_order, pick
+from koord.core.device.device_plugins import DEVICE_PLUGINS, AdapterRejected, AllocatedGpu
 from koord.core.device.joint import rank_switches
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import (
@@ -40,9 +42,9 @@ from koord.core.device.model import (
     TypeRequest,
     make_part,
 )
-from koord.core.device.names import GPU, NPU_CORE, DeviceType
 from koord.core.device.partitions import choose_by_partition, must_honor
 from koord.core.device.scopes import choose_by_scope, parts_within
+from koord.core.device_names import GPU, NPU_CORE, DeviceType
 from koord.core.selectors import is_selected
 
 Templates: TypeAlias = Mapping[str, Mapping[Part, str]]
@@ -135,11 +137,27 @@ class _Attempt:
             if isinstance(ways, Lacking):
                 return ways
             chosen[kind] = next(iter(ways))
-        return tuple(
+        shares = tuple(
             share
             for kind in sorted(chosen)
             for share in self._make_shares(sized[kind], chosen[kind])
         )
+        return self._check_plugin(shares) or shares
+
+    def _check_plugin(self, shares: tuple[Share, ...]) -> Lacking | None:
+        """Return what a device plugin that the pod needs cannot serve."""
+        vendor = self.ledger.inventory.vendor
+        if vendor not in self.request.plugins:
+            return None
+        gpus = [
+            AllocatedGpu(one.minor, dict(one.part), template=one.template)
+            for one in shares
+            if one.kind == GPU
+        ]
+        found = DEVICE_PLUGINS[vendor].adapt(gpus, "") if gpus else {}
+        if isinstance(found, AdapterRejected):
+            return Lacking(ADAPTER, GPU, len(gpus), named=found.describe())
+        return None
 
     def _check_sharing(self, gpus: TypeRequest | None) -> Lacking | None:
         if gpus is None or not gpus.is_shared:
@@ -200,8 +218,9 @@ class _Attempt:
         if isinstance(ways, Lacking):
             return Lacking(PRIMARY, first.kind, len(first.parts), ways.of, ways)
         refused = Lacking(JOINT, first.kind, len(first.parts))
-        for way in self._alternatives(first, others, ways):
-            chosen = self._choose_next_to(way, others)
+        near = [self._candidates(one) for one in others]
+        for way in self._alternatives(first, others, near, ways):
+            chosen = self._choose_next_to(way, others, near)
             if not isinstance(chosen, Lacking):
                 return {first.kind: way, **chosen}
             if way is ways[0]:
@@ -209,7 +228,11 @@ class _Attempt:
         return refused
 
     def _alternatives(
-        self, first: TypeRequest, others: Sequence[TypeRequest], ways: Sequence[Picked]
+        self,
+        first: TypeRequest,
+        others: Sequence[TypeRequest],
+        near: Sequence[Sequence[Candidate]],
+        ways: Sequence[Picked],
     ) -> Iterator[Picked]:
         if not self.settings.rules.tries_alternatives:
             yield ways[0]
@@ -221,7 +244,6 @@ class _Attempt:
         if first.kind == GPU and must_honor(self.ledger, self.request):
             yield from ways[MOST_ALTERNATIVES:]
             return
-        near = [self._candidates(one) for one in others]
         candidates = self._candidates(first)
         parts = parts_within(self.ledger.inventory, first.hint.scope, self.settings.rules)
         for part in parts if first.kind == GPU else ():
@@ -229,15 +251,15 @@ class _Attempt:
             yield from rank_switches(inside, first, near, others)
 
     def _choose_next_to(
-        self, way: Picked, others: Sequence[TypeRequest]
+        self, way: Picked, others: Sequence[TypeRequest], near: Sequence[Sequence[Candidate]]
     ) -> dict[DeviceType, Picked] | Lacking:
         joint = self.request.joint
         is_strict = joint is not None and joint.scope is JointScope.SAME_PCIE
         switches = list(dict.fromkeys(one.place.pcie for one, _ in way))
         chosen: dict[DeviceType, Picked] = {}
-        for other in others:
+        for other, candidates in zip(others, near, strict=True):
             wanted = max(len(other.parts), len(switches))
-            ordered = in_order(self._candidates(other), switches)
+            ordered = in_order(candidates, switches)
             fitting = [one for one in ordered if one.fits(other.parts[0])][:wanted]
             least = wanted if is_strict else len(other.parts)
             if len(fitting) < least:

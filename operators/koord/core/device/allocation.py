@@ -7,11 +7,18 @@ incomplete list would give a container fewer GPUs than it was charged.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koord.core.device.model import DeviceName, Share
-from koord.core.device.names import GPU, DeviceType
+from koord.core.device.device_plugins import (
+    DEVICE_PLUGINS,
+    NOTHING,
+    AllocatedGpu,
+    HandOff,
+    hand_off,
+)
+from koord.core.device.model import DeviceKey, DeviceName, Inventory, Share
+from koord.core.device_names import GPU
 from koord.core.pods import AnnotationWrite
 from koord.core.units import format_amount
 
@@ -26,11 +33,13 @@ class DeviceAllocation:
 
     Names hold only the virtual functions that the pod was given, numbered from 0 in the shares, so
     that an allocation does not depend on what its Device object says later: see :meth:`numbered`.
+    What device plugins read (``handed``) is written with the release, and not read back.
     """
 
     pod: str
     shares: tuple[Share, ...]
     names: tuple[DeviceName, ...]
+    handed: HandOff = field(default=NOTHING, compare=False)
 
     def writes(self) -> Iterable[AnnotationWrite]:
         yield AnnotationWrite(self.pod, ALLOCATED, self._encode(), is_record=True)
@@ -43,8 +52,27 @@ class DeviceAllocation:
             yield AnnotationWrite(self.pod, GPU_MINORS, ",".join(str(minor) for minor, _ in gpus))
         if gpus and all(name.id for _, name in gpus):
             yield AnnotationWrite(self.pod, GPU_UUIDS, ",".join(name.id for _, name in gpus))
+        for key in self.handed.timestamps:
+            yield AnnotationWrite(self.pod, key, is_time=True)
+        for key, value in self.handed.annotations.items():
+            yield AnnotationWrite(self.pod, key, value)
+        for key, value in self.handed.labels.items():
+            yield AnnotationWrite(self.pod, key, value, is_label=True)
 
-    def numbered(self, names: Mapping[tuple[DeviceType, int], DeviceName]) -> tuple[Share, ...]:
+    def handed_to(self, inventory: Inventory, isolation: str, node: str) -> "DeviceAllocation":
+        """Return it with what the device plugin of its node reads."""
+        vendor = inventory.vendor
+        if not isolation and vendor not in DEVICE_PLUGINS:
+            return self
+        gpus = [
+            AllocatedGpu(share.minor, dict(share.part), name.id, share.template)
+            for share, name in zip(self.shares, self.names, strict=True)
+            if share.kind == GPU
+        ]
+        model = inventory.model.removeprefix(f"{vendor}-")
+        return replace(self, handed=hand_off(gpus, vendor, model, isolation, node))
+
+    def numbered(self, names: Mapping[DeviceKey, DeviceName]) -> tuple[Share, ...]:
         """Return the shares with the numbers that their virtual functions have now."""
         return tuple(
             replace(share, functions=_renumber(name, names.get((share.kind, share.minor))))
@@ -61,7 +89,7 @@ class DeviceAllocation:
 
 
 def record(
-    pod: str, shares: Iterable[Share], names: Mapping[tuple[DeviceType, int], DeviceName]
+    pod: str, shares: Iterable[Share], names: Mapping[DeviceKey, DeviceName]
 ) -> DeviceAllocation:
     """Return the allocation of shares, by the names that devices have now."""
     recorded, given = [], []

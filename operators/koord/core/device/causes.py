@@ -6,7 +6,7 @@ What frees devices may help against the causes that are resolvable; against the 
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device.names import DeviceType
+from koord.core.device_names import DeviceType
 from koord.core.framework.cause import Cause
 
 _RANK: Final = 50
@@ -91,6 +91,13 @@ ISOLATION: Final = Cause(
     "GPUIsolationProviderHAMICore not found on the node",
     "Install the provider on {nodes} and label it, or drop the label of the pod.",
 )
+ADAPTER: Final = Cause(
+    "AdapterRejected",
+    _RANK + 4,
+    "{detail}",
+    "Request what the device plugin of {nodes} can serve.",
+    by_detail=True,
+)
 PRIMARY: Final = Cause(
     "InsufficientPrimaryDevice",
     _RANK + 8,
@@ -115,6 +122,7 @@ _FINAL: Final = frozenset(
         TEMPLATE,
         SHARING,
         ISOLATION,
+        ADAPTER,
     }
 )
 

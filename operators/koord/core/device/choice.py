@@ -21,8 +21,8 @@ from koord.core.device.model import (
     Terms,
     TypeRequest,
 )
-from koord.core.device.names import GPU
 from koord.core.device.scoring import score
+from koord.core.device_names import GPU
 from koord.core.selectors import is_selected
 
 

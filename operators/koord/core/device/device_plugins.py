@@ -1,33 +1,33 @@
 """What is written before a pod is bound, so that device plugins of vendors find its devices.
 
 Some device plugins look for the pod that they serve among the pending pods of their node, and read
-its devices from annotations of their own. They must be given one pod at a time: an annotation of
-the node is the lock. Nothing is written here; refusals are values. Source of keys, formats and
-texts: Koordinator (deviceshare, DevicePluginAdaption).
+its devices from annotations of their own. They must be given one pod at a time, and some of them
+know an annotation of the node that is a lock. Nothing is written here; refusals are values. Source
+of keys, formats and texts: Koordinator (deviceshare, DevicePluginAdaption).
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from koord.core.device.names import GPU_CORE, GPU_MEMORY
 from koord.core.device.vendors import (
     ASCEND_DUO,
     CAMBRICON,
     HAMI_CORE,
     HUAWEI,
     METAX,
-    MODEL_LABEL,
-    VENDOR_LABEL,
     is_same_model,
 )
+from koord.core.device_names import GPU_CORE, GPU_MEMORY
 from koord.core.units import Amounts
 
 BIND_TIMESTAMP: Final = "scheduling.koordinator.sh/bind-timestamp"
-GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"
 HAMI_NODE: Final = "hami.io/vgpu-node"
+MEMORY_LIMIT: Final = "scheduling.koordinator.sh/gpu-memory-limit-"
+CORE_LIMIT: Final = "scheduling.koordinator.sh/gpu-core-limit-"
+"""With the position of the GPU among those of the pod: HAMi-core limits each by itself."""
 LOCK_SECONDS: Final = 300
 """A node lock that is older is taken over: the device plugin has failed."""
 
@@ -49,96 +49,36 @@ class AllocatedGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocated:
-    """The GPUs of a pod, their model, and the time of the binding in unix nanoseconds."""
-
-    gpus: Sequence[AllocatedGpu]
-    now: int
-    model: str = ""
-
-    @property
-    def minors(self) -> str:
-        return ",".join(str(one.minor) for one in self.gpus)
-
-
-# --- refusals ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
 class AdapterRejected:
     """The device plugin of a vendor cannot serve an allocation."""
 
-    code: ClassVar = "AdapterRejected"
     vendor: str
     fault: str
 
     def describe(self) -> str:
+        """Return the message of Koordinator."""
         return f'failed to adapt for GPU device plugin of vendor "{self.vendor}": {self.fault}'
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLocked:
-    """The device plugin of a node is serving another pod, or the lock cannot be read."""
-
-    code: ClassVar = "NodeLocked"
-    node: str
-    key: str
-    lock: str
-
-    def describe(self) -> str:
-        return (
-            f'node "{self.node}" has been locked: annotation {self.key} is "{self.lock[:128]}"; '
-            "the device plugin removes it when it has served that pod"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class NoInventory:
-    """GPUs were given on a node without a Device object, so that their vendor is unknown."""
-
-    code: ClassVar = "NoDeviceInventory"
-    node: str
-
-    def describe(self) -> str:
-        return f'device "{self.node}" not found'
 
 
 # --- annotations ---------------------------------------------------------------------------------
 
-
-def annotate_bind(now: int) -> Annotations:
-    """Return the annotation of every pod with devices."""
-    return {BIND_TIMESTAMP: str(now)}
+Gpus: TypeAlias = Sequence[AllocatedGpu]
 
 
-def annotate_gpus(given: Allocated) -> Annotations:
-    """Return the annotation of every pod with GPUs."""
-    return {GPU_MINORS: given.minors}
+def _adapt_huawei(gpus: Gpus, model: str) -> Annotations:
+    if is_same_model(model, ASCEND_DUO):
+        return {"huawei.com/Ascend310P": ",".join(f"Ascend310P-{one.minor}" for one in gpus)}
+    cards = (f"{one.minor}-{one.template}" if one.template else str(one.minor) for one in gpus)
+    return {"huawei.com/npu-core": ",".join(cards)}
 
 
-def label_gpus(provider: str, node: str) -> Mapping[str, str]:
-    """Return the label of a pod with GPUs whose isolation provider is HAMi."""
-    return {HAMI_NODE: node} if provider == HAMI_CORE else {}
-
-
-def _adapt_huawei(given: Allocated) -> Annotations:
-    at = {"predicate-time": str(given.now)}
-    if is_same_model(given.model, ASCEND_DUO):
-        cards = ",".join(f"Ascend310P-{one.minor}" for one in given.gpus)
-        return {**at, "huawei.com/Ascend310P": cards}
-    cards = ",".join(
-        f"{one.minor}-{one.template}" if one.template else str(one.minor) for one in given.gpus
-    )
-    return {**at, "huawei.com/npu-core": cards}
-
-
-def _adapt_cambricon(given: Allocated) -> Annotations | AdapterRejected:
-    if len(given.gpus) > 1:
+def _adapt_cambricon(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
+    if len(gpus) > 1:
         return AdapterRejected(CAMBRICON, "multiple gpu share is not supported on device side")
-    fault = _find_fault(given.gpus, _SMLU_UNIT)
+    fault = _find_fault(gpus, _SMLU_UNIT)
     if fault:
         return AdapterRejected(CAMBRICON, fault)
-    (gpu,) = given.gpus
+    (gpu,) = gpus
     core, memory = gpu.amounts[GPU_CORE], gpu.amounts[GPU_MEMORY] // _SMLU_UNIT
     return {
         "CAMBRICON_DSMLU_ASSIGHED": "false",  # the spelling of the device plugin
@@ -146,13 +86,13 @@ def _adapt_cambricon(given: Allocated) -> Annotations | AdapterRejected:
     }
 
 
-def _adapt_metax(given: Allocated) -> Annotations | AdapterRejected:
-    fault = _find_fault(given.gpus, _MI)
+def _adapt_metax(gpus: Gpus, _model: str) -> Annotations | AdapterRejected:
+    fault = _find_fault(gpus, _MI)
     if fault:
         return AdapterRejected(METAX, fault)
     cards = [
         {"uuid": one.id, "compute": one.amounts[GPU_CORE], "vRam": one.amounts[GPU_MEMORY] // _MI}
-        for one in given.gpus
+        for one in gpus
     ]
     return {"metax-tech.com/gpu-devices-allocated": json.dumps([cards], separators=(",", ":"))}
 
@@ -167,98 +107,115 @@ def _find_fault(gpus: Iterable[AllocatedGpu], least_memory: int) -> str:
     return ""
 
 
-ADAPTERS: Final[Mapping[str, Callable[[Allocated], Annotations | AdapterRejected]]] = {
-    HUAWEI: _adapt_huawei,
-    CAMBRICON: _adapt_cambricon,
-    METAX: _adapt_metax,
-}
-"""Vendor -> what its device plugin reads from the pod; others read nothing of their own."""
-LOCKS: Final[Mapping[str, str]] = {
-    CAMBRICON: "cambricon.com/dsmlu.lock",
-    METAX: "hami.io/mutex.lock",
-}
-"""Vendor -> the node annotation that admits one pod at a time to its device plugin."""
-
-
-# --- the hand-off --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class PluginNode:
-    """A node as device plugins know it; ``labels`` of its Device, None without one.
+class DevicePlugin:
+    """How a vendor's device plugin finds the devices of the pod that it serves.
 
-    ``has_pod`` tells whether a pod, given as ``namespace/name``, still exists.
+    It serves pods that request a resource of ``domain``. ``timestamp`` is the annotation by which
+    it finds the pod that waits longest, ``lock`` the node annotation that admits one pod at a time.
     """
 
-    name: str
-    annotations: Annotations
-    labels: Mapping[str, str] | None
-    has_pod: Callable[[str], bool]
+    domain: str
+    adapt: Callable[[Gpus, str], Annotations | AdapterRejected]
+    timestamp: str = ""
+    lock: str = ""
+
+
+DEVICE_PLUGINS: Final[Mapping[str, DevicePlugin]] = {
+    HUAWEI: DevicePlugin("huawei.com/", _adapt_huawei, timestamp="predicate-time"),
+    CAMBRICON: DevicePlugin("cambricon.com/", _adapt_cambricon, lock="cambricon.com/dsmlu.lock"),
+    METAX: DevicePlugin("metax-tech.com/", _adapt_metax, lock="hami.io/mutex.lock"),
+}
+"""By vendor; the device plugins of others read nothing of their own."""
+
+
+def find_plugins(resources: Iterable[str]) -> frozenset[str]:
+    """Return the vendors whose device plugins the kubelet calls for a pod."""
+    return frozenset(
+        vendor
+        for name in resources
+        for vendor, plugin in DEVICE_PLUGINS.items()
+        if name.startswith(plugin.domain)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """What is to be written to a pod; ``lock`` is an annotation of the node, to be written first.
+    """What device plugins read from a pod: annotations, labels, and ``timestamps``.
 
-    With a ``refusal`` nothing must be written; the other fields then show how far it came.
+    The values of the last are the time of the write, in unix nanoseconds.
     """
 
-    annotations: Annotations
+    annotations: Annotations = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    lock: tuple[str, str] | None = None
-    refusal: AdapterRejected | NodeLocked | NoInventory | None = None
+    timestamps: tuple[str, ...] = (BIND_TIMESTAMP,)
 
 
-def hand_off(
-    pod: str, provider: str, gpus: Sequence[AllocatedGpu], node: PluginNode, now: int
-) -> HandOff:
-    """Return what is to be written for a pod (``namespace/name``) with devices, GPUs among them.
+NOTHING: Final = HandOff()
+"""For pods whose devices no plugin reads from its own annotations."""
 
-    ``provider`` is the isolation provider that the pod asks for; ``now`` is in unix nanoseconds.
+
+def hand_off(gpus: Gpus, vendor: str, model: str, provider: str, node: str) -> HandOff:
+    """Return what is to be written for a pod with these GPUs.
+
+    ``provider`` is the isolation provider that the pod asks for. What a plugin cannot serve is left
+    out: a pod that needs the plugin is not placed there.
     """
-    general = annotate_bind(now)
-    if not gpus:
-        return HandOff(general)
-    labels = node.labels or {}
-    given = Allocated(gpus, now, labels.get(MODEL_LABEL, ""))
-    done = HandOff({**general, **annotate_gpus(given)}, label_gpus(provider, node.name))
-    if node.labels is None:
-        return replace(done, refusal=NoInventory(node.name))
-    vendor = labels.get(VENDOR_LABEL, "")
-    found = ADAPTERS[vendor](given) if vendor in ADAPTERS else {}
-    if isinstance(found, AdapterRejected):
-        return replace(done, refusal=found)
-    done = replace(done, annotations={**done.annotations, **found})
-    key = LOCKS.get(vendor)
-    if key is None:
-        return done
-    lock = take_lock(key, pod, node, now)
-    if isinstance(lock, NodeLocked):
-        return replace(done, refusal=lock)
-    return replace(done, lock=(key, lock))
+    plugin = DEVICE_PLUGINS.get(vendor)
+    if not gpus or (plugin is None and provider != HAMI_CORE):
+        return NOTHING
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    timestamps = NOTHING.timestamps
+    if provider == HAMI_CORE:
+        labels[HAMI_NODE] = node
+        annotations |= limit_gpus(gpus)
+    if plugin is not None:
+        found = plugin.adapt(gpus, model)
+        if not isinstance(found, AdapterRejected):
+            annotations |= found
+            timestamps += (plugin.timestamp,) if plugin.timestamp else ()
+    return HandOff(annotations, labels, timestamps)
 
 
-def take_lock(key: str, pod: str, node: PluginNode, now: int) -> str | NodeLocked:
-    """Return the value with which a pod locks a node, unless another pod holds the lock.
+def limit_gpus(gpus: Gpus) -> Annotations:
+    """Return the memory in bytes and the cores in percent that HAMi-core is to allow of each."""
+    return {
+        f"{key}{at}": str(one.amounts[resource])
+        for at, one in enumerate(gpus)
+        for key, resource in ((MEMORY_LIMIT, GPU_MEMORY), (CORE_LIMIT, GPU_CORE))
+        if resource in one.amounts
+    }
 
-    It is taken over when it is old, when its pod no longer exists, and by its own pod. A lock that
-    cannot be read belongs to somebody.
+
+# --- one pod at a time ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A node is locked by another pod, or its lock cannot be read; ``holder`` is "" then."""
+
+    lock: str
+    holder: str
+
+
+def take_lock(
+    held: str | None, pod: str, has_pod: Callable[[str], bool], now: datetime
+) -> str | Locked:
+    """Return the value with which a pod (``namespace/name``) locks a node, unless another holds it.
+
+    ``held`` is the lock. It is taken over when it is old, when its pod no longer exists, and by its
+    own pod. A lock that cannot be read belongs to somebody.
     """
-    at = datetime.fromtimestamp(now // 10**9, UTC)
-    held = node.annotations.get(key)
     if held is not None:
         since, _, holder = held.partition(",")
-        age = _seconds_between(since, at)
-        if age is None or (
-            abs(age) <= LOCK_SECONDS and _is_held(holder.replace(",", "/"), pod, node)
-        ):
-            return NodeLocked(node.name, key, held)
-    return f"{at:%Y-%m-%dT%H:%M:%SZ},{pod.replace('/', ',')}"
-
-
-def _is_held(holder: str, pod: str, node: PluginNode) -> bool:
-    """Whether a lock holds back a pod; without a name its holder is unknown, and may exist."""
-    return holder != pod and (not holder or node.has_pod(holder))
+        holder = holder.replace(",", "/")
+        age = _seconds_between(since, now)
+        if age is None:
+            return Locked(held, "")
+        if abs(age) <= LOCK_SECONDS and holder != pod and (not holder or has_pod(holder)):
+            return Locked(held, holder)
+    return f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ},{pod.replace('/', ',')}"
 
 
 def _seconds_between(since: str, now: datetime) -> float | None:

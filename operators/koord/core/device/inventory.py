@@ -10,7 +10,6 @@ from koord.core.device.model import (
     PartitionTable,
     minors_of,
 )
-from koord.core.device.names import GPU
 from koord.core.device.vendors import (
     ISOLATION_LABEL,
     MODEL_LABEL,
@@ -18,6 +17,7 @@ from koord.core.device.vendors import (
     cannot_be_shared,
     has_nvswitch,
 )
+from koord.core.device_names import GPU
 
 POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
 WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"
@@ -49,6 +49,7 @@ def make_inventory(report: DeviceReport, node_labels: Mapping[str, str]) -> Inve
         node_labels.get(ISOLATION_LABEL, ""),
         unshareable=f'"{model}" of vendor "{vendor}"' if cannot_be_shared(vendor, model) else "",
         is_well_planned=report.labels.get(WELL_PLANNED) == "true",
+        vendor=vendor,
     )
 
 

@@ -8,17 +8,15 @@ has, and beyond what a device has, is kept and gives nothing free.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
-from koord.core.device.model import Inventory, Part, Share, make_part
-from koord.core.device.names import (
+from koord.core.device.model import DeviceKey, Inventory, Minors, Part, Share, make_part, minors_of
+from koord.core.device_names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     WHOLE,
     DeviceType,
 )
-
-Key: TypeAlias = tuple[DeviceType, int]
 
 
 class DeviceLedger:
@@ -30,19 +28,19 @@ class DeviceLedger:
     def __init__(
         self,
         inventory: Inventory,
-        used: Mapping[Key, "Use"] | None = None,
+        used: Mapping[DeviceKey, "Use"] | None = None,
         foreign: int = 0,
         *,
         is_exact: bool = True,
     ) -> None:
         self.inventory = inventory
-        self.used: Mapping[Key, Use] = used or {}
+        self.used: Mapping[DeviceKey, Use] = used or {}
         self.foreign = foreign
         self.is_exact = is_exact
         """Whether the free ratio of a GPU follows from its free bytes."""
 
     @cached_property
-    def _identity(self) -> tuple[int, frozenset[tuple[Key, "Use"]], int]:
+    def _identity(self) -> tuple[int, frozenset[tuple[DeviceKey, "Use"]], int]:
         return id(self.inventory), frozenset(self.used.items()), self.foreign
 
     def __eq__(self, other: object) -> bool:
@@ -72,8 +70,16 @@ class DeviceLedger:
     def use_of(self, kind: DeviceType, minor: int) -> "Use":
         return self.used.get((kind, minor), UNUSED)
 
+    def minors_in_use(self, kind: DeviceType) -> Minors:
+        """Return the devices of a type that are used, in whole or in part."""
+        return minors_of(
+            device.minor
+            for device in self.inventory.of(kind)
+            if self.use_of(kind, device.minor).holders
+        )
+
     @cached_property
-    def free(self) -> Mapping[Key, dict[str, int]]:
+    def free(self) -> Mapping[DeviceKey, dict[str, int]]:
         """What is free of each device; unhealthy ones have nothing."""
         return {
             (kind, device.minor): self._free_of(dict(device.total), self.use_of(kind, device.minor))

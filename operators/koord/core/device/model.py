@@ -11,11 +11,13 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from koord.core.device.names import GPU, DeviceType
+from koord.core.device_names import GPU, DeviceType
 from koord.core.selectors import LabelSelector
 
 Part: TypeAlias = tuple[tuple[str, int], ...]
 """Amounts of one device by resource, in the order of names."""
+DeviceKey: TypeAlias = tuple[DeviceType, int]
+"""Type and minor of a device of a node."""
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Minors: TypeAlias = int
 """A set of minors: bit n is minor n."""
@@ -102,6 +104,7 @@ class Inventory:
     """The model and its vendor, if its GPUs cannot be shared."""
     is_well_planned: bool = False
     """Whether NICs suffice for every choice of GPUs: they need not be counted to filter nodes."""
+    vendor: str = ""
 
     @cached_property
     def types(self) -> Mapping[DeviceType, int]:
@@ -113,7 +116,7 @@ class Inventory:
         return self.devices[index][1] if index is not None else ()
 
     @cached_property
-    def index_of(self) -> Mapping[tuple[DeviceType, int], int]:
+    def index_of(self) -> Mapping[DeviceKey, int]:
         """(type, minor) -> the place of the device among those of its type."""
         return {
             (kind, device.minor): index
@@ -137,17 +140,28 @@ class DeviceName:
 class DeviceReport:
     """What a Device object says: devices, their names, partitions (None: not said), labels.
 
-    ``problems`` are entries that could not be used: path and what is wrong.
+    ``problems`` are entries that could not be used: path and what is wrong. ``shown_unhealthy`` are
+    the devices that the status shows as unhealthy.
     """
 
     node: str
     devices: tuple[tuple[DeviceType, tuple[Device, ...]], ...] = ()
-    names: Mapping[tuple[DeviceType, int], DeviceName] = field(default_factory=dict)
+    names: Mapping[DeviceKey, DeviceName] = field(default_factory=dict)
     partitions: tuple[tuple[int, tuple[Partition, ...]], ...] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
+    shown_unhealthy: frozenset[DeviceKey] = field(default=frozenset(), compare=False)
     uid: str = ""
     generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """A ResourceClaim (key): the GPUs of a node that DRA gave it; it is not known which ones."""
+
+    key: str
+    node: str = ""
+    gpus: int = 0
 
 
 class Strategy(Enum):
@@ -242,6 +256,13 @@ class DeviceRequest:
     partition: PartitionWish | None = None
     isolation: str = ""
     """The provider that must be installed where GPUs are shared."""
+    plugins: frozenset[str] = frozenset()
+    """Vendors whose device plugins the pod needs."""
+
+    @property
+    def lacks_isolation(self) -> bool:
+        """Whether nothing keeps it to its part of a GPU; device plugins of vendors do."""
+        return self.is_gpu_shared and not self.isolation and not self.plugins
 
     @cached_property
     def by_type(self) -> Mapping[DeviceType, TypeRequest]:
@@ -316,6 +337,21 @@ KOORDINATOR: Final = DeviceRules(
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """How devices are given out.
+
+    ``recovery_seconds``: a device that was unhealthy is used again after it was healthy this long.
+    ``waits_for_isolation``: pods do not share GPUs without isolation.
+    """
+
+    recovery_seconds: float = 30.0
+    waits_for_isolation: bool = False
+
+
+DEFAULT_OPTIONS: Final = DeviceOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """Where on a node a request may be met, besides its own wishes.
 
@@ -325,9 +361,9 @@ class Terms:
     """
 
     numa: frozenset[int] | None = None
-    required: Mapping[tuple[DeviceType, int], Part] | None = None
-    preferred: frozenset[tuple[DeviceType, int]] = frozenset()
-    functions: Mapping[tuple[DeviceType, int], frozenset[int]] = field(default_factory=dict)
+    required: Mapping[DeviceKey, Part] | None = None
+    preferred: frozenset[DeviceKey] = frozenset()
+    functions: Mapping[DeviceKey, frozenset[int]] = field(default_factory=dict)
 
 
 ANYWHERE: Final = Terms()

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device.names import (
+from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, NVIDIA, VENDOR_LABEL
+from koord.core.device_names import (
     CURRENT_NAME,
     FPGA,
     FPGA_SHARE,
@@ -28,10 +29,11 @@ from koord.core.device.names import (
     DeviceType,
     rename,
 )
-from koord.core.device.vendors import DRIVER_LABEL, MODEL_LABEL, NVIDIA, VENDOR_LABEL
 from koord.core.units import Amounts
 
-_SUMMED: Final = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NPU_CORE, NPU_CPU, NPU_DVPP)
+NPU_NAMES: Final = (NPU_CORE, NPU_CPU, NPU_DVPP)
+"""Device plugins of the vendor report these, too."""
+_SUMMED: Final = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, *NPU_NAMES)
 PUBLISHED: Final[Mapping[DeviceType, tuple[str, ...]]] = {
     GPU: (KOORD_GPU, GPU_SHARED, *_SUMMED),
     RDMA: (RDMA_SHARE,),

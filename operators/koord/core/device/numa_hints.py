@@ -13,8 +13,8 @@ from koord.core.device.allocate import DEFAULTS, Settings, allocate
 from koord.core.device.causes import Lacking
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import ANYWHERE, DeviceRequest, Share, Terms
-from koord.core.device.names import GPU, DeviceType
-from koord.core.device.numa_policy import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
+from koord.core.device_names import GPU, DeviceType
+from koord.core.zone_hints import MAX_NUMBER, Hints, NumaNodes, list_sets, make_hints
 
 BEST_GPUS: Final = 500
 
@@ -41,6 +41,11 @@ def find_hints(
             feasible.append((chosen, BEST_GPUS if _gpus_of(shares) == best else 0))
     hints = make_hints(feasible) if nodes else None
     return {one.kind: hints for one in request.types}
+
+
+def limit_to(ledger: DeviceLedger, request: DeviceRequest, nodes: NumaNodes | None) -> Terms:
+    """Return the terms of certain NUMA nodes; without effect where no device has a NUMA node."""
+    return _within(ANYWHERE, nodes) if nodes and _numa_nodes(ledger, request) else ANYWHERE
 
 
 def _numa_nodes(ledger: DeviceLedger, request: DeviceRequest) -> NumaNodes:

@@ -24,7 +24,7 @@ from koord.core.device.model import (
     TypeRequest,
     minors_of,
 )
-from koord.core.device.names import GPU
+from koord.core.device_names import GPU
 
 _WEIGHT = 100
 """A larger partition that stays whole outweighs all smaller ones."""
@@ -53,11 +53,7 @@ def choose_by_partition(
         listed = tuple(Partition(1 << device.minor) for device in ledger.inventory.of(GPU))
     if not listed:
         return Lacking(PARTITION_SIZE, GPU, count)
-    used = minors_of(
-        device.minor
-        for device in ledger.inventory.of(GPU)
-        if ledger.use_of(GPU, device.minor).holders
-    )
+    used = ledger.minors_in_use(GPU)
     free = minors_of(
         one.device.minor for one in candidates if not one.is_used and one.fits(gpus.parts[0])
     )

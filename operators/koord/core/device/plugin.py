@@ -5,29 +5,37 @@ out. Elsewhere a pod that asks for devices gets certain ones, which its annotati
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
 
-from koord.core.changes import Changes
+from koord.caches import MIB, BoundedCache, size_of
+from koord.core.changes import ChangeLog, Changes
 from koord.core.device.allocate import Settings
 from koord.core.device.allocation import DeviceAllocation, record
-from koord.core.device.causes import INSUFFICIENT, Lacking
-from koord.core.device.explain import explain_devices
+from koord.core.device.health import Recoveries
 from koord.core.device.inventory import make_inventory
 from koord.core.device.ledger import DeviceLedger
 from koord.core.device.model import (
+    DEFAULT_OPTIONS,
     KOORDINATOR,
     OURS,
+    DeviceClaim,
+    DeviceOptions,
     DeviceReport,
     DeviceRequest,
     Scoring,
     Share,
 )
-from koord.core.device.names import (
+from koord.core.device.old_names import OldNames
+from koord.core.device.request import InvalidRequest, Wishes, read_request
+from koord.core.device.scoring import DEFAULT_WEIGHTS
+from koord.core.device.session import NAME, DeviceSession, wishes_of
+from koord.core.device.states import NO_DEVICES, Asked, LedgerStates
+from koord.core.device.vendors import index_templates
+from koord.core.device_names import (
     CARDS,
-    GPU,
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -36,30 +44,23 @@ from koord.core.device.names import (
     NPU_CORE,
     WHOLE,
 )
-from koord.core.device.reasons import InvalidDeviceAnnotation, InvalidDeviceRequest
-from koord.core.device.request import NO_WISHES, InvalidRequest, Wishes, read_request
-from koord.core.device.scoring import DEFAULT_WEIGHTS
-from koord.core.device.states import NO_DEVICES, Asked, LedgerStates, Move, StateId
-from koord.core.device.vendors import index_templates
-from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
-from koord.core.framework.cause import Cause
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.plugin import Draft, Plugin, Reach, Score, Session, Short
+from koord.core.framework.plugin import Plugin
 from koord.core.nodes import Node
 from koord.core.pod_charge import PodCharge
 from koord.core.pods import Allocation, Pod, PodShape
-from koord.core.reasons import Reason
 
 if TYPE_CHECKING:
+    from koord.core.framework.arrays import Ints
     from koord.core.state import ClusterState
 
-NAME: Final = "device"
 PACKED: Final = Settings(OURS, index_templates(), Scoring(DEFAULT_WEIGHTS, packs=True))
 """Fuller devices and nodes first: whole devices stay free."""
 COMPATIBLE: Final = Settings(KOORDINATOR, index_templates(), Scoring(DEFAULT_WEIGHTS))
 """As Koordinator does."""
-_FIRST: Final = np.zeros(1, dtype=np.int64)
-_MOST_REQUESTS: Final = 1 << 14
+
+_Question: TypeAlias = tuple[Hashable, Wishes]
+"""Requests and wishes: pods that agree in both ask for the same."""
 
 
 class Devices(Plugin):
@@ -67,14 +68,25 @@ class Devices(Plugin):
 
     name = NAME
 
-    def __init__(self, settings: Settings = PACKED) -> None:
+    def __init__(
+        self, settings: Settings = PACKED, options: DeviceOptions = DEFAULT_OPTIONS
+    ) -> None:
         self.states = LedgerStates(settings)
         self.reports: dict[str, DeviceReport] = {}
+        """Node -> what it reports; devices that recover count as unhealthy."""
+        self.options = options
+        self.recoveries = Recoveries(options.recovery_seconds)
+        self._reported: dict[str, DeviceReport] = {}
         self.state_of: Ints = np.zeros(0, dtype=np.int64)
         """Row -> the state of its devices."""
+        self.old_names = OldNames()
+        self.changes_of_nodes = ChangeLog()
+        """Nodes with devices or with something published, or whose devices changed."""
+        self.changes_of_use = ChangeLog()
+        """Nodes with devices, by what is used of them."""
         self.shares_of: dict[str, tuple[Share, ...]] = {}
         """Pod uid -> its devices; none if nobody knows which ones they are."""
-        self._given: dict[str, tuple[Allocation, ...]] = {}
+        self._given: dict[str, tuple[DeviceAllocation, ...]] = {}
         """Pod uid -> what it was given when it was first seen on its node."""
         self._discharged: set[str] = set()
         """Pods that left their nodes since the last :meth:`absorb`; most of them come back."""
@@ -82,18 +94,68 @@ class Devices(Plugin):
         self._nodes: dict[int, Node] = {}
         self._pods: dict[int, dict[str, PodCharge]] = {}
         """Row -> the pods there that use devices."""
-        self._requests: dict[tuple[Hashable, ...], Asked | InvalidRequest | None] = {}
+        self._claims: dict[str, DeviceClaim] = {}
+        """ResourceClaims by key, of those that have GPUs."""
+        self._claims_on: dict[str, set[str]] = {}
+        """Node -> the keys of its ResourceClaims."""
+        self._requests: BoundedCache[_Question, Asked | InvalidRequest | None] = BoundedCache(
+            16 * MIB
+        )
 
     # --- what is observed ------------------------------------------------------------------------
 
     def upsert_report(self, report: DeviceReport) -> None:
-        self.reports[report.node] = report
-        self._rebuild(report.node)
+        if self._reported.get(report.node) == report:
+            return  # only its status has changed
+        self._reported[report.node] = report
+        self.recoveries.note(report)
+        self._use(report.node)
+
+    def _use(self, node: str) -> None:
+        self.reports[node] = self.recoveries.mask(self._reported[node])
+        self.changes_of_nodes.note(node)
+        self._rebuild(node)
+
+    def note_names(self, uid: str, shape: PodShape | None) -> None:
+        """Note what a pod requests under old names, None when it is gone: nodes publish them."""
+        if self.old_names.note(uid, shape):
+            for node in self.reports:
+                self.changes_of_nodes.note(node)
+
+    @override
+    def advance(self, now: float) -> list[str]:
+        back = self.recoveries.advance(now)
+        for node in back:
+            self._use(node)
+        return back
+
+    @override
+    def next_due(self) -> float | None:
+        return self.recoveries.next_due()
 
     def remove_report(self, node: str) -> None:
         """Forget the devices of a node; what pods use of them is kept."""
         self.reports.pop(node, None)
+        self._reported.pop(node, None)
+        self.recoveries.forget(node)
+        if node in self._row_of:
+            self.changes_of_nodes.note(node)
         self._rebuild(node)
+
+    def replace_claim(self, claim: DeviceClaim) -> set[str]:
+        """Replace what DRA gave to a ResourceClaim; return the nodes that this changes."""
+        before = self._claims.pop(claim.key, None)
+        if before is not None:
+            self._claims_on[before.node].discard(claim.key)
+        if claim.gpus and claim.node:
+            self._claims[claim.key] = claim
+            self._claims_on.setdefault(claim.node, set()).add(claim.key)
+        if before == self._claims.get(claim.key):
+            return set()
+        nodes = {claim.node} | ({before.node} if before else set())
+        for node in nodes:
+            self._rebuild(node)
+        return nodes
 
     @override
     def upsert_node(self, row: int, node: Node) -> None:
@@ -102,8 +164,12 @@ class Devices(Plugin):
         if row >= self.state_of.size:
             more = np.full(max(64, 2 * row) - self.state_of.size, NO_DEVICES, dtype=np.int64)
             self.state_of = np.concatenate([self.state_of, more])
+        if node.published or node.name in self.reports:
+            self.changes_of_nodes.note(node.name)
         if before is None or before.labels != node.labels:
             self._rebuild(node.name)
+        elif before.allocatable != node.allocatable:
+            self._note_use(node.name)
 
     @override
     def remove_node(self, row: int, name: str) -> None:
@@ -111,16 +177,19 @@ class Devices(Plugin):
         self._row_of.pop(name, None)
         self._pods.pop(row, None)
         self.state_of[row] = NO_DEVICES
+        self.changes_of_nodes.drop(name)
+        self._note_use(name)
 
     @override
     def charge(self, row: int, charge: PodCharge, count: int) -> None:
-        if not charge.allocations and not _count_gpus(charge.shape):
+        mine = tuple(one for one in charge.allocations if isinstance(one, DeviceAllocation))
+        # What a pod was given does not change: later annotations are not believed.
+        given = self._given.get(charge.uid) or mine
+        if not given and not _count_gpus(charge.shape):
             return
         if count > 0:
-            # What a pod was given does not change: later annotations are not believed.
-            given = self._given.setdefault(charge.uid, charge.allocations)
-            self._given[charge.uid] = given or charge.allocations
-            self.shares_of[charge.uid] = self.numbered(charge.load.node, self._given[charge.uid])
+            self._given[charge.uid] = given
+            self.shares_of[charge.uid] = self.numbered(charge.load.node, given)
         shares = self.shares_of[charge.uid]
         if row >= 0:
             self._charge_row(row, charge, shares, count)
@@ -136,6 +205,7 @@ class Devices(Plugin):
             pods[charge.uid] = charge
         else:
             pods.pop(charge.uid, None)
+        self._note_use(charge.load.node)
         state = int(self.state_of[row])
         if state == NO_DEVICES:
             return
@@ -160,6 +230,7 @@ class Devices(Plugin):
     def _rebuild(self, name: str) -> None:
         """Make the ledger of a node anew, after its devices or labels have changed."""
         row, report = self._row_of.get(name), self.reports.get(name)
+        self._note_use(name)
         if row is None:
             return
         if report is None:
@@ -167,12 +238,19 @@ class Devices(Plugin):
             return
         inventory = self.states.intern(make_inventory(report, self._nodes[row].labels))
         ledger = DeviceLedger(inventory, is_exact=self.states.settings.rules.is_memory_exact)
+        ledger = ledger.with_foreign(sum(one.gpus for one in self.claims_on(name)))
         for charge in self._pods.get(row, {}).values():
             shares = self.shares_of[charge.uid] = self.numbered(name, self._given[charge.uid])
             ledger = ledger.with_shares(shares)
             if not shares:
                 ledger = ledger.with_foreign(ledger.foreign + _count_gpus(charge.shape))
         self.state_of[row] = self.states.number(ledger)
+
+    def _note_use(self, node: str) -> None:
+        if node in self.reports:
+            self.changes_of_use.note(node)
+        else:
+            self.changes_of_use.drop(node)
 
     # --- what is shown ---------------------------------------------------------------------------
 
@@ -187,19 +265,24 @@ class Devices(Plugin):
         pods = self._pods.get(self._row_of.get(node, -1), {})
         return {uid: self.shares_of[uid] for uid in sorted(pods)}
 
+    def claims_on(self, node: str) -> list[DeviceClaim]:
+        """Return the ResourceClaims to which DRA gave GPUs of a node."""
+        return [self._claims[key] for key in sorted(self._claims_on.get(node, ()))]
+
     # --- cycles ----------------------------------------------------------------------------------
 
     def request_of(self, pod: Pod) -> Asked | InvalidRequest | None:
         """Return what a pod asks for, one value for all pods that ask for the same."""
-        wishes = _wishes_of(pod)
+        wishes = wishes_of(pod)
         key = (pod.shape.requests, wishes)
         if key not in self._requests:
-            if len(self._requests) >= _MOST_REQUESTS:
-                self._requests.clear()
-            rules = self.states.settings.rules
-            read = read_request(dict(pod.shape.requests), wishes, rules)
-            self._requests[key] = Asked(read) if isinstance(read, DeviceRequest) else read
+            read = read_request(dict(pod.shape.requests), wishes, self.states.settings.rules)
+            asked = Asked(read) if isinstance(read, DeviceRequest) else read
+            return self._requests.keep(key, asked, 2 * size_of(key))
         return self._requests[key]
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(self._row_of.get(name, -1))
 
     @override
     def open(self, cycle: Cycle) -> "DeviceSession | None":
@@ -210,8 +293,9 @@ class Devices(Plugin):
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
         """Forget pods that are gone, and states that no node is in when there are too many."""
-        for uid in self._discharged - self.shares_of.keys():
-            self._given.pop(uid, None)
+        for uid in self._discharged:
+            if uid not in self.shares_of:
+                self._given.pop(uid, None)
         self._discharged.clear()
         if not self.states.is_full:
             return
@@ -220,168 +304,14 @@ class Devices(Plugin):
         renumbered = {state: number for number, state in enumerate([NO_DEVICES, *used])}
         self.state_of = np.array([renumbered[state] for state in self.state_of.tolist()])
 
-    def record(self, pod: str, node: str, shares: Sequence[Share]) -> DeviceAllocation:
-        return record(pod, shares, self.reports[node].names)
-
-
-class DeviceSession(Session):
-    """Devices in one cycle; the states of all nodes are copied before the first change."""
-
-    name = NAME
-    reach = Reach.ROW
-
-    def __init__(self, plugin: Devices, cycle: Cycle) -> None:
-        self._plugin = plugin
-        self._states = plugin.states
-        self._cycle = cycle
-        self._state_of = plugin.state_of
-        self._is_copy = False
-        self._given: dict[str, tuple[Share, ...]] = {}
-        """Pod uid -> what this cycle has given it; () if it was taken back."""
-        self._before: dict[str, StateId] = {}
-        """Uid of a pod that was taken from its row -> the state of the row with it."""
-
-    @override
-    def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
-        asked = self._plugin.request_of(pod)
-        return None if isinstance(asked, InvalidRequest) else asked
-
-    @override
-    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
-        found: dict[str, Reason] = {}
-        for pod in pods:
-            asked, said = self._plugin.request_of(pod), _wishes_of(pod)
-            if asked is not None and said.problems:
-                found[pod.uid] = InvalidDeviceAnnotation(pod.key, said.problems)
-            elif isinstance(asked, InvalidRequest):
-                found[pod.uid] = InvalidDeviceRequest(pod.key, asked)
-        return found
-
-    @override
-    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
-        asked = shape.asked(NAME)
-        if not isinstance(asked, Asked):
-            return
-        states, at = self._distinct(rows)
-        fits = [self._states.fit(state, asked) for state in states]
-        counts = np.array(
-            [
-                NO_LIMIT if state == NO_DEVICES else one.count
-                for state, one in zip(states, fits, strict=True)
-            ],
-            dtype=np.int64,
+    def record(self, pod: Pod, row: int, shares: Sequence[Share]) -> DeviceAllocation:
+        """Return the allocation of shares of a node, with what its device plugin reads."""
+        node, inventory = (
+            self._nodes[row].name,
+            self.states.ledger(int(self.state_of[row])).inventory,
         )
-        causes = [one.lacking.cause for one in fits]
-        for cause in dict.fromkeys(causes):
-            mine = np.array([one is cause for one in causes])
-            limits = np.where(mine, counts, NO_LIMIT)[at]
-            if (limits < NO_LIMIT).any():
-                yield cause, limits
-
-    @override
-    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked = shape.asked(NAME)
-        if not isinstance(asked, Asked):
-            return ""
-        lacking = self._states.fit(int(self._state_of[row]), asked).lacking
-        return lacking.detail or GPU
-
-    @override
-    def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
-        asked, state = shape.asked(NAME), int(self._state_of[row])
-        if not isinstance(asked, Asked) or state == NO_DEVICES:
-            return ""
-        if self._states.fit(state, asked).lacking.cause is not cause:
-            return ""
-        return explain_devices(self._states.ledger(state), asked.request)
-
-    @override
-    def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
-        asked = shape.asked(NAME)
-        if not isinstance(asked, Asked):
-            return
-        states, at = self._distinct(rows)
-        points = [self._states.points(state, asked) for state in states]
-        yield Score(np.array(points, dtype=np.int64)[at])
-
-    @override
-    def signature(self, shape: PodShape, rows: Ints) -> Ints:
-        return self._state_of[rows]
-
-    @override
-    def reserve(self, draft: Draft) -> Allocation | Short | None:
-        asked = draft.shape.asked(NAME)
-        state = int(self._state_of[draft.row])
-        if not isinstance(asked, Asked) or state == NO_DEVICES:
-            return None
-        move = self._states.move(state, asked)
-        if not isinstance(move, Move):
-            return Short(move)
-        self._set(draft.row, move.after)
-        self._note(draft.pod.uid, move.shares)
-        return self._record(draft.pod, draft.row, move.shares)
-
-    @override
-    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
-        shares = self._plugin.numbered(self._cycle.table.node_at(row).name, allocations)
-        state = int(self._state_of[row])
-        if not shares or state == NO_DEVICES:
-            return None
-        after = self._states.after(state, shares, 1)
-        # What was there before may exceed what devices have: they may have become fewer.
-        if after != self._before.get(pod.uid):
-            short = _find_overused(self._states.ledger(state), shares)
-            if short is not None:
-                return short
-        self._set(row, after)
-        self._note(pod.uid, shares)
-        return None
-
-    @override
-    def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
-        shares = self._given.get(pod.uid, self._plugin.shares_of.get(pod.uid, ()))
-        state = int(self._state_of[row])
-        if not shares or state == NO_DEVICES:
-            return ()
-        self._set(row, self._states.after(state, shares, -1))
-        self._note(pod.uid, ())
-        self._before[pod.uid] = state
-        return (self._record(pod, row, shares),)
-
-    def _record(self, pod: Pod, row: int, shares: Sequence[Share]) -> DeviceAllocation:
-        return self._plugin.record(pod.uid, self._cycle.table.node_at(row).name, shares)
-
-    def _distinct(self, rows: Rows) -> tuple[list[StateId], Ints]:
-        """Return the states that rows are in, and for each row the position of its state."""
-        states = self._state_of[rows]
-        if states.size == 1:
-            return states.tolist(), _FIRST
-        found, at = np.unique(states, return_inverse=True)
-        return found.tolist(), at
-
-    def _set(self, row: int, state: StateId) -> None:
-        if not self._is_copy:
-            self._state_of, self._is_copy = self._state_of.copy(), True
-        self._cycle.undo.push(self._write, row, int(self._state_of[row]))
-        self._write(row, state)
-
-    def _write(self, row: int, state: StateId) -> None:
-        self._state_of[row] = state
-
-    def _note(self, uid: str, shares: tuple[Share, ...]) -> None:
-        self._cycle.undo.push(self._restore, uid, self._given.get(uid))
-        self._given[uid] = shares
-
-    def _restore(self, uid: str, shares: tuple[Share, ...] | None) -> None:
-        if shares is None:
-            del self._given[uid]
-        else:
-            self._given[uid] = shares
-
-
-def _wishes_of(pod: Pod) -> Wishes:
-    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
-    return said if isinstance(said, Wishes) else NO_WISHES
+        made = record(pod.uid, shares, self.reports[node].names)
+        return made.handed_to(inventory, wishes_of(pod).isolation, node)
 
 
 def _count_gpus(shape: PodShape) -> int:
@@ -391,15 +321,3 @@ def _count_gpus(shape: PodShape) -> int:
     shares = max(requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
     some = 1 if GPU_MEMORY in requests or NPU_CORE in requests else 0
     return max(cards, -(-shares // WHOLE), requests.get(GPU_SHARED, 0), some)
-
-
-def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | None:
-    """Return why exactly these shares cannot be given; devices of before are not asked again."""
-    for share in shares:
-        free = ledger.free.get((share.kind, share.minor), {})
-        use = ledger.use_of(share.kind, share.minor)
-        if any(free.get(key, 0) < amount for key, amount in share.part) or (
-            not use.functions.isdisjoint(share.functions)
-        ):
-            return Short(Lacking(INSUFFICIENT, share.kind, share.minor))
-    return None

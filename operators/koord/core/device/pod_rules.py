@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from koord.core.device.names import (
+from koord.core.device_names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,

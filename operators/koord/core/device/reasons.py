@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from koord.core.device.request import InvalidRequest
+from koord.core.device.vendors import ISOLATION_LABEL
 from koord.core.reasons import PodReason
-from koord.core.text import listed
+from koord.core.text import MAX_QUOTED, cut, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,49 @@ class InvalidDeviceRequest(PodReason):
     problem: InvalidRequest
 
     def _text(self) -> str:
-        return f"{self.pod}: {self.problem.describe()}"
+        asked = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
+        faults = "".join(f"; {one}" for one in self.problem.faults)
+        return f"{self.pod}: {self.problem.describe()} ({asked}){faults}"
 
     def _advice(self) -> Iterable[str]:
-        asked = listed(f"{key}: {amount}" for key, amount in self.problem.amounts)
         nearest = listed(f"{key}: {amount}" for key, amount in self.problem.nearest)
         if nearest:
-            yield f"Request {nearest} instead of {asked}, for example."
+            yield f"Request {nearest} instead, for example."
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationAbsent(PodReason):
+    """A pod shares a GPU, and nothing keeps it to its part."""
+
+    code: ClassVar = "IsolationAbsent"
+
+    def _text(self) -> str:
+        return (
+            f"{self.pod} shares a GPU without isolation: nothing keeps it to the memory and cores "
+            "that it requests"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        yield f"Add the label {ISOLATION_LABEL} if nodes have a provider, or request whole GPUs."
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLocked(PodReason):
+    """The device plugin of the planned node serves another pod, or its lock cannot be read."""
+
+    code: ClassVar = "NodeLocked"
+    node: str
+    holder: str
+    """The other pod; "" if the lock does not say."""
+    lock: str = ""
+
+    def _text(self) -> str:
+        text = f'{self.pod}: node "{self.node}" has been locked: its device plugin serves '
+        text += self.holder or "another pod"
+        return f'{text} ("{cut(self.lock, MAX_QUOTED)}")' if self.lock else text
+
+    def _advice(self) -> Iterable[str]:
+        yield "Wait: pods with devices of this vendor start one after the other on each node."
 
 
 @dataclass(frozen=True, slots=True)

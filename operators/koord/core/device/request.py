@@ -5,9 +5,10 @@ of one type are exactly one of the listed combinations and obey its rule.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from koord.core.device.device_plugins import find_plugins
 from koord.core.device.model import (
     NO_HINT,
     DeviceRequest,
@@ -21,7 +22,8 @@ from koord.core.device.model import (
     TypeRequest,
     make_part,
 )
-from koord.core.device.names import (
+from koord.core.device.pod_rules import find_faults, normalise
+from koord.core.device_names import (
     AMD_GPU,
     CARDS,
     DCU_GPU,
@@ -61,6 +63,11 @@ class InvalidRequest:
     amounts: Part
     unit: str = ""
     nearest: Part = ()
+
+    @property
+    def faults(self) -> list[str]:
+        """What Koordinator's webhook refuses when such a pod is created: field and value."""
+        return [one.describe() for one in find_faults(dict(self.amounts))]
 
     def describe(self) -> str:
         """Return the message of Koordinator."""
@@ -123,9 +130,9 @@ _RULES: Final[Mapping[frozenset[str], _Rule]] = {
         ((NVIDIA_GPU,), _anything),
         ((AMD_GPU,), _anything),
         ((DCU_GPU,), _anything),
-        ((KOORD_GPU,), _anything),
-        ((FPGA_SHARE,), _anything),
-        ((RDMA_SHARE,), _anything),
+        ((KOORD_GPU,), _obey_percent(KOORD_GPU)),
+        ((FPGA_SHARE,), _obey_percent(FPGA_SHARE)),
+        ((RDMA_SHARE,), _obey_percent(RDMA_SHARE)),
         ((GPU_MEMORY,), _anything),
         ((GPU_MEMORY_RATIO,), _obey_percent(GPU_MEMORY_RATIO)),
         ((GPU_CORE, GPU_MEMORY), _obey_percent(GPU_CORE)),
@@ -141,16 +148,16 @@ _RULES: Final[Mapping[frozenset[str], _Rule]] = {
 }
 
 
+def _is_valid(amounts: Amounts) -> bool:
+    rule = _RULES.get(frozenset(amounts))
+    return rule is not None and rule(amounts)
+
+
 def convert(amounts: Amounts) -> dict[str, int] | InvalidRequest:
     """Check the requests of one type, and return them in normal form: whole GPUs as shares."""
-    unit = next(
-        (key for key in sorted(amounts) if key in _UNITS and not _is_whole(amounts[key])), ""
-    )
-    rule = _RULES.get(frozenset(amounts))
-    if unit and len(amounts) == 1:
+    if not _is_valid(amounts):
+        unit = "" if len(amounts) > 1 else next(iter(_UNITS & amounts.keys()), "")
         return InvalidRequest(make_part(amounts), unit, _find_nearest(amounts))
-    if rule is None or not rule(amounts):
-        return InvalidRequest(make_part(amounts), nearest=_find_nearest(amounts))
     for card in CARDS:
         if card in amounts:
             return dict.fromkeys((GPU_CORE, GPU_MEMORY_RATIO), WHOLE * amounts[card])
@@ -161,12 +168,7 @@ def convert(amounts: Amounts) -> dict[str, int] | InvalidRequest:
 
 def _find_nearest(amounts: Amounts) -> Part:
     """Return a valid request that differs in one resource, if there is one."""
-    for one in _variants(amounts):
-        rule = _RULES.get(frozenset(one))
-        is_unit = _UNITS.isdisjoint(one) or all(_is_whole(amount) for amount in one.values())
-        if rule is not None and is_unit and rule(one):
-            return make_part(one)
-    return ()
+    return next((make_part(one) for one in _variants(amounts) if _is_valid(one)), ())
 
 
 def _variants(amounts: Amounts) -> Iterator[dict[str, int]]:
@@ -186,13 +188,13 @@ def _variants(amounts: Amounts) -> Iterator[dict[str, int]]:
 
 def split_gpus(amounts: Amounts, rules: DeviceRules) -> tuple[int, Part, bool]:
     """Return the number of GPUs, the part of each, and whether others may use the rest."""
-    ratio, core, shared = (amounts.get(key, 0) for key in (GPU_MEMORY_RATIO, GPU_CORE, GPU_SHARED))
+    if rules.fills_in_shared:
+        amounts = normalise(amounts)
+    ratio, shared = (amounts.get(key, 0) for key in (GPU_MEMORY_RATIO, GPU_SHARED))
     if shared > 0:
         count = shared
     elif ratio > WHOLE and ratio % WHOLE == 0:
         count = ratio // WHOLE
-    elif rules.fills_in_shared and not ratio and core > WHOLE and core % WHOLE == 0:
-        count = core // WHOLE
     else:
         count = 1
     part = {key: amounts[key] // count for key in _SPLIT if amounts.get(key, 0)}
@@ -224,7 +226,9 @@ def read_request(
         if isinstance(normal, InvalidRequest):
             return normal
         groups[kind] = normal
-    return read_normal(groups, wishes, rules) if groups else None
+    read = read_normal(groups, wishes, rules) if groups else None
+    plugins = find_plugins(requests)
+    return replace(read, plugins=plugins) if plugins and isinstance(read, DeviceRequest) else read
 
 
 def read_normal(
@@ -257,7 +261,7 @@ def _read_gpus(
         for key, amount in part:
             sums[key] = sums.get(key, 0) + amount
     asked = {key: amount for key, amount in amounts.items() if key != GPU_SHARED}
-    if sums != asked or amounts.get(GPU_SHARED, len(parts)) != len(parts):
+    if not all(parts) or sums != asked or amounts.get(GPU_SHARED, len(parts)) != len(parts):
         sums[GPU_SHARED] = len(parts)
         return InvalidRequest(make_part(amounts), nearest=make_part(sums))
     return TypeRequest(GPU, tuple(parts), is_shared=True, hint=hint)

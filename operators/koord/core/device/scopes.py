@@ -29,7 +29,7 @@ from koord.core.device.model import (
     TypeRequest,
     minors_of,
 )
-from koord.core.device.names import GPU
+from koord.core.device_names import GPU
 
 MOST_TREES = 1024
 
@@ -91,11 +91,7 @@ def choose_by_scope(
         return Lacking(NO_TOPOLOGY, GPU)
     if request.is_shared and len(request.parts) > 1 and not rules.shares_in_scopes:
         return Lacking(SHARES_IN_SCOPE, GPU)
-    used = minors_of(
-        device.minor
-        for device in ledger.inventory.of(GPU)
-        if ledger.use_of(GPU, device.minor).holders
-    )
+    used = ledger.minors_in_use(GPU)
     search = _Search(request, {one.device.minor: one for one in candidates}, used)
     search.walk(tree, 1, 0)
     if not search.found:

@@ -8,7 +8,7 @@ from typing import Final
 
 from koord.core.device.ledger import DeviceLedger, complete
 from koord.core.device.model import DeviceRequest, DeviceRules, Scoring, TypeRequest
-from koord.core.device.names import (
+from koord.core.device_names import (
     FPGA_SHARE,
     GPU,
     GPU_MEMORY,

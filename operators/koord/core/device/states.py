@@ -4,15 +4,19 @@ Nodes with equal devices and equal use are in the same state, so a cluster of th
 few states, and most questions have been answered before. Numbers stay valid until :meth:`compact`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.device.allocate import Settings, allocate
 from koord.core.device.causes import Lacking
+from koord.core.device.explain import find_largest
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import ANYWHERE, DeviceRequest, Inventory, Share
+from koord.core.device.model import DeviceRequest, Inventory, Share
+from koord.core.device.numa_hints import find_hints, limit_to
 from koord.core.device.scoring import score_node
+from koord.core.device_names import DeviceType
+from koord.core.zone_hints import Hints, NumaNodes
 
 StateId: TypeAlias = int
 NO_DEVICES: Final[StateId] = 0
@@ -54,9 +58,11 @@ class LedgerStates:
         self._ledgers: list[DeviceLedger] = []
         self._number_of: dict[DeviceLedger, StateId] = {}
         self._inventories: dict[Inventory, Inventory] = {}
-        self._moves: dict[tuple[StateId, Asked], Move | Lacking] = {}
+        self._moves: dict[tuple[StateId, Asked, NumaNodes | None], Move | Lacking] = {}
+        self._hints: dict[tuple[StateId, Asked], Mapping[DeviceType, Hints]] = {}
         self._fits: dict[tuple[StateId, Asked], Fit] = {}
         self._points: dict[tuple[StateId, Asked], int] = {}
+        self._largest: dict[DeviceLedger, int] = {}
         self.compact(())
 
     def compact(self, used: Iterable[DeviceLedger]) -> None:
@@ -64,7 +70,8 @@ class LedgerStates:
         kept = list(used)
         empty = DeviceLedger(Inventory(()), is_exact=self.settings.rules.is_memory_exact)
         self._ledgers, self._number_of, self._inventories = [empty], {}, {}
-        for answers in (self._moves, self._fits, self._points):
+        answered = (self._moves, self._hints, self._fits, self._points, self._largest)
+        for answers in answered:
             answers.clear()
         for ledger in kept:
             self.number(ledger.with_inventory(self.intern(ledger.inventory)))
@@ -87,18 +94,28 @@ class LedgerStates:
     def ledger(self, state: StateId) -> DeviceLedger:
         return self._ledgers[state]
 
-    def move(self, state: StateId, asked: Asked) -> Move | Lacking:
-        """Return what one pod gets."""
-        key = (state, asked)
+    def move(self, state: StateId, asked: Asked, numa: NumaNodes | None = None) -> Move | Lacking:
+        """Return what one pod gets, on certain NUMA nodes if the devices are on any."""
+        key = (state, asked, numa)
         found = self._moves.get(key)
         if found is None:
             ledger = self._ledgers[state]
-            shares = allocate(ledger, asked.request, ANYWHERE, self.settings)
+            terms = limit_to(ledger, asked.request, numa)
+            shares = allocate(ledger, asked.request, terms, self.settings)
             if isinstance(shares, Lacking):
                 found = shares
             else:
                 found = Move(shares, self.number(ledger.with_shares(shares)))
             self._moves[key] = found
+        return found
+
+    def hints(self, state: StateId, asked: Asked) -> Mapping[DeviceType, Hints]:
+        """Return which NUMA nodes could give a pod its devices; none if the node cannot at all."""
+        key = (state, asked)
+        found = self._hints.get(key)
+        if found is None:
+            hints = find_hints(self._ledgers[state], asked.request, settings=self.settings)
+            found = self._hints[key] = {} if isinstance(hints, Lacking) else hints
         return found
 
     def fit(self, state: StateId, asked: Asked) -> Fit:
@@ -127,6 +144,12 @@ class LedgerStates:
             found = score_node(ledger, asked.request, scoring, rules) if scoring else 0
             self._points[key] = found
         return found
+
+    def largest(self, ledger: DeviceLedger) -> int:
+        """Return the largest number of whole GPUs that one pod can get."""
+        if ledger not in self._largest:
+            self._largest[ledger] = find_largest(ledger)
+        return self._largest[ledger]
 
     def after(self, state: StateId, shares: Iterable[Share], count: int) -> StateId:
         """Return the state with shares given (1) or taken back (-1)."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from koord.core.device.explain import find_largest
+from koord.core.device.consumption import Consumption, consumption_of
 from koord.core.device.ledger import DeviceLedger
-from koord.core.device.model import DeviceReport, Part, Share, make_part
-from koord.core.device.names import GPU, DeviceType
+from koord.core.device.model import DeviceKey, DeviceReport, Part, Share, make_part
 from koord.core.device.plugin import Devices
+from koord.core.device_names import GPU, DeviceType
+from koord.core.pods import Pod
 from koord.core.text import MAX_TEXT, cut, listed, plural
 
 MAX_HOLDERS: Final = 256
@@ -57,6 +58,8 @@ class DeviceState:
     is_healthy: bool
     free: Part
     pods: tuple[str, ...]
+    is_recovering: bool = False
+    """Healthy again, but not used yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class DeviceStatus:
     """The status of the devices of a node.
 
     ``largest`` is the most free GPUs that one pod can get; ``foreign`` counts GPUs of pods of which
-    nobody knows which ones they are, and ``foreign_pods`` names those pods.
+    nobody knows which ones they are, and ``foreign_pods`` names those pods and ResourceClaims.
     """
 
     readiness: Readiness
@@ -75,6 +78,7 @@ class DeviceStatus:
     largest: int = 0
     foreign: int = 0
     foreign_pods: tuple[str, ...] = ()
+    consumption: Consumption = Consumption.EXACT
 
     @property
     def fragmentation(self) -> float:
@@ -90,6 +94,17 @@ class DeviceStatus:
             return cut(f"not used: {shown}; the other devices are", MAX_TEXT)
         return listed(plural(one.total, f"{kind} device") for kind, one in self.counts.items())
 
+    @property
+    def unhealthy(self) -> list[DeviceState]:
+        """Those that are not used for their health; of nodes that do not exist none are known."""
+        return [one for one in self.devices if not one.is_healthy]
+
+    def describe_health(self) -> str:
+        """Return which devices are unhealthy, and who uses them."""
+        shown = listed(_describe_health(one) for one in self.unhealthy[:_MAX_SHOWN])
+        more = len(self.unhealthy) - _MAX_SHOWN
+        return cut(f"{shown} and {more} more" if more > 0 else shown, MAX_TEXT)
+
     def describe_foreign(self) -> str:
         pods = listed(self.foreign_pods[:_MAX_SHOWN])
         return cut(
@@ -97,19 +112,20 @@ class DeviceStatus:
         )
 
 
-def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, str]) -> DeviceStatus:
-    """Return the status of the devices of a node; ``pods`` are the keys of pods by uid."""
+def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, Pod]) -> DeviceStatus:
+    """Return the status of the devices of a node; ``pods`` are the known ones by uid."""
     ledger = plugin.ledger_of(report.node)
     if ledger is None:
         counts = {kind: _count(devices, ()) for kind, devices in _healthy(report)}
         return DeviceStatus(Readiness.NO_NODE, report.problems, counts)
     held = plugin.pods_on(report.node)
+    keys = {uid: pods[uid].key if uid in pods else uid for uid in held}
     holders = [
-        DeviceHolder(kind, pods.get(uid, uid), uid, minors)
+        DeviceHolder(kind, keys[uid], uid, minors)
         for uid, shares in held.items()
         for kind, minors in _minors_of(shares)
     ]
-    devices = _list_devices(ledger, held, pods)
+    devices = _list_devices(plugin, report.node, ledger, keys)
     return DeviceStatus(
         Readiness.INVALID_ENTRIES if report.problems else Readiness.SYNCED,
         report.problems,
@@ -119,10 +135,20 @@ def observe_devices(plugin: Devices, report: DeviceReport, pods: Mapping[str, st
         },
         tuple(sorted(holders, key=lambda one: (one.kind, one.pod))[:MAX_HOLDERS]),
         devices,
-        find_largest(ledger),
+        plugin.states.largest(ledger),
         ledger.foreign,
-        tuple(sorted(pods.get(uid, uid) for uid, shares in held.items() if not shares)),
+        (
+            *sorted(keys[uid] for uid, shares in held.items() if not shares),
+            *(f"ResourceClaim {one.key}" for one in plugin.claims_on(report.node)),
+        ),
+        consumption_of(plugin, report.node),
     )
+
+
+def _describe_health(device: DeviceState) -> str:
+    state = "recovers" if device.is_recovering else "is unhealthy"
+    users = f", used by {listed(device.pods[:_MAX_SHOWN])}" if device.pods else ""
+    return f"{device.kind} {device.minor} {state}{users}"
 
 
 def _healthy(report: DeviceReport) -> list[tuple[DeviceType, list[bool]]]:
@@ -144,12 +170,12 @@ def _minors_of(shares: Iterable[Share]) -> list[tuple[DeviceType, tuple[int, ...
 
 
 def _list_devices(
-    ledger: DeviceLedger, held: Mapping[str, tuple[Share, ...]], pods: Mapping[str, str]
+    plugin: Devices, node: str, ledger: DeviceLedger, keys: Mapping[str, str]
 ) -> tuple[DeviceState, ...]:
-    users: dict[tuple[DeviceType, int], list[str]] = {}
-    for uid, shares in held.items():
+    users: dict[DeviceKey, list[str]] = {}
+    for uid, shares in plugin.pods_on(node).items():
         for share in shares:
-            users.setdefault((share.kind, share.minor), []).append(pods.get(uid, uid))
+            users.setdefault((share.kind, share.minor), []).append(keys[uid])
     return tuple(
         DeviceState(
             kind,
@@ -157,6 +183,7 @@ def _list_devices(
             bool(device.total),
             make_part(ledger.free[kind, device.minor]),
             tuple(sorted(users.get((kind, device.minor), ()))),
+            plugin.recoveries.is_recovering(node, (kind, device.minor)),
         )
         for kind, devices in ledger.inventory.devices
         for device in devices

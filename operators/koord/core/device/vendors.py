@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from koord.core.device.model import Part, make_part
-from koord.core.device.names import (
+from koord.core.device_names import (
     AMD_GPU,
     CURRENT_NAME,
     DCU_GPU,
@@ -41,7 +41,7 @@ ASCEND_DUO: Final = "Ascend-310P3-300I-DUO"
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """A vendor by its name in the label ``gpu-vendor``, and its id on the PCI bus.
+    """A vendor by its name in the label ``gpu-vendor``, its id on the PCI bus, and its DRA driver.
 
     ``cards`` are resources of its own that count whole cards; ``unshareable`` models have no parts.
     """
@@ -50,13 +50,14 @@ class Vendor:
     pci: str
     cards: tuple[str, ...] = ()
     unshareable: tuple[str, ...] = ()
+    driver: str = ""
 
 
 VENDORS: Final[Mapping[str, Vendor]] = {
     one.name: one
     for one in (
-        Vendor(NVIDIA, "0x10de", (NVIDIA_GPU,)),
-        Vendor("amd", "0x1002", (AMD_GPU,)),
+        Vendor(NVIDIA, "0x10de", (NVIDIA_GPU,), driver="gpu.nvidia.com"),
+        Vendor("amd", "0x1002", (AMD_GPU,), driver="gpu.amd.com"),
         Vendor("hygon", "0x1d94", (DCU_GPU,)),
         Vendor(HUAWEI, "0x19e5", unshareable=(ASCEND_DUO,)),
         Vendor(CAMBRICON, "0xcabc", ("cambricon.com/mlu",)),
@@ -65,6 +66,8 @@ VENDORS: Final[Mapping[str, Vendor]] = {
         Vendor("iluvatar", "0x1e3e"),
     )
 }
+GPU_DRIVERS: Final = frozenset(one.driver for one in VENDORS.values() if one.driver)
+"""Drivers of Dynamic Resource Allocation whose devices are GPUs."""
 CLASS_OF: Final[Mapping[str, DeviceType]] = {
     **TYPE_OF,
     **{old: TYPE_OF[name] for old, name in CURRENT_NAME.items()},

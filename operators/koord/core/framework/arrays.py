@@ -1,5 +1,6 @@
 """Arrays over the rows of the node table, and the constants that go with them."""
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -18,3 +19,12 @@ NO_LIMIT: Final = 1 << 40
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label with a different value on every node."""
+
+
+def combine(columns: Sequence[Ints]) -> Ints:
+    """Return one number per row, equal for rows that are equal in every column; none negative."""
+    total, *others = columns
+    for one in others:
+        pairs = total * (int(one.max(initial=0)) + 1) + one
+        total = np.unique(pairs, return_inverse=True)[1]
+    return total

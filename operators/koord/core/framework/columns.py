@@ -27,6 +27,11 @@ class Column:
         self.numbers: dict[str, int] = {}
         self.values: list[str] = []
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether there are many more values than rows."""
+        return len(self.values) > 4 * len(self.ids) + 64
+
     def write(self, row: int, value: str | None) -> None:
         if value is None:
             self.ids[row] = ABSENT
@@ -77,9 +82,8 @@ class Columns:
         self._rows = rows
 
     def _drop_stale_columns(self) -> None:
-        """Drop columns with many more values than rows: most values are no longer in use."""
-        most = 4 * self._rows + 64
-        for key in [key for key, one in self._columns.items() if len(one.values) > most]:
+        """Drop columns most of whose values are no longer in use."""
+        for key in [key for key, one in self._columns.items() if one.is_stale]:
             del self._columns[key]
 
     def column(self, key: str) -> Column:

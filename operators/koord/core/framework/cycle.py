@@ -86,6 +86,14 @@ class Cycle(CycleView):
         """Undo all changes since ``mark``, in all sessions."""
         self.undo.rollback(mark)
 
+    def close(self) -> None:
+        """Release all parts; nothing can be asked or changed any more.
+
+        They refer to each other, and so would stay in memory until garbage is collected.
+        """
+        self.undo.clear()
+        vars(self).clear()
+
     def touched(self, since: int) -> Ints:
         """Return the rows that changed after a version, including those that were rolled back."""
         return np.unique(np.array(self._changed[since:], dtype=np.int64))
@@ -191,8 +199,9 @@ class Cycle(CycleView):
         bounds = self.room(shape, rows)
         for session in self._holding:
             found = session.holders(shape, rows) if session.concerns(shape) else {}
-            for at, row in enumerate(rows.tolist()):
-                held = max((sum(h.most for h in one) for one in found.get(row, ())), default=0)
+            for at in np.flatnonzero(np.isin(rows, list(found))).tolist() if found else ():
+                options = found[int(rows[at])]
+                held = max((sum(holder.most for holder in one) for one in options), default=0)
                 bounds[at] = max(bounds[at], held)
         return bounds
 
@@ -221,6 +230,12 @@ class Cycle(CycleView):
         """Place and reserve; amounts are checked at the end, after held room was released."""
         shape, row = draft.shape, draft.row
         self.place(shape, row)
+        for session in self._aligning:
+            if session.concerns(shape):
+                zones = session.align(draft)
+                if isinstance(zones, Short):
+                    return zones
+                draft.zones = zones
         for session in self._reserving:
             if not session.concerns(shape):
                 continue

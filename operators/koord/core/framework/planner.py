@@ -10,7 +10,10 @@ Pods that did not fit are tried again after the others, which may have made node
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2s
+
+import numpy as np
 
 from koord.core.framework.allocator import Allocator
 from koord.core.framework.cycle import Cycle, Place
@@ -65,15 +68,17 @@ def plan(cycle: Cycle, units: Iterable[Unit], scoring: Scoring) -> Plan:
 def _decide(cycle: Cycle, attempt: "_Attempt", unit: Unit) -> Placement | Refusal:
     """Decide a unit within its budget."""
     pods, steps = unit.pods, cycle.steps
-    most, before = budget_of(cycle.used.shape[1], len(pods)), steps.taken
-    steps.limit = before + most
+    wasted = steps.wasted.get(pods[0].namespace, 0) if pods else 0
+    most = budget_of(cycle.used.shape[1], len(pods), wasted)
+    steps.limit = steps.taken + most
     try:
         return attempt.decide(unit)
     except TooManySteps:
-        taken = steps.taken - before
+        taken = steps.taken - steps.limit + most
         rules = (pod.shape.constraints for pod in pods)
         terms = max((len(one.selectors) for one in rules if one is not None), default=0)
-        return Refusal(unit.key, pods, TooExpensive(pods[0].key, len(pods), terms, taken, most))
+        reason = TooExpensive(pods[0].key, len(pods), terms, taken, most, wasted)
+        return Refusal(unit.key, pods, reason)
     finally:
         steps.limit = float("inf")
 
@@ -105,7 +110,7 @@ class _Attempt:
         self._cycle = cycle
         self._allocator = Allocator(cycle, scoring)
         self._refused: dict[tuple[PodShape, int], InsufficientNodes] = {}
-        strategies = (one.strategy(self._keep_recorded) for one in cycle.sessions)
+        strategies = (one.strategy(partial(_keep_recorded, cycle)) for one in cycle.sessions)
         self._strategies = [one for one in strategies if one is not None]
         self._asked: tuple[Sequence[Pod], list[PodShape]] = ((), [])
         self._result = StrategyResult([])
@@ -249,10 +254,11 @@ class _Attempt:
 
     def _assign_once(self, pods: Sequence[Pod]) -> list[Assignment]:
         """Place as many pods as fit: released ones on their recorded nodes, then by shape."""
+        cycle = self._cycle
         assignments: list[Assignment] = []
         waiting: dict[PodShape, list[Pod]] = {}
         for pod, shape in zip(pods, self._shapes_of(pods), strict=True):
-            kept = None if pod.recorded is None else self._keep_recorded(pod)
+            kept = None if pod.recorded is None else _keep_recorded(cycle, pod)
             if kept is None:
                 waiting.setdefault(shape, []).append(pod)
             else:
@@ -261,32 +267,11 @@ class _Attempt:
             before = len(assignments)
             for shape in self._hardest_first(waiting):
                 assignments += self._assign_shape(shape, waiting[shape])
-            later = self._cycle.depends_on_others
+            later = cycle.depends_on_others
             waiting = {shape: left for shape, left in waiting.items() if left and later(shape)}
             if len(assignments) == before:
                 break
         return assignments
-
-    def _keep_recorded(self, pod: Pod) -> Assignment | None:
-        """Return a released pod's recorded node, if it still fits there.
-
-        A pinned pod can go nowhere else and already counts as used on that node.
-        """
-        if pod.recorded is None:
-            return None
-        node = pod.recorded.node
-        if pod.pinned:
-            return Assignment(pod, node)
-        row = self._cycle.table.row_of.get(node)
-        shape = self._cycle.shape_of(pod)
-        if row is None or not self._cycle.has_room(shape, row):
-            return None
-        if self._cycle.needs_reserve(shape):
-            found = self._cycle.reserve(pod, shape, row)
-            return Assignment(pod, node, found.allocations) if isinstance(found, Place) else None
-        self._cycle.place(shape, row)
-        self._cycle.note_place(pod, Place(row))
-        return Assignment(pod, node)
 
     def _assign_shape(self, shape: PodShape, pods: list[Pod]) -> list[Assignment]:
         """Place pods of one shape; those that do not fit remain in ``pods``."""
@@ -332,6 +317,28 @@ class _Attempt:
             return None
         shapes = self._shapes_of(pods)
         return (shapes[0], len(pods)) if len(set(map(id, shapes))) == 1 else None
+
+
+def _keep_recorded(cycle: Cycle, pod: Pod) -> Assignment | None:
+    """Return a released pod's recorded node, if it still fits there.
+
+    A pinned pod can go nowhere else and already counts as used on that node.
+    """
+    if pod.recorded is None:
+        return None
+    node = pod.recorded.node
+    if pod.pinned:
+        return Assignment(pod, node)
+    row = cycle.table.row_of.get(node)
+    shape = cycle.shape_of(pod)
+    if row is None or not cycle.bounds(shape, np.array([row]))[0]:
+        return None
+    if cycle.needs_reserve(shape):
+        found = cycle.reserve(pod, shape, row)
+        return Assignment(pod, node, found.allocations) if isinstance(found, Place) else None
+    cycle.place(shape, row)
+    cycle.note_place(pod, Place(row))
+    return Assignment(pod, node)
 
 
 def _obstacle(pods: Sequence[Pod], cycle: Cycle) -> Reason | None:

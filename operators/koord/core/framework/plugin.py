@@ -13,7 +13,7 @@ Rules for authors:
 * ``filter`` may overestimate but never underestimate; ``reserve`` is exact.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -23,6 +23,7 @@ from koord.core.framework.cause import Cause
 from koord.core.plan import Assignment, Demand, Plan, Refusal, Unit
 from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.reasons import Reason
+from koord.core.zone_hints import Hints
 
 if TYPE_CHECKING:
     from koord.core.changes import Changes
@@ -101,12 +102,16 @@ class Holder:
 
 @dataclass(slots=True)
 class Draft:
-    """One pod being placed on one row: the held room to use, and its allocations so far."""
+    """One pod being placed on one row: the held room to use, and its allocations so far.
+
+    ``zones``: the parts of the node, one bit each, that everything it gets must be in; None: any.
+    """
 
     pod: Pod
     shape: PodShape
     row: int
     holders: tuple[Holder, ...] = ()
+    zones: int | None = None
     allocations: list[Allocation] = field(default_factory=list)
 
 
@@ -241,6 +246,14 @@ class Session:
         """Return, per row, the combinations of held room to try, the best one first."""
         return {}
 
+    def hints(self, shape: PodShape, row: int) -> Mapping[str, Hints]:  # noqa: ARG002 - the same
+        """Return, per resource, which zones of a row could serve a pod; as by ``signature``."""
+        return {}
+
+    def align(self, draft: Draft) -> int | Short | None:  # noqa: ARG002 - the same
+        """Return the zones of the row that all allocations of a pod must be in; None: any."""
+        return None
+
     def reserve(self, draft: Draft) -> Allocation | Short | None:  # noqa: ARG002 - the same
         """Allocate for one pod on one row; the requests of its shape are charged already."""
         return None
@@ -298,6 +311,14 @@ class Plugin:
 
     def remove_node(self, row: int, name: str) -> None:
         """Remove a deleted node."""
+
+    def advance(self, now: float) -> Collection[str]:  # noqa: ARG002 - for overriding
+        """Set the time, in seconds since the epoch; return the nodes with more room by now."""
+        return ()
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`advance` is to be called, at the latest; None for never."""
+        return None
 
     def absorb(self, state: "ClusterState", changes: "Changes", now: float) -> None:
         """Update the cache; the only place for expensive computations and side effects."""

@@ -4,7 +4,10 @@ A step is about one operation on one row of the node table. Steps depend on the 
 alone, not on the machine or its load, so the same cluster gives the same plan anywhere.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PER_UNIT: Final = 150_000_000
 """Steps that any unit may take: ten times as many as any that was recorded."""
@@ -12,6 +15,8 @@ PER_ROW: Final = 500
 """Further steps per pod of the unit and row of the node table."""
 MOST_PER_UNIT: Final = 1_000_000_000
 """However large unit and cluster are: one or two seconds."""
+LEAST_PER_ROW: Final = 50
+"""Per pod and row, whatever its namespace has wasted: pods without rules about others take less."""
 MOST_PER_CALL: Final = 100_000_000
 """After so many steps the rest of the units is planned in the next call."""
 PER_CALL: Final = 1000
@@ -25,10 +30,12 @@ class TooManySteps(Exception):  # noqa: N818 - says what is wrong
 class Steps:
     """The steps of one cycle."""
 
-    __slots__ = ("limit", "most", "taken")
+    __slots__ = ("limit", "most", "taken", "wasted")
 
     def __init__(self) -> None:
         self.taken = 0
+        self.wasted: Mapping[str, int] = {}
+        """Namespace -> steps by which the budget of each of its units is less."""
         self.most = float("inf")
         """After so many steps no further unit is begun."""
         self.limit = float("inf")
@@ -37,6 +44,11 @@ class Steps:
     def take(self, rows: int, operations: int = 1) -> None:
         """Count operations on so many rows each. Raises nothing: changes may be half done."""
         self.taken += (rows + PER_CALL) * operations
+
+    def take_for_others(self, operations: int) -> None:
+        """Count work that rules of pods on nodes cause: the current unit may take as much more."""
+        self.take(0, operations)
+        self.limit += PER_CALL * operations
 
     def check(self) -> None:
         """Raise ``TooManySteps`` if the budget is used up. Called between changes only."""
@@ -48,6 +60,8 @@ class Steps:
         return self.taken > self.most
 
 
-def budget_of(rows: int, pods: int) -> int:
+def budget_of(rows: int, pods: int, wasted: int = 0) -> int:
     """Return the steps that planning a unit of so many pods may take."""
-    return min(PER_UNIT + PER_ROW * (rows + PER_CALL) * pods, MOST_PER_UNIT)
+    each = (rows + PER_CALL) * pods
+    most = min(PER_UNIT + PER_ROW * each, MOST_PER_UNIT)
+    return max(most - wasted, min(LEAST_PER_ROW * each, most))

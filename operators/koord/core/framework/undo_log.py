@@ -32,3 +32,7 @@ class UndoLog:
         while len(entries) > mark:
             undo, arguments = entries.pop()
             undo(*arguments)
+
+    def clear(self) -> None:
+        """Forget the inverses of all changes, which stay."""
+        self._entries.clear()

@@ -17,6 +17,7 @@ from koord.core.framework.steps import Steps
 from koord.core.plan import Unit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason
+from koord.core.zone_hints import Hints
 
 S = TypeVar("S", bound=Session)
 
@@ -59,6 +60,8 @@ class CycleView:
         self._scoring = pick("score")
         self._applying = pick("apply")
         self._reserving = pick("reserve")
+        self._hinting = pick("hints")
+        self._aligning = pick("align")
         self._holding = pick("holders")
         self._releasing = pick("release")
         self._keeping = pick("keep")
@@ -67,6 +70,11 @@ class CycleView:
     def is_restricted(self) -> bool:
         """Whether :meth:`only` is in effect."""
         return bool(self._restricted)
+
+    @property
+    def is_charging_kept(self) -> bool:
+        """Whether any session charges room that is kept."""
+        return bool(self._keeping)
 
     def find_session(self, kind: type[S]) -> S | None:
         """Return the session of one domain; None if the domain is not in use."""
@@ -223,6 +231,16 @@ class CycleView:
         """Yield the scores of all sessions for feasible rows."""
         for session in self._scoring:
             yield from session.score(shape, rows)
+
+    def hints(self, shape: PodShape, row: int) -> tuple[tuple[str, Hints], ...]:
+        """Return which zones of a row could serve each resource of a pod, from all sessions."""
+        found = (one.hints(shape, row) for one in self._hinting if one.concerns(shape))
+        return tuple(item for hints in found for item in hints.items())
+
+    def hint_signatures(self, shape: PodShape, rows: Ints) -> list[Ints]:
+        """Return arrays over rows: rows with equal numbers in each have equal :meth:`hints`."""
+        found = (one.signature(shape, rows) for one in self._hinting if one.concerns(shape))
+        return [numbers for numbers in found if numbers is not None]
 
     def depends_on_others(self, shape: PodShape) -> bool:
         """Whether a pod that does not fit may fit after other pods of its unit are placed."""

@@ -154,7 +154,8 @@ def observe(cache: GangCache, key: GangKey, now: float) -> GangStatus:
 
 def _find_owners(cache: GangCache, key: GangKey) -> str:
     first = min(cache.members(key).values(), key=order_of, default=None)
-    return make_occupied_by(first.namespace, first.owners) if first is not None else ""
+    names = () if first is None else tuple(owner.name for owner in first.owners)
+    return make_occupied_by(first.namespace, names) if first is not None else ""
 
 
 def _count_members(spec: GangSpec, tally: Tally) -> MemberCounts:

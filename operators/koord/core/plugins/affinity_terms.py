@@ -1,12 +1,13 @@
 """Affinity terms of pods on nodes, because anti-affinity and preferences also affect new pods.
 
-To find the terms that select a pod without trying all of them, each is indexed by a label that
-selected pods must have. Does not know which rows belong to a domain.
+To find the terms that select a pod without trying all of them, each is indexed by the namespaces of
+selected pods and by a label that they must have. Does not know which rows belong to a domain.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Final, TypeAlias
 
 from koord.core.constraints import AffinityTerm, PodConstraints, PodLabels, PodSelector
 from koord.core.plugins.pod_index import Namespaces
@@ -14,6 +15,13 @@ from koord.core.selectors import Operator, is_selected
 
 HARD_WEIGHT: Final = 1
 """The weight of a required affinity term that selects the pod being placed (kube-scheduler)."""
+_NEGATIVE: Final = frozenset({Operator.NOT_IN, Operator.DOES_NOT_EXIST})
+"""With these, pods without the label are selected, too."""
+MOST_PLACES: Final = 64
+"""Of one selector in the index; with more it is indexed for any namespace."""
+
+_Place: TypeAlias = tuple[str, str, str | None]
+"""Namespace (empty: any), key (empty: none is needed), and value (None: any)."""
 
 
 class SelectorIndex:
@@ -21,9 +29,7 @@ class SelectorIndex:
 
     def __init__(self) -> None:
         self._uses: dict[PodSelector, int] = {}
-        self._by_label: dict[tuple[str, str], dict[PodSelector, None]] = {}
-        self._others: dict[str, dict[PodSelector, None]] = {}
-        """Namespace (empty: any) -> selectors that need no label."""
+        self._at: dict[_Place, dict[PodSelector, None]] = {}
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -35,57 +41,58 @@ class SelectorIndex:
         """Add a selector; each :meth:`add` needs its own :meth:`remove`."""
         uses = self._uses[pods] = self._uses.get(pods, 0) + 1
         if uses == 1:
-            labels = _labels_needed(pods)
-            for label in labels:
-                self._by_label.setdefault(label, {})[pods] = None
-            if labels:
-                return
-            for namespace in _namespaces_of(pods):
-                self._others.setdefault(namespace, {})[pods] = None
+            for place in _places_of(pods):
+                self._at.setdefault(place, {})[pods] = None
 
     def remove(self, pods: PodSelector) -> None:
         self._uses[pods] -= 1
         if self._uses[pods]:
             return
         del self._uses[pods]
-        for namespace in _namespaces_of(pods):
-            others = self._others.get(namespace, {})
-            others.pop(pods, None)
-            if not others:
-                self._others.pop(namespace, None)
-        for label in _labels_needed(pods):
-            indexed = self._by_label[label]
-            indexed.pop(pods, None)
+        for place in _places_of(pods):
+            indexed = self._at[place]
+            del indexed[pods]
             if not indexed:
-                del self._by_label[label]
+                del self._at[place]
 
     def selecting(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
         labels = namespaces.get(profile.namespace, {})
-        for pods in self._candidates(profile):
-            if pods.selects_namespace(profile.namespace, labels) and is_selected(
-                profile.labels, pods.selector
-            ):
-                yield pods
+        for indexed in self._candidates(profile):
+            for pods in indexed:
+                if pods.selects_namespace(profile.namespace, labels) and is_selected(
+                    profile.labels, pods.selector
+                ):
+                    yield pods
 
-    def _candidates(self, profile: PodLabels) -> Iterator[PodSelector]:
-        for namespace in ("", profile.namespace):
-            yield from self._others.get(namespace, ())
-        if self._by_label:
-            for label in profile.labels.items():
-                yield from self._by_label.get(label, ())
+    def count_candidates(self, profile: PodLabels) -> int:
+        """Return how many selectors have to be tried for such a pod."""
+        return sum(map(len, self._candidates(profile)))
+
+    def _candidates(self, profile: PodLabels) -> Iterator[dict[PodSelector, None]]:
+        if not self._at:
+            return
+        labels = (("", None), *profile.labels.items(), *((key, None) for key in profile.labels))
+        for namespace, (key, value) in product(("", profile.namespace), labels):
+            found = self._at.get((namespace, key, value))
+            if found is not None:
+                yield found
 
 
-def _namespaces_of(pods: PodSelector) -> tuple[str, ...]:
-    """Return the namespaces of selected pods; an empty one stands for any."""
-    return pods.namespaces if pods.namespace_selector is None else ("",)
+def _places_of(pods: PodSelector) -> list[_Place]:
+    """Return where a selector is indexed: every pod that it selects looks at one of these."""
+    labels = _labels_needed(pods)
+    namespaces = set(pods.namespaces) if pods.namespace_selector is None else {""}
+    if len(namespaces) * len(labels) > MOST_PLACES:
+        namespaces = {""}
+    return [(namespace, key, value) for namespace in namespaces for key, value in labels]
 
 
-def _labels_needed(pods: PodSelector) -> tuple[tuple[str, str], ...]:
-    """Return labels, one of which every selected pod has; empty if there are none."""
-    for one in pods.selector or ():
-        if one.operator is Operator.IN:
-            return tuple((one.key, value) for value in set(one.values))
-    return ()
+def _labels_needed(pods: PodSelector) -> set[tuple[str, str | None]]:
+    """Return labels, one of which every selected pod has; without a value, any will do."""
+    needed = {one.operator: one for one in pods.selector or () if one.operator not in _NEGATIVE}
+    if (named := needed.get(Operator.IN)) is not None:
+        return {(named.key, value) for value in named.values}
+    return next(({(one.key, None)} for one in needed.values()), {("", None)})
 
 
 class TermCounts:
@@ -115,6 +122,16 @@ class TermCounts:
     def weights(self, term: AffinityTerm) -> Counter[int]:
         """Return row -> weight of one term; do not write to it."""
         return self._weights.get(term, Counter())
+
+    def totals(self, selectors: Iterable[PodSelector]) -> dict[str, Counter[int]]:
+        """Return topology key -> row -> the weight of all terms with these selectors."""
+        found: dict[str, Counter[int]] = {}
+        for pods in selectors:
+            for term in self._terms.get(pods, ()):
+                total = found.setdefault(term.topology_key, Counter())
+                for row, weight in self._weights[term].items():
+                    total[row] += weight
+        return found
 
     def _forget(self, term: AffinityTerm) -> None:
         del self._weights[term]
@@ -146,7 +163,7 @@ class AffinityTerms:
         for one in constraints.preferred:
             self.preferred.add(one.term, row, count * one.weight)
 
-    def selecting(self, profile: PodLabels, namespaces: Namespaces) -> Iterator[PodSelector]:
-        """Yield the selectors of all terms that select a pod; some may come twice."""
-        yield from self.anti_affinity.index.selecting(profile, namespaces)
-        yield from self.preferred.index.selecting(profile, namespaces)
+    @property
+    def indexes(self) -> tuple[SelectorIndex, ...]:
+        """The selectors of all terms; some may be in both."""
+        return self.anti_affinity.index, self.preferred.index

@@ -5,7 +5,7 @@ that the cycle places, so that members of one gang see each other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -111,10 +111,13 @@ class PodAffinityState:
         """Return the registered selectors that select such a pod, in a fixed order."""
         known = self._selectors.get(profile)
         if known is None:
-            namespaces = self._base.namespaces
-            found = dict.fromkeys(self._registered.selecting(profile, namespaces))
-            found |= dict.fromkeys(self._base.terms.selecting(profile, namespaces))
-            self.steps.take(0, 8 * len(found))
+            found = dict.fromkeys(self.selecting(self._registered, profile))
+            own = len(found)
+            self.steps.take(0, self._registered.count_candidates(profile) + 8 * own)
+            for index in self._base.terms.indexes:
+                found |= dict.fromkeys(self.selecting(index, profile))
+                self.steps.take_for_others(index.count_candidates(profile))
+            self.steps.take_for_others(8 * (len(found) - own))
             known = self._selectors[profile] = Selected(sorted(found, key=_order_of))
         return known
 
@@ -151,26 +154,25 @@ class PodAffinityState:
             self._weights[kind, term] = weights
         return weights
 
-    def total_weights(self, kind: TermKind, terms: Iterable[AffinityTerm]) -> dict[str, Ints]:
-        """Return topology key -> the sum of :meth:`weight` of many terms."""
+    def total_weights(self, kind: TermKind, shape: PodShape) -> dict[str, Ints]:
+        """Return topology key -> the sum of :meth:`weight` of all :meth:`terms`."""
         found: dict[str, Ints] = {}
-        for term in terms:
-            per_row = found.get(term.topology_key)
-            if per_row is None:
-                per_row = found[term.topology_key] = np.zeros(len(self.table.nodes), dtype=np.int64)
-            for one in (self._base.terms, self._added):
-                weights = _counts_of(one, kind).weights(term)
-                self.steps.take(100 * len(weights))
-                for row, weight in weights.items():
-                    per_row[row] += weight
+        for terms in (self._base.terms, self._added):
+            for key, total in _counts_of(terms, kind).totals(selected_by(shape)).items():
+                per_row = found.setdefault(key, np.zeros(len(self.table.nodes), dtype=np.int64))
+                per_row[list(total)] += list(total.values())
+                self.steps.take(100 * len(total))
         return found
 
-    def terms(self, kind: TermKind, shape: PodShape) -> Iterable[AffinityTerm]:
+    def terms(self, kind: TermKind, shape: PodShape) -> dict[AffinityTerm, None]:
         """Return the terms of pods on nodes that select such a pod, each once."""
-        self.steps.take(0, len(selected_by(shape)))
+        selected = selected_by(shape)
+        own = min(len(selected), len(self._registered))
+        self.steps.take(0, own)
+        self.steps.take_for_others(len(selected) - own)
         return dict.fromkeys(
             term
-            for pods in selected_by(shape)
+            for pods in selected
             for terms in (self._base.terms, self._added)
             for term in _counts_of(terms, kind).terms_of(pods)
         )

@@ -38,9 +38,9 @@ def affinity_limits(shape: PodShape, state: PodAffinityState) -> Iterator[tuple[
     if own is not None and own.anti_affinity:
         yield NodeRefusal.POD_ANTI_AFFINITY, _apart(shape, own.anti_affinity, state)
     mask: Mask | None = None
-    terms = list(state.terms(TermKind.ANTI_AFFINITY, shape))
+    terms = state.terms(TermKind.ANTI_AFFINITY, shape)
     if len(terms) > _MANY:
-        yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(_free_of_all(terms, state))
+        yield NodeRefusal.EXISTING_ANTI_AFFINITY, _unlimited(_free_of_all(shape, state))
         return
     for term in terms:
         allowed = _free_of(term, state.weight(TermKind.ANTI_AFFINITY, term), state)
@@ -90,10 +90,10 @@ def _free_of(term: AffinityTerm, per_row: Ints, state: PodAffinityState) -> Mask
     return np.equal(domains.of_rows(domains.total(per_row)), 0)
 
 
-def _free_of_all(terms: list[AffinityTerm], state: PodAffinityState) -> Mask:
+def _free_of_all(shape: PodShape, state: PodAffinityState) -> Mask:
     """Return :func:`_free_of` all of many terms: one sum per topology key instead of per term."""
     mask = np.ones(len(state.table.nodes), dtype=np.bool_)
-    for key, per_row in state.total_weights(TermKind.ANTI_AFFINITY, terms).items():
+    for key, per_row in state.total_weights(TermKind.ANTI_AFFINITY, shape).items():
         domains = state.domains(key)
         mask &= np.equal(domains.of_rows(domains.total(per_row)), 0)
     return mask
@@ -117,12 +117,15 @@ def _sum_weights(shape: PodShape, state: PodAffinityState, rows: Ints) -> Ints |
     """Sum, per row, the weights of preferred terms of the pod and of pods on nodes."""
     total: Ints | None = None
     others = state.terms(TermKind.PREFERRED, shape)
-    found = [(term, state.weight(TermKind.PREFERRED, term)) for term in others]
+    if len(others) > _MANY:  # an array for each would take too much memory
+        found = list(state.total_weights(TermKind.PREFERRED, shape).items())
+    else:
+        found = [(one.topology_key, state.weight(TermKind.PREFERRED, one)) for one in others]
     own = () if shape.constraints is None else shape.constraints.preferred
-    found += [(one.term, one.weight * state.count((one.term.pods,))) for one in own]
+    found += [(one.term.topology_key, one.weight * state.count((one.term.pods,))) for one in own]
     state.steps.take(rows.size, 4 * len(found))
-    for term, per_row in found:
-        domains = state.domains(term.topology_key)
+    for key, per_row in found:
+        domains = state.domains(key)
         part = domains.of_rows(domains.total(per_row))
         total = part if total is None else total + part
     return total

@@ -42,6 +42,8 @@ class _Kinds:
             self._profiles[number] = profile
             self._columns.write(number, profile.labels)
             self._namespace.write(number, profile.namespace)
+            if self._namespace.is_stale:
+                self._number_namespaces()
         self._pods[number] += 1
         return number
 
@@ -64,6 +66,12 @@ class _Kinds:
             if pods.selects_namespace(namespace, self._namespaces.get(namespace, {}))
         ]
         return self._namespace.having(named) & self._columns.selected(pods.selector)
+
+    def _number_namespaces(self) -> None:
+        """Forget the namespaces that are gone."""
+        self._namespace = Column(len(self._profiles))
+        for number, profile in enumerate(self._profiles):
+            self._namespace.write(number, None if profile is None else profile.namespace)
 
     def _grow(self) -> None:
         size = len(self._pods)

@@ -61,8 +61,8 @@ class Rejections(Plugin):
         if pod.node and pod.recorded is not None:
             self._noted.append(pod)
 
+    @override
     def advance(self, now: float) -> set[str]:
-        """Set the time; return the nodes of which back-offs have ended since the last call."""
         since, self.now = self.now, now
         if not self._noted and (self._due is None or now < self._due):
             return set()
@@ -78,8 +78,8 @@ class Rejections(Plugin):
         self._due = min((until for until, _ in ends if until > now), default=None)
         return {node for until, node in ends if since < until <= now}
 
+    @override
     def next_due(self) -> float | None:
-        """Return when the next back-off ends, at once if rejections were noted; None for never."""
         return self.now if self._noted else self._due
 
     def find(self, subject: Subject, node: str) -> _Backoff | None:

@@ -44,7 +44,7 @@ Claim: TypeAlias = tuple[str, str]
 
 
 MOST_STALE: Final = 1024
-"""Pods and labels that are remembered beyond twice the pods that are counted."""
+"""Pods, labels and quotas that are remembered beyond twice those that there are."""
 
 _Limited: TypeAlias = dict[QuotaName, tuple[QuotaSpec, Usage | None]]
 
@@ -207,13 +207,17 @@ class QuotaCache:
         return use is not None and use.quota != self.quota_of(pod)
 
     def forget_stale(self) -> None:
-        """Forget pods that are gone, and labels that no pod has any more."""
+        """Forget pods and quotas that are gone, and labels that no pod has any more."""
         most = 2 * len(self._seen) + MOST_STALE
         if len(self.charged) > most:
             self.charged = {uid: self.charged[uid] for uid in self.charged.keys() & self._seen}
         if len(self._found) > most:
             claims = {claim_of(pod) for pod, _ in self._seen.values()}
             self._found = {claim: self._found[claim] for claim in self._found.keys() & claims}
+        specs = self.catalog.registry.specs
+        if len(self.leftovers_given) > 2 * len(specs) + MOST_STALE:
+            for name in self.leftovers_given.keys() - specs.keys():
+                del self.leftovers_given[name]
 
     def forget_usage(self) -> None:
         """Forget what pods use, and all that follows from it."""
@@ -268,7 +272,7 @@ class QuotaCache:
         for uid, (pod, _) in self._seen.items():
             use = self.usage.get(uid)
             if use is not None and use.quota in pods and self.refusal_of(pod) is None:
-                request = count_devices(dict(pod.shape.requests), self.rules)
+                request = count_devices(dict(self.requests_of(pod)), self.rules)
                 one = Submitted(uid, request, pod.created, is_used=use.is_used)
                 pods[use.quota].append(one)
         before, self.submission_refusals = self.submission_refusals, {}
@@ -305,8 +309,14 @@ class QuotaCache:
                 is_ready=is_whole and not is_held and self._may_start(pod),
                 is_non_preemptible=pod.is_non_preemptible,
                 is_foreign=pod.handling is Handling.NOT_OURS and pod.recorded is None,
+                counted=self.requests_of(pod),
             )
         )
+
+    def requests_of(self, pod: Pod) -> tuple[tuple[str, int], ...]:
+        """Return the amounts that count for a pod, by the names that it uses."""
+        is_more = pod.counted and self.rules.counts_device_shares
+        return pod.counted if is_more else pod.shape.requests
 
     def _may_start(self, pod: Pod) -> bool:
         return pod.uid not in self.submission_refusals and self.refusal_of(pod) is None

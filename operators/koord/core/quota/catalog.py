@@ -103,8 +103,10 @@ class QuotaCatalog:
         self.bindings += 1
         self.edits += 1
         self._claims[spec.name].discard(key)
-        if self._keeps_gone and not self._claims[spec.name]:
-            self.gone[spec.name] = self.registry.get(spec.name) or spec
+        if not self._claims[spec.name]:
+            del self._claims[spec.name]
+            if self._keeps_gone:
+                self.gone[spec.name] = self.registry.get(spec.name) or spec
         self._last_valid.pop(key, None)
         self.problems.pop(key, None)
         in_force = self.registry.get(spec.name)

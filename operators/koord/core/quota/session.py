@@ -6,7 +6,7 @@ cycle. Which nodes are chosen is not known here.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
@@ -33,6 +33,10 @@ MOST_REMEMBERED: Final = 1024
 """Units that are remembered beyond twice those that wait."""
 
 
+_Kind: TypeAlias = tuple[QuotaName, tuple[tuple[str, int], ...], bool]
+"""Quota, amounts, and whether it is non-preemptible: what pods that are charged alike share."""
+
+
 class QuotaSession(Session):
     """Quotas in one cycle; charges are on the undo log of the cycle.
 
@@ -57,7 +61,7 @@ class QuotaSession(Session):
         self._pending = pending
         self._leftovers: Leftovers | None = None
         self._newest = 0.0
-        self._charges: dict[tuple[QuotaName, PodShape, bool], QuotaCharge] = {}
+        self._charges: dict[_Kind, QuotaCharge] = {}
         self._pools = cache.pools()
         self._confined: dict[tuple[TreeId, PodShape], PodShape] = {}
 
@@ -122,8 +126,8 @@ class QuotaSession(Session):
         self._ledger.charge(charge, is_kept=True)
         return True
 
-    def _kind_of(self, pod: Pod) -> tuple[QuotaName, PodShape, bool]:
-        return self._cache.quota_of(pod), pod.shape, pod.is_non_preemptible
+    def _kind_of(self, pod: Pod) -> _Kind:
+        return self._cache.quota_of(pod), self._cache.requests_of(pod), pod.is_non_preemptible
 
     def leftovers_given(self, placed: Collection[UnitKey]) -> dict[QuotaName, float]:
         """Return the quotas that were given leftovers for these units, and when."""
@@ -231,7 +235,7 @@ class QuotaSession(Session):
 
     def _charges_of(self, pods: Iterable[Pod]) -> list[QuotaCharge]:
         """Return what pods ask of each quota; those that were released are counted already."""
-        counts: dict[tuple[QuotaName, PodShape, bool], int] = {}
+        counts: dict[_Kind, int] = {}
         for pod in pods:
             if pod.recorded is None or pod.is_gated:
                 kind = self._kind_of(pod)
@@ -251,11 +255,11 @@ class QuotaSession(Session):
             for name, some in sorted(charges.items())
         ]
 
-    def _charge_of(self, kind: tuple[QuotaName, PodShape, bool]) -> QuotaCharge:
+    def _charge_of(self, kind: _Kind) -> QuotaCharge:
         known = self._charges.get(kind)
         if known is None:
-            quota, shape, is_non_preemptible = kind
-            request = count_devices(dict(shape.requests), self._cache.rules)
+            quota, requests, is_non_preemptible = kind
+            request = count_devices(dict(requests), self._cache.rules)
             known = self._charges[kind] = QuotaCharge(
                 quota, request, request if is_non_preemptible else {}
             )

@@ -11,23 +11,23 @@ by itself, so a quota in cards does not see shares.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from koord.caches import MIB, BoundedCache, size_of
+from koord.core.device_names import (
+    CARDS,
+    CURRENT_NAME,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    KOORD_GPU,
+    OLD_PREFIX,
+    PREFIX,
+    WHOLE,
+)
 from koord.core.pods import PodShape
 from koord.core.quota.capacity import add_up
 from koord.core.quota.model import NO_USAGE, QuotaName, QuotaRules, Usage
 from koord.core.units import Amounts
-
-PERCENT: Final = 100
-_CARDS: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
-_GPU: Final = "koordinator.sh/gpu"
-_CORE: Final = "koordinator.sh/gpu-core"
-_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
-_SHARES: Final = (_GPU, _CORE, _RATIO)
-_OLD: Final = "kubernetes.io/"
-_NEW: Final = "koordinator.sh/"
-_RENAMED: Final = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
 
 
 class PodUse(NamedTuple):
@@ -35,7 +35,8 @@ class PodUse(NamedTuple):
 
     ``is_used``: it has a node, or is about to be bound. ``is_ready``: it lacks nothing but room to
     start. ``is_non_preemptible``: it must not be evicted (label ``preemptible: "false"``).
-    ``is_foreign``: another scheduler placed it.
+    ``is_foreign``: another scheduler placed it. ``counted``, if it is not empty, counts instead of
+    the requests of its shape.
     """
 
     uid: str
@@ -45,28 +46,27 @@ class PodUse(NamedTuple):
     is_ready: bool = True
     is_non_preemptible: bool = False
     is_foreign: bool = False
+    counted: tuple[tuple[str, int], ...] = ()
 
 
 _State: TypeAlias = tuple[bool, bool, bool, bool]
 """Whether pods are used, ready, non-preemptible, foreign."""
-_Kind: TypeAlias = tuple[PodShape, _State]
-
-
 _Requests: TypeAlias = tuple[tuple[str, int], ...]
+_Kind: TypeAlias = tuple[_Requests, _State]
 
 
 class _Counted:
-    """The amounts of each shape that count; computed once per request."""
+    """The amounts that count; computed once per request."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self._rules = rules
         self._known: BoundedCache[_Requests, _Requests] = BoundedCache(4 * MIB)
 
-    def of(self, shape: PodShape) -> _Requests:
-        known = self._known.get(shape.requests)
+    def of(self, requests: _Requests) -> _Requests:
+        known = self._known.get(requests)
         if known is None:
-            known = tuple(count_devices(dict(shape.requests), self._rules).items())
-            self._known.keep(shape.requests, known, 2 * size_of(known))
+            known = tuple(count_devices(dict(requests), self._rules).items())
+            self._known.keep(requests, known, 2 * size_of(known))
         return known
 
 
@@ -157,16 +157,17 @@ def sum_pods(pods: Iterable[PodUse], rules: QuotaRules) -> dict[QuotaName, Usage
 
 
 def _kind_of(pod: PodUse) -> _Kind:
-    return (pod.shape, (pod.is_used, pod.is_ready, pod.is_non_preemptible, pod.is_foreign))
+    requests = pod.counted or pod.shape.requests
+    return (requests, (pod.is_used, pod.is_ready, pod.is_non_preemptible, pod.is_foreign))
 
 
 def _add_up(counts: Mapping[_Kind, int], counted: _Counted) -> Usage:
     by_state: dict[_State, dict[str, int]] = {}
-    for (shape, state), count in counts.items():
+    for (requests, state), count in counts.items():
         total = by_state.get(state)
         if total is None:
             total = by_state[state] = {}
-        for key, amount in counted.of(shape):
+        for key, amount in counted.of(requests):
             total[key] = total.get(key, 0) + amount * count
     return Usage(
         submitted=_join(by_state, lambda _: True),
@@ -194,19 +195,19 @@ def count_devices(request: Amounts, rules: QuotaRules) -> Amounts:
     if not rules.counts_device_shares or not any(_is_device(key) for key in request):
         return request
     counted = dict(request)
-    for name in _RENAMED:
-        if _OLD + name in request:
-            counted.setdefault(_NEW + name, request[_OLD + name])
-    cards = sum(counted.get(name, 0) for name in _CARDS)
-    whole = max(counted.get(_GPU, 0), PERCENT * cards)
-    shares = {name: counted.get(name, whole) for name in (_CORE, _RATIO)}
-    shares[_GPU] = max(whole, *shares.values())
+    for old, name in CURRENT_NAME.items():
+        if old in request:
+            counted.setdefault(name, request[old])
+    cards = sum(counted.get(name, 0) for name in CARDS)
+    whole = max(counted.get(KOORD_GPU, 0), WHOLE * cards)
+    shares = {name: counted.get(name, whole) for name in (GPU_CORE, GPU_MEMORY_RATIO)}
+    shares[KOORD_GPU] = max(whole, *shares.values())
     counted |= {name: share for name, share in shares.items() if share}
-    if not cards and shares[_GPU]:
+    if not cards and shares[KOORD_GPU]:
         # The vendor is unknown before the pod has its node: shares count as cards of any.
-        counted |= dict.fromkeys(_CARDS, -(-shares[_GPU] // PERCENT))
+        counted |= dict.fromkeys(CARDS, -(-shares[KOORD_GPU] // WHOLE))
     return counted
 
 
 def _is_device(key: str) -> bool:
-    return key in _CARDS or key.startswith((_NEW, _OLD))
+    return key in CARDS or key.startswith((PREFIX, OLD_PREFIX))

@@ -17,6 +17,8 @@ from koord.core.topology.strategy.topology_view import PodAttraction, TopologyVi
 
 if TYPE_CHECKING:
     from koord.core.gang.cache import GangCache
+    from koord.core.gang_model import GangKey
+    from koord.core.topology_constraint import PlacedMember
 
 
 class Topologies(Plugin):
@@ -51,7 +53,8 @@ class TopologySession(Session):
     def __init__(self, cycle: Cycle, view: TopologyView) -> None:
         self.view = view
         self._cycle = cycle
+        self._placed: dict[GangKey, list[PlacedMember]] = {}
 
     @override
     def strategy(self, keep: Keep) -> Strategy:
-        return TopologyStrategy(self._cycle, self.view, keep)
+        return TopologyStrategy(self._cycle, self.view, keep, self._placed)

@@ -11,6 +11,7 @@ from koord.core.plugins.volumes import ZONE_LABELS, StorageClass, Volume, Volume
 from koord.core.selectors import SelectorTerm
 from koord.kube.translate.amounts import parse_amounts
 from koord.kube.translate.node_affinity import parse_node_selector
+from koord.kube.translate.numa import read_amplification, read_reserved
 from koord.kube.wire import (
     ObjectMeta,
     WireClaim,
@@ -38,6 +39,7 @@ _taints_decoder = msgspec.json.Decoder(list[_WireTaint] | None)
 
 def translate_node(wire: WireNode) -> Node:
     meta, spec = wire.metadata, wire.spec
+    annotations = meta.annotations or {}
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -46,7 +48,9 @@ def translate_node(wire: WireNode) -> Node:
         is_unschedulable=bool(spec.unschedulable),
         is_terminating=meta.deletion_timestamp is not None,
         allocatable=parse_amounts(bytes(wire.status.allocatable)),
-        published=_split((meta.annotations or {}).get(operators.PUBLISHED, "")),
+        published=_split(annotations.get(operators.PUBLISHED, "")),
+        reserved=read_reserved(annotations),
+        amplification=read_amplification(annotations),
         resource_version=meta.resource_version,
     )
 

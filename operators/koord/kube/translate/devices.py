@@ -3,7 +3,7 @@
 An entry that cannot be used is left out and named; the others stay usable.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -12,16 +12,19 @@ from koord.api.annotations import (
     DEVICE_ALLOCATE_HINT,
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,
+    GPU_REQUEST,
     DeviceHint,
     DeviceJointAllocate,
+    GpuPart,
     GpuPartitionSpec,
 )
 from koord.api.device_partitions import parse_partitions
 from koord.api.parse import InvalidObject, JsonAnnotation
-from koord.api.resource import LabelSelector as SelectorSpec
 from koord.core.device.allocation import DeviceAllocation
 from koord.core.device.model import (
     Device,
+    DeviceClaim,
+    DeviceKey,
     DeviceName,
     DeviceReport,
     Exclusive,
@@ -30,6 +33,7 @@ from koord.core.device.model import (
     Joint,
     JointScope,
     Labels,
+    Part,
     Partition,
     PartitionWish,
     Place,
@@ -39,13 +43,15 @@ from koord.core.device.model import (
     make_part,
     minors_of,
 )
-from koord.core.device.names import DeviceType, rename
 from koord.core.device.request import NO_WISHES, Wishes
-from koord.core.device.vendors import ISOLATION_LABEL
-from koord.core.selectors import LabelSelector, Operator, Requirement
+from koord.core.device.vendors import GPU_DRIVERS, ISOLATION_LABEL
+from koord.core.device_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, DeviceType, rename
+from koord.kube.decode import MALFORMED
 from koord.kube.translate.amounts import parse_amount, parse_amounts
+from koord.kube.translate.node_affinity import parse_node_selector, pinned_to
+from koord.kube.translate.node_selectors import translate_selector
 from koord.kube.translate.statuses import SeenStatuses
-from koord.kube.wire import DeviceEntry, WireDevice
+from koord.kube.wire import DeviceEntry, WireDevice, WireResourceClaim
 
 T = TypeVar("T")
 
@@ -68,7 +74,7 @@ class DeviceTranslator(SeenStatuses):
 
     def translate(self, wire: WireDevice) -> DeviceReport:
         meta = wire.metadata
-        self._see(meta.uid, wire.status)
+        raw = self._see(meta.uid, wire.status)
         problems: list[tuple[str, str]] = []
         entries = _read_entries(wire.spec.devices or (), problems)
         return DeviceReport(
@@ -85,9 +91,32 @@ class DeviceTranslator(SeenStatuses):
             partitions=_read_partitions(meta.annotations or {}, problems),
             labels=meta.labels or {},
             problems=tuple(problems),
+            shown_unhealthy=_read_unhealthy(raw),
             uid=meta.uid,
             generation=meta.generation,
         )
+
+
+class _ShownDevice(msgspec.Struct, gc=False):
+    type: str
+    minor: int
+    health: bool = True
+
+
+class _ShownStatus(msgspec.Struct, gc=False):
+    devices: list[_ShownDevice] = []
+
+
+_status_decoder = msgspec.json.Decoder(_ShownStatus)
+
+
+def _read_unhealthy(status: bytes) -> frozenset[DeviceKey]:
+    """Return the devices that a status shows as unhealthy; none if it cannot be read."""
+    try:
+        shown = _status_decoder.decode(status or b"{}")
+    except MALFORMED:
+        return frozenset()
+    return frozenset((one.type, one.minor) for one in shown.devices if not one.health)
 
 
 def _read_entries(listed: Sequence[DeviceEntry], problems: list[tuple[str, str]]) -> _Entries:
@@ -152,6 +181,23 @@ def _read_partitions(
     )
 
 
+_EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that kube-scheduler makes for a pod's requests, which count already."""
+
+
+def translate_resource_claim(wire: WireResourceClaim) -> DeviceClaim:
+    """Return the GPUs that a claim was given; none if it names no single node."""
+    meta, allocation = wire.metadata, wire.status.allocation
+    key = f"{meta.namespace}/{meta.name}"
+    if allocation is None or _EXTENDED_RESOURCE in (meta.annotations or {}):
+        return DeviceClaim(key)
+    results = allocation.devices.results or ()
+    gpus = sum(one.driver in GPU_DRIVERS and not one.admin_access for one in results)
+    selector = bytes(allocation.node_selector)
+    terms = parse_node_selector(selector) if gpus and selector else None
+    return DeviceClaim(key, pinned_to(terms or ()), gpus)
+
+
 class _Function(msgspec.Struct, gc=False):
     minor: int = 0
     bus_id: str = msgspec.field(default="", name="busID")
@@ -203,13 +249,24 @@ def read_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wi
     hints = _read(DEVICE_ALLOCATE_HINT, annotations, problems) or {}
     joint = _read(DEVICE_JOINT_ALLOCATE, annotations, problems)
     partition = _read(GPU_PARTITION_SPEC, annotations, problems)
+    parts = _read(GPU_REQUEST, annotations, problems) or []
     return Wishes(
         tuple((kind, _make_hint(hint)) for kind, hint in sorted(hints.items())),
         _make_joint(joint) if joint is not None else None,
         _make_partition_wish(partition) if partition is not None else None,
         labels.get(ISOLATION_LABEL, ""),
+        tuple(map(_make_part, parts)),
         problems=tuple(problems),
     )
+
+
+def _make_part(spec: GpuPart) -> Part:
+    amounts = {
+        GPU_CORE: spec.core,
+        GPU_MEMORY: spec.memory.whole if spec.memory is not None else None,
+        GPU_MEMORY_RATIO: spec.memory_ratio,
+    }
+    return make_part({key: amount for key, amount in amounts.items() if amount})
 
 
 def _make_joint(spec: DeviceJointAllocate) -> Joint:
@@ -229,27 +286,18 @@ def _read(
 ) -> T | None:
     found = annotation.read(annotations)
     if isinstance(found, InvalidObject):
-        problems.extend((one.field, one.message) for one in found.problems)
+        problems.extend(
+            (one.field, ": ".join(filter(None, (one.value, one.message)))) for one in found.problems
+        )
         return None
     return found
 
 
 def _make_hint(hint: DeviceHint) -> Hint:
     return Hint(
-        _selector(hint.selector) if hint.selector is not None else (),
-        _selector(hint.vf_selector) if hint.vf_selector is not None else None,
+        translate_selector(hint.selector) if hint.selector is not None else (),
+        translate_selector(hint.vf_selector) if hint.vf_selector is not None else None,
         Strategy(hint.allocate_strategy) if hint.allocate_strategy else None,
         _SCOPES[hint.required_topology_scope] if hint.required_topology_scope else None,
         Exclusive(hint.exclusive_policy) if hint.exclusive_policy else None,
     )
-
-
-def _selector(selector: SelectorSpec) -> LabelSelector:
-    return tuple(_requirements(selector))
-
-
-def _requirements(selector: SelectorSpec) -> Iterator[Requirement]:
-    for key, value in sorted((selector.match_labels or {}).items()):
-        yield Requirement(key, Operator.IN, (value,))
-    for one in selector.match_expressions or ():
-        yield Requirement(one.key, Operator(one.operator), tuple(one.values or ()))

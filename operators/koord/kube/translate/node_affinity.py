@@ -114,7 +114,7 @@ def parse_affinity(raw: bytes) -> ParsedAffinity:
     return ParsedAffinity(
         terms=terms,
         form=AffinityForm(AffinityDepth.REQUIRED, tuple(map(_form_of, terms))),
-        pinned_to=_pinned_to(terms),
+        pinned_to=pinned_to(terms),
         preferences=preferences,
     )
 
@@ -159,7 +159,7 @@ def _form_of(term: SelectorTerm) -> TermForm:
     return TermForm.EXPRESSIONS if term.expressions else TermForm.EMPTY
 
 
-def _pinned_to(terms: tuple[SelectorTerm, ...]) -> str:
+def pinned_to(terms: tuple[SelectorTerm, ...]) -> str:
     """Return the node name if the terms admit exactly one by name."""
     names = {_named_node(t) for t in terms if t.fields or t.expressions}
     return names.pop() if len(names) == 1 else ""

@@ -1,14 +1,15 @@
-"""Label selectors of nodes: from the form of the API to the core's, and back."""
+"""Label selectors of nodes and devices: from the form of the API to the core's, and back."""
 
 from typing import Any
 
 import msgspec
 
 from koord.api.quotaprofile import NodeSelector
+from koord.api.resource import LabelSelector
 from koord.core.selectors import Operator, Requirement
 
 
-def translate_selector(selector: NodeSelector) -> tuple[Requirement, ...]:
+def translate_selector(selector: NodeSelector | LabelSelector) -> tuple[Requirement, ...]:
     labels = (selector.match_labels or {}).items()
     return (
         *(Requirement(key, Operator.IN, (value,)) for key, value in sorted(labels)),

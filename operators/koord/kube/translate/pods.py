@@ -5,6 +5,7 @@ conditions) matters only for writing and is kept here by uid while the pod is pe
 """
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -16,23 +17,35 @@ from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTO
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
 from koord.core.device.allocation import ALLOCATED
-from koord.core.device.names import TYPE_OF
-from koord.core.device.plugin import NAME as DEVICES
-from koord.core.device.request import NO_WISHES
+from koord.core.device.charge import count_given, count_possible
+from koord.core.device.request import NO_WISHES, Wishes
+from koord.core.device.session import NAME as DEVICES
+from koord.core.device_names import TYPE_OF
+from koord.core.numa.model import NAME as NUMA
+from koord.core.numa.model import NO_WISHES as NO_NUMA_WISHES
+from koord.core.numa.model import STATUS, NumaAllocation, NumaWishes
 from koord.core.pods import (
     Allocation,
     Excess,
     Handling,
+    OwnerReference,
     Pod,
     PodPhase,
     PodShape,
     RecordedPlan,
 )
+from koord.core.reservation.model import ALLOCATED as RESERVED
+from koord.core.reservation.model import NAME as RESERVATION
+from koord.core.reservation.model import NO_WISHES as NO_RESERVATION_WISHES
+from koord.core.units import CPU
+from koord.kube.decode import MALFORMED
 from koord.kube.plan_keys import OutdatedPlan, PlanKeys, PlanVerifier, Trust
 from koord.kube.release import PodForm, decode_plan, is_recorded
 from koord.kube.translate.devices import read_allocated, read_wishes
 from koord.kube.translate.gangs import GangClaims
 from koord.kube.translate.node_affinity import AffinityForm
+from koord.kube.translate.numa import read_numa_wishes, read_status
+from koord.kube.translate.reservation_wishes import read_reservation_wishes, read_use
 from koord.kube.translate.shapes import MAX_PARTS, ShapeCache, claims_of
 from koord.kube.wire import ObjectMeta, PodSpec, PodStatus, WirePod
 
@@ -81,6 +94,9 @@ class PodTranslator:
         self._claims = GangClaims(defaults)
         self._forms: dict[str, PodForm] = {}
         self._texts: BoundedCache[str, str] = BoundedCache(16 * MIB)
+        self._owned: BoundedCache[tuple[Any, ...], tuple[OwnerReference, ...]] = BoundedCache(
+            16 * MIB
+        )
         self._profiles: BoundedCache[PodLabels, PodLabels] = BoundedCache(16 * MIB)
 
     def form_of(self, uid: str) -> PodForm | None:
@@ -113,6 +129,9 @@ class PodTranslator:
         is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
         is_eviction_pending = not is_deleted and _is_eviction_pending(wire)
+        wishes = _read_wishes(meta, shaped.shape)
+        numa = read_numa_wishes(meta.annotations or _NO_LABELS, labels, spec.priority or 0)
+        allocations = _allocations(meta, shaped.shape, recorded, wishes, numa)
         pod = Pod(
             uid=meta.uid,
             namespace=self._intern(meta.namespace),
@@ -142,8 +161,9 @@ class PodTranslator:
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
             excess=excess,
-            said=_said(meta, shaped.shape),
-            allocations=_allocations(meta, recorded),
+            said=_said(meta, labels, wishes, numa),
+            allocations=allocations,
+            counted=_count(shaped.shape, wishes, allocations),
             sub_group=self._intern(_annotation(meta, operators.SUB_GROUP)),
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
@@ -199,11 +219,19 @@ class PodTranslator:
         else:
             self._forms.pop(pod.uid, None)
 
-    def _owners(self, meta: ObjectMeta) -> tuple[str, ...]:
+    def _owners(self, meta: ObjectMeta) -> tuple[OwnerReference, ...]:
+        """Return the owners, by name; the pods of one owner share it."""
         if not meta.owner_references:
             return ()
-        owners = meta.owner_references[:MAX_PARTS]
-        return tuple(sorted(self._intern(owner.name) for owner in owners))
+        key = tuple(
+            (one.name, one.kind, one.api_version, one.uid, bool(one.controller))
+            for one in meta.owner_references[:MAX_PARTS]
+        )
+        known = self._owned.get(key)
+        if known is None:
+            known = tuple(sorted(OwnerReference(*fields) for fields in key))
+            self._owned.keep(key, known, 2 * size_of(key))
+        return known
 
     def _profile(self, namespace: str, labels: Mapping[str, str]) -> PodLabels:
         """Intern a namespace and labels, which many pods share."""
@@ -220,26 +248,65 @@ class PodTranslator:
         return self._texts.keep(text, text, len(text)) if known is None else known
 
 
-def _said(meta: ObjectMeta, shape: PodShape) -> tuple[tuple[str, Hashable], ...]:
-    """Return what annotations say to plugins, if they matter for a pod."""
+def _read_wishes(meta: ObjectMeta, shape: PodShape) -> Wishes:
+    """Return what a pod says about devices, if it asks for any."""
     if TYPE_OF.keys().isdisjoint(key for key, _ in shape.requests):
-        return ()
-    wishes = read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
-    return () if wishes == NO_WISHES else ((DEVICES, wishes),)
+        return NO_WISHES
+    return read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
 
 
-def _allocations(meta: ObjectMeta, plan: RecordedPlan | None) -> tuple[Allocation, ...]:
-    """Return the devices of a pod, if the operators wrote them with its plan."""
+def _said(
+    meta: ObjectMeta, labels: Mapping[str, str], devices: Wishes, numa: NumaWishes
+) -> tuple[tuple[str, Hashable], ...]:
+    """Return what annotations and labels say to plugins."""
+    said: tuple[tuple[str, Hashable], ...]
+    said = () if devices == NO_WISHES else ((DEVICES, devices),)
+    if numa is not NO_NUMA_WISHES:
+        said = (*said, (NUMA, numa))
+    reservations = read_reservation_wishes(meta.annotations or _NO_LABELS, labels)
+    return said if reservations is NO_RESERVATION_WISHES else (*said, (RESERVATION, reservations))
+
+
+def _allocations(
+    meta: ObjectMeta,
+    shape: PodShape,
+    plan: RecordedPlan | None,
+    devices: Wishes,
+    numa: NumaWishes,
+) -> tuple[Allocation, ...]:
+    """Return what a pod was given, if the operators wrote it with its plan."""
     if plan is None or not plan.records:
         return ()
-    text = _annotation(meta, ALLOCATED)
-    if not text or not is_recorded(plan, ALLOCATED, text):
+    found: list[Allocation] = []
+    with suppress(*MALFORMED):
+        if text := _recorded_text(meta, plan, ALLOCATED):
+            found.append(read_allocated(meta.uid, text, devices))
+    with suppress(*MALFORMED):
+        if text := _recorded_text(meta, plan, STATUS):
+            found.append(read_status(meta.uid, text, numa))
+        elif any(key == STATUS for key, _ in plan.records):
+            found.append(NumaAllocation(meta.uid, lost=dict(shape.requests).get(CPU, 0)))
+    with suppress(*MALFORMED):
+        if text := _recorded_text(meta, plan, RESERVED):
+            found.append(read_use(meta.uid, text))
+    return tuple(found)
+
+
+def _recorded_text(meta: ObjectMeta, plan: RecordedPlan, key: str) -> str:
+    """Return an annotation that was written with a plan; empty if it was not, or was changed."""
+    text = _annotation(meta, key)
+    return text if text and is_recorded(plan, key, text) else ""
+
+
+def _count(
+    shape: PodShape, wishes: Wishes, allocations: tuple[Allocation, ...]
+) -> tuple[tuple[str, int], ...]:
+    """Return what quotas count for a pod that asks for devices, if it is more than it requests."""
+    if TYPE_OF.keys().isdisjoint(key for key, _ in shape.requests):
         return ()
-    wishes = read_wishes(meta.annotations or _NO_LABELS, meta.labels or _NO_LABELS)
-    try:
-        return (read_allocated(meta.uid, text, wishes),)
-    except ValueError:
-        return ()
+    if allocations:
+        return count_given(shape.requests, allocations)
+    return count_possible(shape.requests, wishes)
 
 
 def make_form(wire: WirePod, affinity: AffinityForm) -> PodForm:

@@ -16,6 +16,7 @@ from koord.core.framework.cycle import Cycle
 from koord.core.framework.plugin import Keep, StrategyResult
 from koord.core.framework.reasons import InsufficientNodes
 from koord.core.framework.shortage import explain_shortage
+from koord.core.gang_model import GangKey
 from koord.core.plan import Assignment, Demand, ObservedTopology, Unit
 from koord.core.pods import Pod, PodShape
 from koord.core.reasons import Reason
@@ -53,7 +54,6 @@ class TopologyShare:
     """The demands of one unit that have topology constraints, by constraint."""
 
     strategy: "TopologyStrategy"
-    unit: Unit
     by_constraint: dict[TopologyConstraint, list[Demand]]
 
     @property
@@ -66,17 +66,26 @@ class TopologyShare:
         return any(one.layers or one.gang for one in self.by_constraint)
 
     def place(self) -> StrategyResult | Reason:
-        return self.strategy.place(self.unit, self.by_constraint)
+        return self.strategy.place(self.by_constraint)
 
 
 class TopologyStrategy:
-    """Places the gangs of one planning cycle; later ones see where earlier ones went."""
+    """Places the gangs of one planning cycle; later ones see where earlier ones went.
 
-    def __init__(self, cycle: Cycle, view: TopologyView, keep: Keep) -> None:
+    ``placed`` holds, by gang, the members that were placed in this cycle.
+    """
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        view: TopologyView,
+        keep: Keep,
+        placed: dict[GangKey, list[PlacedMember]],
+    ) -> None:
         self._cycle = cycle
         self._view = view
         self._keep = keep
-        self._placed: dict[tuple[str, TopologyConstraint], list[PlacedMember]] = {}
+        self._placed = placed
 
     def divide(self, unit: Unit) -> TopologyShare | None:
         """Return the demands of a unit that this strategy places; None for none."""
@@ -87,7 +96,7 @@ class TopologyStrategy:
                 constraint = ATTRACTED
             if constraint is not None:
                 divided.setdefault(constraint, []).append(demand)
-        return TopologyShare(self, unit, divided) if divided else None
+        return TopologyShare(self, divided) if divided else None
 
     def _constraint_of(self, gang: str) -> TopologyConstraint | None:
         """Return the constraint of a gang; None also if it is only preferred and has no tree."""
@@ -106,18 +115,13 @@ class TopologyStrategy:
         has_tree = self._view.topologies.tree(ATTRACTED.topology) is not None
         return has_tree and len(selectors) == 1 and bool(self._view.attracting_pods(*selectors))
 
-    def place(
-        self, unit: Unit, divided: dict[TopologyConstraint, list[Demand]]
-    ) -> StrategyResult | Reason:
+    def place(self, divided: dict[TopologyConstraint, list[Demand]]) -> StrategyResult | Reason:
         """Place demands by constraint; the caller rolls back a refusal."""
         assignments: list[Assignment] = []
         topologies: list[ObservedTopology] = []
         left_over: dict[str, Reason] = {}
         for constraint, demands in divided.items():
-            placed = [
-                *self._view.placed_members_of(demands[0].gang),
-                *self._placed.get((unit.group, constraint), ()),
-            ]
+            placed = self._placed_members_of(demands[0].gang)
             place = self._place_sub_groups if constraint.gang else self._place_together
             met = place(constraint, demands, placed)
             if not isinstance(met, StrategyResult):
@@ -129,14 +133,22 @@ class TopologyStrategy:
             left_over |= met.left_over
         return StrategyResult(assignments, tuple(topologies), left_over)
 
+    def _placed_members_of(self, gang: GangKey) -> list[PlacedMember]:
+        members = list(self._view.placed_members_of(gang))
+        if self._placed:
+            # The started gangs of a group are another unit than those that wait.
+            for one in self._view.placed_with(gang):
+                members += self._placed.get(one, ())
+        return members
+
     def confirm(self, unit: Unit, placed: Sequence[Assignment]) -> None:
         """Remember where members went, for units of the same group that are decided later."""
-        constraints = {demand.gang: self._constraint_of(demand.gang) for demand in unit.demands}
+        gangs = {one.gang for one in unit.demands if self._constraint_of(one.gang) is not None}
         for one in placed:
-            gang = one.pod.gang
-            constraint = None if gang is None else constraints.get(gang.key)
-            if constraint is not None:
-                self._placed.setdefault((unit.group, constraint), []).append(as_member(one))
+            if one.pod.gang is not None and one.pod.gang.key in gangs:
+                members = self._placed.setdefault(one.pod.gang.key, [])
+                members.append(as_member(one))
+                self._cycle.undo.push(members.pop)
 
     def _place_together(
         self, constraint: TopologyConstraint, demands: list[Demand], placed: list[PlacedMember]

@@ -67,8 +67,8 @@ class TopologyView:
         spec = self._gangs.spec(gang) if gang else None
         return None if spec is None else spec.sub_groups
 
-    def placed_members_of(self, gang: GangKey) -> Iterator[PlacedMember]:
-        """Yield the members with a node of all gangs in the group with the same constraint.
+    def placed_with(self, gang: GangKey) -> Iterator[GangKey]:
+        """Yield the gangs in the group with the same constraint, itself included.
 
         A gang with sub-groups shares its domains with no other gang.
         """
@@ -76,8 +76,12 @@ class TopologyView:
         has_sub_groups = self.sub_groups_of(gang) is not None
         for one in self._gangs.group(gang).gangs:
             is_apart = one != gang and (has_sub_groups or self.sub_groups_of(one) is not None)
-            if self.constraint_of(one) != constraint or is_apart:
-                continue
+            if self.constraint_of(one) == constraint and not is_apart:
+                yield one
+
+    def placed_members_of(self, gang: GangKey) -> Iterator[PlacedMember]:
+        """Yield the members with a node of all gangs that are placed with a gang."""
+        for one in self.placed_with(gang):
             for pod in self._gangs.members(one).values():
                 if pod.is_alive and not pod.is_plannable and (node := pod.planned_node):
                     yield PlacedMember(node, pod.index, pod.name, pod.sub_group)

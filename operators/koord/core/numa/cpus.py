@@ -16,7 +16,9 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Final
 
-from koord.core.device.cpu_topology import (
+from koord.core.framework.cause import Cause
+from koord.core.framework.scoring import ScoringStrategy
+from koord.core.numa.cpu_topology import (
     CpuExclusive,
     CpuGroup,
     Cpus,
@@ -24,8 +26,6 @@ from koord.core.device.cpu_topology import (
     CpuTopology,
     RefCounts,
 )
-from koord.core.framework.cause import Cause
-from koord.core.framework.scoring import ScoringStrategy
 
 ANY_CPU: Final[Cpus] = -1
 """All CPUs, as a mask."""
@@ -65,6 +65,12 @@ INSUFFICIENT: Final = Cause(
     _RANK + 9,
     "not enough cpus available to satisfy request",
     "Free pinned CPUs on {nodes}, or request fewer.",
+)
+AMPLIFIED: Final = Cause(
+    "InsufficientAmplifiedCPU",
+    _RANK + 9,
+    "Insufficient amplified cpu",
+    "Free CPUs on {nodes}, where a pinned CPU costs more than one.",
 )
 
 

@@ -12,20 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from itertools import combinations
-from math import comb
 from operator import itemgetter
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 from koord.core.framework.cause import Cause
-
-NumaNodes: TypeAlias = int
-"""A set of NUMA nodes: bit n is node n."""
-
-MAX_NUMBER: Final = 1023
-"""The highest number of a NUMA node in Linux; larger ones are not to be made a set of."""
-MAX_SETS: Final = 255
-"""All sets of 8 NUMA nodes. Larger machines are tried with fewer: small sets, and all nodes."""
+from koord.core.zone_hints import Hints, NumaHint, NumaNodes
 
 _RANK: Final = 60
 """After the other requests of a pod, which may explain more."""
@@ -155,22 +146,6 @@ def find_occupancy(pods: Iterable[NumaNodes]) -> NumaOccupancy:
             shared |= nodes
     return NumaOccupancy(single & ~shared, shared)
 
-
-@dataclass(frozen=True, slots=True)
-class NumaHint:
-    """NUMA nodes that could serve a request; ``nodes`` None: any.
-
-    ``is_unsatisfied``: they cannot serve all of it.
-    """
-
-    nodes: NumaNodes | None
-    is_preferred: bool
-    score: int = 0
-    is_unsatisfied: bool = False
-
-
-Hints: TypeAlias = Sequence[NumaHint] | None
-"""At most one per set of nodes; None: no preference; empty: nothing can serve the request."""
 
 _ANYWHERE: Final = (NumaHint(None, is_preferred=True),)
 _NOWHERE: Final = (NumaHint(None, is_preferred=False, is_unsatisfied=True),)
@@ -323,29 +298,3 @@ def _meet(common: frozenset[NumaNodes], sets: frozenset[NumaNodes | None]) -> fr
 def _order(hint: NumaHint) -> tuple[int, int, NumaNodes]:
     nodes = hint.nodes or 0
     return nodes.bit_count(), -hint.score, nodes
-
-
-@lru_cache(maxsize=256)
-def list_sets(every: NumaNodes) -> tuple[NumaNodes, ...]:
-    """Return the sets of NUMA nodes to try, smaller ones first.
-
-    Those are all, but on machines with very many nodes only the smallest and all nodes.
-    """
-    nodes = [1 << number for number in range(every.bit_length()) if every >> number & 1]
-    found: list[NumaNodes] = []
-    for size in range(1, len(nodes)):
-        if len(found) + comb(len(nodes), size) >= MAX_SETS:
-            break
-        found += (sum(some) for some in combinations(nodes, size))
-    return (*found, every) if every else ()
-
-
-def make_hints(
-    feasible: Sequence[tuple[NumaNodes, int]], *, prefer_all: bool = False
-) -> tuple[NumaHint, ...]:
-    """Make hints of feasible sets with their scores; the smallest sets are preferred, or all."""
-    smallest = min((nodes.bit_count() for nodes, _ in feasible), default=0)
-    return tuple(
-        NumaHint(nodes, prefer_all or nodes.bit_count() == smallest, score)
-        for nodes, score in feasible
-    )

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.cpu_topology import (
+from koord.core.framework.scoring import ScoringStrategy
+from koord.core.numa.cpu_topology import (
     MAX_CPUS,
     CpuExclusive,
     CpuPlace,
@@ -21,7 +22,7 @@ from koord.core.device.cpu_topology import (
     make_topology,
     parse_cpuset,
 )
-from koord.core.device.cpus import (
+from koord.core.numa.cpus import (
     CONFLICT,
     INSUFFICIENT,
     NO_TOPOLOGY,
@@ -37,7 +38,6 @@ from koord.core.device.cpus import (
     take_cpus,
     wants_pinned,
 )
-from koord.core.framework.scoring import ScoringStrategy
 
 FULL, SPREAD = CpuBind.FULL_PCPUS, CpuBind.SPREAD_BY_PCPUS
 PCPU, NUMA = CpuExclusive

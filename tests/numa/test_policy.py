@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.numa_policy import (
-    MAX_SETS,
+from koord.core.numa.policy import (
     NO_NUMA_NODES,
     POLICY_MISMATCH,
     NumaExclusive,
-    NumaHint,
     NumaOccupancy,
     NumaPolicy,
     PolicyRefusal,
@@ -22,10 +20,9 @@ from koord.core.device.numa_policy import (
     choose_exclusive,
     choose_policy,
     find_occupancy,
-    list_sets,
-    make_hints,
     merge_hints,
 )
+from koord.core.zone_hints import MAX_SETS, NumaHint, list_sets, make_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.core.device.numa_policy import NumaHint, NumaPolicy, align
-from koord.core.device.numa_zones import (
+from koord.core.framework.scoring import ScoringStrategy
+from koord.core.numa.policy import NumaPolicy, align
+from koord.core.numa.zones import (
     InsufficientNuma,
     NumaShare,
     NumaZone,
     distribute,
     make_zone_hints,
 )
-from koord.core.framework.scoring import ScoringStrategy
+from koord.core.zone_hints import NumaHint
 
 BEST_EFFORT, RESTRICTED, SINGLE = NumaPolicy
 GIB = 1 << 30

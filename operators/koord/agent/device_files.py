@@ -1,0 +1,170 @@
+"""Devices of any vendor, from JSON files that a tool of the vendor writes.
+
+The files are those that Koordinator reads: each lists devices, or is one. What cannot be used is
+left out and named; the others count.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from typing_extensions import override
+
+from koord.agent.findings import Fault, Findings, Found, Place, Vendor, make_label
+from koord.agent.sysfs import Sysfs, normalise_address
+from koord.api.quantity import parse_quantity
+from koord.core.device.inventory import POLICY
+from koord.core.device.vendors import MODEL_LABEL, VENDOR_LABEL, normalise_model
+from koord.core.device_names import GPU, GPU_MEMORY, GPU_MEMORY_RATIO, PREFIX, WHOLE
+
+_INVALID: Final = "InvalidDeviceFile"
+_UNIT: Final = re.compile(r"[^A-Za-z0-9_]+")
+
+
+class _Link(msgspec.Struct, rename="camel"):
+    peer_minor: str
+    type: str = ""
+
+
+class _Topology(msgspec.Struct, rename="camel"):
+    p2p_links: list[_Link] = msgspec.field(default_factory=list, name="p2pLinks")
+    must_honor_partition: bool = False
+    socket: int = msgspec.field(default=-1, name="socketID")
+    numa: int = msgspec.field(default=-1, name="nodeID")
+    pcie: str = msgspec.field(default="", name="pcieID")
+    bus_id: str = msgspec.field(default="", name="busID")
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    healthy: bool = False
+    err_code: str = ""
+    err_message: str = ""
+
+
+class _Device(msgspec.Struct):
+    vendor: str
+    model: str
+    uuid: str
+    minor: int
+    resources: dict[str, str] = {}
+    topology: _Topology = msgspec.field(default_factory=_Topology)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class DeviceFiles(Vendor):
+    """Reads the files of a folder at every reading."""
+
+    def __init__(self, folder: Path, sysfs: Sysfs) -> None:
+        self._folder = folder
+        self._sysfs = sysfs
+
+    @override
+    def read(self) -> Findings:
+        read: list[_Device] = []
+        faults: list[str] = []
+        for file in sorted(self._folder.glob("*.json")):
+            _read_file(file, read, faults)
+        return Findings(
+            tuple(self._make(one) for one in read),
+            _labels(read),
+            table=_table(read),
+            fault=Fault(_INVALID, "; ".join(faults)) if faults else None,
+        )
+
+    @override
+    def wait(self, seconds: float) -> Mapping[str, Fault]:
+        time.sleep(seconds)
+        return {}
+
+    def _make(self, one: _Device) -> Found:
+        said, address = one.topology, one.topology.bus_id
+        seen = self._sysfs.place_of(normalise_address(address)) if address else Place("")
+        place = Place(
+            seen.bus_id,
+            said.pcie or seen.pcie,
+            said.numa if said.numa >= 0 else seen.numa,
+            said.socket if said.socket >= 0 else seen.socket,
+        )
+        return Found(GPU, one.uuid, place, _amounts(one), minor=one.minor, fault=_fault(one.status))
+
+
+def _read_file(file: Path, devices: list[_Device], faults: list[str]) -> None:
+    try:
+        content = file.read_bytes().strip()
+        is_list = content.startswith(b"[")
+        entries = msgspec.json.decode(content, type=list[msgspec.Raw]) if is_list else [content]
+    except (OSError, ValueError) as error:
+        faults.append(f"{file.name}: {error}")
+        return
+    for index, entry in enumerate(entries):
+        try:
+            devices.append(_parse(bytes(entry)))
+        except ValueError as error:
+            faults.append(f"{file.name}[{index}]: {error}")
+
+
+def _parse(entry: bytes) -> _Device:
+    """Return a device that can be reported. Raises ValueError."""
+    one = msgspec.json.decode(entry, type=_Device, strict=False)
+    if not one.uuid:
+        raise ValueError("a device has no uuid")
+    if not 0 <= one.minor <= 1023:
+        raise ValueError(f"minor {one.minor} is not within 0 and 1023")
+    for amount in one.resources.values():
+        parse_quantity(amount)
+    if one.topology.bus_id:
+        normalise_address(one.topology.bus_id)
+    return one
+
+
+def _amounts(one: _Device) -> dict[str, str]:
+    amounts = {
+        key if "/" in key else f"{PREFIX}{key}": amount for key, amount in one.resources.items()
+    }
+    return amounts | ({GPU_MEMORY_RATIO: str(WHOLE)} if GPU_MEMORY in amounts else {})
+
+
+def _fault(status: _Status) -> Fault | None:
+    if status.healthy:
+        return None
+    reason = _UNIT.sub("", status.err_code)
+    return Fault(
+        reason if reason[:1].isalpha() else f"Error{reason}" if reason else "Unknown",
+        status.err_message or "device is unhealthy",
+    )
+
+
+def _labels(devices: list[_Device]) -> dict[str, str]:
+    said = {
+        VENDOR_LABEL: {one.vendor for one in devices},
+        MODEL_LABEL: {normalise_model(one.model) for one in devices},
+        POLICY: {
+            "Honor" if any(one.topology.must_honor_partition for one in devices) else "Prefer"
+            for one in devices
+            if one.topology.p2p_links
+        },
+    }
+    return {key: make_label(*values) for key, values in said.items() if len(values) == 1}
+
+
+def _table(devices: list[_Device]) -> dict[str, list[dict[str, Any]]]:
+    """Return the sets of devices that are linked with each other, as the vendor says."""
+    known = {one.minor for one in devices}
+    sets = {
+        (tuple(sorted({one.minor, *_peers(link)})), link.type)
+        for one in devices
+        for link in one.topology.p2p_links
+    }
+    table: dict[str, list[dict[str, Any]]] = {}
+    for minors, kind in sorted(sets):
+        if known.issuperset(minors):
+            entry = {"minors": list(minors), "gpuLinkType": kind, "allocationScore": 1}
+            table.setdefault(str(len(minors)), []).append(entry)
+    return table
+
+
+def _peers(link: _Link) -> list[int]:
+    return [int(text) for text in link.peer_minor.split(",") if text.strip().isdecimal()]

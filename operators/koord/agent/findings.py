@@ -1,0 +1,92 @@
+"""What is found on a node: devices, links between them, and what is wrong with them.
+
+Plain values. The kernel (``sysfs``) and the library of a vendor (a ``Vendor``) make them;
+``report`` makes the Device object from them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a device is unhealthy: the reason and the message of its condition."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device is, by the names of a Device object; -1 and "" are unknown."""
+
+    bus_id: str
+    pcie: str = ""
+    numa: int = -1
+    socket: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One device. ``minor`` is None if nobody else numbers it. ``functions`` are PCI addresses."""
+
+    kind: str
+    id: str
+    place: Place
+    resources: Mapping[str, str]
+    minor: int | None = None
+    functions: tuple[str, ...] = ()
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The devices of one vendor, or of the kernel.
+
+    ``links`` are pairs of minors, one per link; ``SWITCH`` stands for the switches of the fabric.
+    ``table`` are partitions that the vendor names, as in the annotation ``gpu-partitions``.
+    ``fault`` is why devices may be missing.
+    """
+
+    devices: tuple[Found, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    links: tuple[tuple[int, int], ...] = ()
+    table: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    fault: Fault | None = None
+
+
+SWITCH = -1
+"""The end of a link that is no device."""
+
+
+class Vendor(Protocol):
+    """Devices of one vendor. All calls block, and none raises."""
+
+    def read(self) -> Findings:
+        """Return the devices as they are now."""
+
+    def wait(self, seconds: float) -> Mapping[str, Fault]:
+        """Wait for reports of faults, ``seconds`` at most; return them by id of the device."""
+
+
+def join(parts: Iterable[Findings]) -> Findings:
+    """Return the findings of several sources as one; of two devices with one number the first."""
+    every = list(parts)
+    devices: dict[tuple[str, int | str], Found] = {}
+    for part in every:
+        for one in part.devices:
+            devices.setdefault((one.kind, one.id if one.minor is None else one.minor), one)
+    return Findings(
+        devices=tuple(devices.values()),
+        labels={key: value for part in every for key, value in part.labels.items()},
+        links=tuple(link for part in every for link in part.links),
+        table={size: sets for part in every for size, sets in part.table.items()},
+        fault=next((part.fault for part in every if part.fault), None),
+    )
+
+
+def make_label(text: str) -> str:
+    """Return a valid value of a label: some names of models have slashes."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text)[:63].strip("._-")

@@ -1,0 +1,146 @@
+"""Reads the devices of the node again and again, and writes its Device object when they change.
+
+An object whose devices somebody else reports is left alone: its managed fields say who owns what,
+and server-side apply without force is refused where they are not ours.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from koord.agent.findings import Findings, Vendor, join
+from koord.agent.health import Health
+from koord.agent.report import API_VERSION, MISSING, ids_of, known_faults, make_device
+from koord.agent.sysfs import Sysfs
+from koord.kube.client import Client, Media
+from koord.kube.errors import Conflict, KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "koord-device-agent"
+RESYNC_SECONDS: Final = 300.0
+"""After this time the object is written again even if nothing has changed here."""
+_WAIT_SECONDS: Final = 1.0
+"""A signal to stop is noticed within this time."""
+
+
+@dataclass(slots=True)
+class DeviceAgent:
+    """Reports the devices of one node; ``vendors`` find all but NICs."""
+
+    node: str
+    sysfs: Sysfs
+    vendors: Sequence[Vendor]
+    health: Health
+    _uid: str = ""
+    """The object that was written last."""
+    _node: Mapping[str, Any] = field(default_factory=dict)
+    """The metadata of the node."""
+    _reported: set[str] = field(default_factory=set)
+    """The ids that it lists."""
+
+    def read(self) -> Findings:
+        """Read all devices, and note what is wrong with them."""
+        findings = join([*(vendor.read() for vendor in self.vendors), self.sysfs.find_nics()])
+        self._note(findings)
+        return findings
+
+    def _note(self, findings: Findings) -> None:
+        missing = self._reported - {one.id for one in findings.devices}
+        faults = dict.fromkeys(missing, findings.fault or MISSING)
+        faults |= {one.id: one.fault for one in findings.devices if one.fault}
+        self.health.note(faults, time.monotonic())
+
+    def make(
+        self, findings: Findings, node: Mapping[str, Any], before: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the object to be written. Faults that an earlier process saw count, too."""
+        uid = str(before.get("metadata", {}).get("uid", ""))
+        if uid != self._uid:
+            self._uid = uid
+            self.health.note(known_faults(before), time.monotonic())
+        self._reported = ids_of(before)
+        self._note(findings)
+        faults = self.health.faults(time.monotonic())
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        made = make_device(node, findings, faults, before, moment)
+        self._reported = ids_of(made)
+        return made
+
+    async def report(self, client: Client, findings: Findings) -> str:
+        """Write the object; return what was done. Raises KubeError."""
+        path = f"/apis/{API_VERSION}/devices/{self.node}"
+        try:
+            before = await client.get(path, dict[str, Any])
+        except NotFound:
+            if not findings.devices:
+                return f"no devices found{_explain(findings)}"
+            before, self._node = {}, {}
+        owner = find_owner(before)
+        if owner:
+            return f"left alone: the devices are reported by {owner}; to hand over, delete it"
+        if not self._node:
+            node = await client.get(f"/api/v1/nodes/{self.node}", dict[str, Any])
+            self._node = node["metadata"]
+        body = self.make(findings, self._node, before)
+        try:
+            await client.patch(path, body, Media.APPLY_PATCH, {"fieldManager": MANAGER})
+        except Conflict as error:
+            return f"left alone: {error.message}"
+        return f"written, {_count(body)}{_explain(findings)}"
+
+    async def run(self, client: Client, interval: float) -> None:
+        """Report until cancelled: after every fault, every change, and now and then."""
+        last: tuple[Findings, object] | None = None
+        done_at, said = 0.0, ""
+        while True:
+            findings = await asyncio.to_thread(self.read)
+            state = findings, self.health.faults(time.monotonic())
+            if state != last or time.monotonic() - done_at > RESYNC_SECONDS:
+                try:
+                    outcome = await self.report(client, findings)
+                    last, done_at = state, time.monotonic()
+                except KubeError as error:
+                    outcome = f"not written: {error}"
+                if outcome != said:
+                    log.info("Device %s", outcome, extra={"node": self.node})
+                    said = outcome
+            await self._wait(interval)
+
+    async def _wait(self, interval: float) -> None:
+        """Wait for the next reading, or until a vendor reports a fault."""
+        end = time.monotonic() + interval
+        while (left := end - time.monotonic()) > 0:
+            seconds = min(left, _WAIT_SECONDS)
+            waits = (asyncio.to_thread(vendor.wait, seconds) for vendor in self.vendors)
+            reported = await asyncio.gather(*waits)
+            if any(reported):
+                for faults in reported:
+                    self.health.note(faults, time.monotonic())
+                return
+
+
+def find_owner(device: Mapping[str, Any]) -> str:
+    """Return who else says whether the devices of an object are healthy; "" if nobody does.
+
+    Whoever only adds labels to them, or writes the status, is not meant.
+    """
+    for one in device.get("metadata", {}).get("managedFields") or ():
+        listed = one.get("fieldsV1", {}).get("f:spec", {}).get("f:devices", {})
+        if one.get("manager") != MANAGER and any("f:health" in entry for entry in listed.values()):
+            return str(one.get("manager"))
+    return ""
+
+
+def _count(body: Mapping[str, Any]) -> str:
+    listed = body["spec"]["devices"]
+    sick = sum(not one["health"] for one in listed)
+    return f"{len(listed)} devices, {sick} of them unhealthy"
+
+
+def _explain(findings: Findings) -> str:
+    return f" ({findings.fault.reason}: {findings.fault.message})" if findings.fault else ""

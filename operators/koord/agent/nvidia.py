@@ -1,0 +1,180 @@
+"""NVIDIA's GPUs, as its library NVML describes them; XID events are faults.
+
+The library is only there where the driver is. It may come and go with the driver, so it is looked
+for at every read until it can be used.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final
+
+from typing_extensions import override
+
+from koord.agent.findings import SWITCH, Fault, Findings, Found, Vendor, make_label
+from koord.agent.sysfs import Sysfs, normalise_address
+from koord.core.device.vendors import (
+    DRIVER_LABEL,
+    MODEL_LABEL,
+    NVIDIA,
+    VENDOR_LABEL,
+    VENDORS,
+    normalise_model,
+)
+from koord.core.device_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
+
+IGNORED_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of applications, not of the GPU (source: Koordinator)."""
+_UNAVAILABLE: Final = "NvmlUnavailable"
+
+
+def load_nvml() -> Any:
+    """Return NVIDIA's bindings, the extra ``nvml`` of this package. Raises ImportError."""
+    return import_module("pynvml")
+
+
+class Nvidia(Vendor):
+    """Reads GPUs; ``load`` returns a module with the functions of ``pynvml``."""
+
+    def __init__(self, sysfs: Sysfs, load: Callable[[], Any] = load_nvml) -> None:
+        self._sysfs = sysfs
+        self._load = load
+        self._nvml: Any = None
+        self._events: Any = None
+        self._ids: tuple[str, ...] = ()
+
+    @override
+    def read(self) -> Findings:
+        fault = self._open()
+        if fault is not None:
+            has_gpus = bool(self._sysfs.find_displays(VENDORS[NVIDIA].pci))
+            return Findings(fault=fault if has_gpus or self._ids else None)
+        nvml = self._nvml
+        try:
+            driver, count = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            self._close()
+            return Findings(fault=Fault(_UNAVAILABLE, str(error)))
+        return self._read_all(driver, count)
+
+    @override
+    def wait(self, seconds: float) -> Mapping[str, Fault]:
+        if self._events is None:
+            time.sleep(seconds)
+            return {}
+        nvml = self._nvml
+        try:
+            event = nvml.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
+        except nvml.NVMLError_Timeout:
+            return {}
+        except nvml.NVMLError:
+            self._close()
+            time.sleep(seconds)
+            return {}
+        xid = int(event.eventData)
+        if xid in IGNORED_XIDS:
+            return {}
+        fault = Fault(f"Xid{xid}", f"the driver reported XID {xid}")
+        try:
+            return {nvml.nvmlDeviceGetUUID(event.device): fault}
+        except nvml.NVMLError:
+            # The GPU cannot even be named any more: it may be any of them.
+            return dict.fromkeys(self._ids, fault)
+
+    def _open(self) -> Fault | None:
+        if self._nvml is not None:
+            return None
+        try:
+            nvml = self._load()
+        except ImportError as error:
+            return Fault(_UNAVAILABLE, str(error))
+        try:
+            nvml.nvmlInit()
+            self._events = _subscribe(nvml)
+        except nvml.NVMLError as error:
+            return Fault(_UNAVAILABLE, str(error))
+        self._nvml = nvml
+        return None
+
+    def _close(self) -> None:
+        with suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+        self._nvml = self._events = None
+
+    def _read_all(self, driver: str, count: int) -> Findings:
+        nvml = self._nvml
+        gpus, handles, models, fault = [], [], set(), None
+        for index in range(count):
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                gpu, name = self._read_gpu(handle), nvml.nvmlDeviceGetName(handle)
+            except nvml.NVMLError as error:
+                fault = Fault("NvmlError", f"GPU {index} of {count}: {error}")
+                continue
+            gpus.append(gpu)
+            handles.append(handle)
+            models.add(make_label(normalise_model(name)))
+        self._ids = tuple(gpu.id for gpu in gpus) or self._ids
+        labels = {VENDOR_LABEL: NVIDIA, DRIVER_LABEL: make_label(driver)} if gpus else {}
+        # GPUs of different models have none in common.
+        if len(models) == 1:
+            labels[MODEL_LABEL] = models.pop()
+        minors = {gpu.place.bus_id: gpu.minor for gpu in gpus if gpu.minor is not None}
+        links = [
+            (gpu.minor, minors.get(other, SWITCH))
+            for gpu, handle in zip(gpus, handles, strict=True)
+            if gpu.minor is not None
+            for other in _linked_to(nvml, handle)
+        ]
+        return Findings(tuple(gpus), labels, tuple(links), fault=fault)
+
+    def _read_gpu(self, handle: Any) -> Found:
+        nvml = self._nvml
+        address = normalise_address(nvml.nvmlDeviceGetPciInfo(handle).busId)
+        resources = {
+            GPU_CORE: str(WHOLE),
+            GPU_MEMORY: str(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            GPU_MEMORY_RATIO: str(WHOLE),
+        }
+        return Found(
+            GPU,
+            nvml.nvmlDeviceGetUUID(handle),
+            self._sysfs.place_of(address),
+            resources,
+            minor=nvml.nvmlDeviceGetMinorNumber(handle),
+            fault=_find_mig(nvml, handle),
+        )
+
+
+def _subscribe(nvml: Any) -> Any:
+    events = nvml.nvmlEventSetCreate()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError:
+            continue  # virtual GPUs have no events; a GPU that is lost is found by reading
+    return events
+
+
+def _find_mig(nvml: Any, handle: Any) -> Fault | None:
+    try:
+        current, _ = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:
+        return None  # such GPUs, or drivers, know no MIG
+    if current != nvml.NVML_DEVICE_MIG_ENABLE:
+        return None
+    return Fault("MigEnabled", "the GPU is divided by MIG, so nobody can use it as a whole")
+
+
+def _linked_to(nvml: Any, handle: Any) -> Iterator[str]:
+    """Yield the PCI address at the other end of each NVLink that is up."""
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            is_up = nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED
+            if is_up:
+                other = nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
+                yield normalise_address(other)
+        except nvml.NVMLError:
+            return

@@ -1,0 +1,147 @@
+"""Makes the Device object of a node from what was found and from what was reported before.
+
+From the object of before come the numbers of devices that nothing else numbers, the times of
+conditions, and devices that are missing now: pods may hold them, so they stay, unhealthy.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from koord.agent.findings import Fault, Findings, Found
+from koord.agent.partitions import propose
+from koord.api.keys.device import GPU_PARTITIONS
+from koord.core.device_names import GPU
+
+API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+HEALTHY: Final = "Healthy"
+MISSING: Final = Fault("DeviceMissing", "the device was reported before, and is not found now")
+_Object = Mapping[str, Any]
+
+
+def make_device(
+    node: _Object, findings: Findings, faults: Mapping[str, Fault], before: _Object, now: str
+) -> dict[str, Any]:
+    """Return the Device of a node, of which the metadata is given; ``now`` as in the API.
+
+    ``before`` is the object as it is, empty if there is none.
+    """
+    known = {one["id"]: one for one in _entries_of(before) if one.get("id")}
+    listed = [
+        _make_entry(one, minor, known.get(one.id, {}), faults.get(one.id), now)
+        for one, minor in _number(findings.devices, known)
+    ]
+    taken = {(one["type"], one["minor"]) for one in listed}
+    found = {one.id for one in findings.devices}
+    lost = [
+        one
+        for name, one in known.items()
+        if name not in found and (one["type"], one["minor"]) not in taken
+    ]
+    listed += [_lose(one, faults.get(one["id"], MISSING), now) for one in lost]
+    listed.sort(key=lambda one: (one["type"], one["minor"]))
+    metadata: dict[str, Any] = {"name": node["name"], "labels": dict(findings.labels)}
+    if "uid" in node:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
+    # While GPUs are missing the fabric is not what it is: the table of before stays.
+    table = _table_of(before) if any(one["type"] == GPU for one in lost) else _make_table(findings)
+    if table:
+        metadata["annotations"] = {GPU_PARTITIONS: table}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Device",
+        "metadata": metadata,
+        "spec": {"devices": listed},
+    }
+
+
+def _table_of(device: _Object) -> str:
+    annotations = device.get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(GPU_PARTITIONS, ""))
+
+
+def _make_table(findings: Findings) -> str:
+    gpus = [one for one in findings.devices if one.kind == GPU]
+    table = findings.table or propose(gpus, findings.links)
+    return json.dumps(table, separators=(",", ":")) if table else ""
+
+
+def ids_of(device: _Object) -> set[str]:
+    """Return the ids of the devices that an object lists."""
+    return {one["id"] for one in _entries_of(device) if one.get("id")}
+
+
+def known_faults(device: _Object) -> dict[str, Fault]:
+    """Return what was wrong with devices when they were reported, by id."""
+    return {
+        one["id"]: Fault(condition["reason"], condition["message"])
+        for one in _entries_of(device)
+        if one.get("id") and (condition := _condition(one)) and condition["status"] != "True"
+    }
+
+
+def _entries_of(device: _Object) -> list[dict[str, Any]]:
+    return list(device.get("spec", {}).get("devices") or ())
+
+
+def _number(
+    devices: tuple[Found, ...], known: Mapping[str, _Object]
+) -> Iterator[tuple[Found, int]]:
+    """Yield each device with its minor: its own, that of before, or the lowest that is free."""
+    taken = {(one["type"], one["minor"]) for one in known.values()}
+    taken |= {(one.kind, one.minor) for one in devices if one.minor is not None}
+    for one in devices:
+        if one.minor is not None:
+            yield one, one.minor
+        elif one.id in known:
+            yield one, known[one.id]["minor"]
+        else:
+            minor = next(n for n in range(len(taken) + 1) if (one.kind, n) not in taken)
+            taken.add((one.kind, minor))
+            yield one, minor
+
+
+def _make_entry(
+    one: Found, minor: int, before: _Object, fault: Fault | None, now: str
+) -> dict[str, Any]:
+    place = one.place
+    entry: dict[str, Any] = {
+        "type": one.kind,
+        "minor": minor,
+        "id": one.id,
+        "health": fault is None,
+        "resources": dict(one.resources),
+        "topology": {
+            "socketID": place.socket,
+            "nodeID": place.numa,
+            "pcieID": place.pcie,
+            "busID": place.bus_id,
+        },
+        "conditions": [_make_condition(before, fault, now)],
+    }
+    if one.functions:
+        functions = [{"minor": n, "busID": bus_id} for n, bus_id in enumerate(one.functions)]
+        entry["vfGroups"] = [{"vfs": functions}]
+    return entry
+
+
+def _lose(entry: _Object, fault: Fault, now: str) -> dict[str, Any]:
+    return {**entry, "health": False, "conditions": [_make_condition(entry, fault, now)]}
+
+
+def _make_condition(before: _Object, fault: Fault | None, now: str) -> dict[str, str]:
+    status = "True" if fault is None else "False"
+    last = _condition(before)
+    return {
+        "type": HEALTHY,
+        "status": status,
+        "reason": fault.reason if fault else "DeviceHealthy",
+        "message": fault.message if fault else "device is healthy",
+        "lastTransitionTime": last["lastTransitionTime"] if last.get("status") == status else now,
+    }
+
+
+def _condition(entry: _Object) -> _Object:
+    conditions = entry.get("conditions") or ()
+    return next((one for one in conditions if one["type"] == HEALTHY), {})

@@ -1,0 +1,97 @@
+"""Reads the cluster and prints reservations: what ``koord reservation`` does.
+
+Not imported for ``--help``.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+
+from koord.cli.cluster import Reading, read_without_target, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail
+from koord.cli.output import make_console, make_table, print_json, print_parts
+from koord.core.reservation.explain import explain
+from koord.core.reservation.ledger import Account
+from koord.core.reservation.lifecycle import deadline_of
+from koord.core.reservation.model import Reservation
+from koord.core.reservation.plugin import Reservations
+from koord.core.text import named
+from koord.core.units import Amounts, format_amount
+from koord.kube.kinds import RESERVATIONS
+
+
+def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read(kubeconfig, context)
+    now = time.time()
+    known = reading.state.plugin(Reservations).known.values()
+    shown = [_describe(reading, one, now) for one in sorted(known, key=lambda one: one.name)]
+    if output is Output.JSON:
+        print_json({"reservations": shown})
+    else:
+        print_parts(_draw(shown), make_console())
+
+
+def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read(kubeconfig, context)
+    known = reading.state.plugin(Reservations).known.values()
+    reservation = next((one for one in known if one.name == name), None)
+    if reservation is None:
+        fail(f"there is no Reservation {name}", ExitCode.USAGE)
+    asked = reading.state.pod_by_key(pod)
+    if asked is None:
+        fail(f"there is no pod {pod}; write NAMESPACE/NAME", ExitCode.USAGE)
+    checks = explain(reading.state, reservation, asked)
+    if output is Output.JSON:
+        rules = [{"rule": one.rule, "holds": one.holds, "detail": one.detail} for one in checks]
+        print_json({"reservation": name, "pod": pod, "rules": rules})
+        return
+    table = make_table("RULE", "", "DETAIL")
+    for one in checks:
+        table.add_row(one.rule, "yes" if one.holds else "NO", one.detail)
+    print_parts([table], make_console())
+
+
+def _read(kubeconfig: str, context: str) -> Reading:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, RESERVATIONS)
+    reading.state.refresh()
+    return reading
+
+
+def _describe(reading: Reading, one: Reservation, now: float) -> dict[str, Any]:
+    plugin, pods = reading.state.plugin(Reservations), reading.state.pods
+    account = plugin.accounts.get(one.uid, Account(one))
+    deadline = deadline_of(one)
+    users = [pods[charge.uid].key for charge in plugin.users_of(one.uid) if charge.uid in pods]
+    left = None if deadline is None or one.status.is_over else max(0, int(deadline - now))
+    return {
+        "name": one.name,
+        "phase": one.status.phase or "Pending",
+        "node": one.status.node,
+        "reserved": _write(account.reserved or one.requests()),
+        "used": _write(account.allocated()),
+        "by": users,
+        "secondsLeft": left,
+    }
+
+
+def _draw(shown: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    if not shown:
+        yield "There are no Reservations."
+        return
+    table = make_table("NAME", "PHASE", "NODE", "RESERVED", "USED", "BY", "LEFT")
+    for one in shown:
+        left = "" if one["secondsLeft"] is None else f"{one['secondsLeft']} s"
+        amounts = (_join(one["reserved"]), _join(one["used"]))
+        table.add_row(one["name"], one["phase"], one["node"], *amounts, named(one["by"]), left)
+    yield table
+
+
+def _write(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, n) for name, n in sorted(amounts.items()) if n}
+
+
+def _join(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in amounts.items())

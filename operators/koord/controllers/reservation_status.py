@@ -1,0 +1,123 @@
+"""The status of Reservations: for the operator ``reservation``.
+
+The operator ``placement`` writes the node of a reservation; everything later is written here: who
+uses it, that it has expired or was used up, and finally its deletion.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koord.controllers.coalescing import Pause
+from koord.controllers.status_controller import StatusSink
+from koord.core.pods import Pod
+from koord.core.reservation.ledger import Account, add_up
+from koord.core.reservation.lifecycle import (
+    GC_SECONDS,
+    READY,
+    deadline_of,
+    expire,
+    is_collectable,
+    must_fail,
+    succeed,
+)
+from koord.core.reservation.model import Phase, Reservation, Status
+from koord.core.reservation.plugin import Reservations, find_use
+from koord.core.state import ClusterState
+from koord.core.text import listed
+from koord.core.units import PODS
+from koord.kube.status import ConditionPatch
+from koord.kube.translate.amounts import write_amounts
+
+VALID: Final = "SpecValid"
+PROTECTED: Final = "Protected"
+_PAUSE: Final = Pause(0.1, 0.5)
+_LEAST_SECONDS: Final = 0.5
+_UNPROTECTED: Final = (
+    "only what koord-scheduler places keeps away from the reserved room: pods that others place "
+    "may take it"
+)
+
+
+@dataclass(slots=True)
+class ReservationStatusPolicy:
+    """Observes reservations that changed, or whose pods or nodes did, and those that expire."""
+
+    state: ClusterState
+    sink: StatusSink[Reservation]
+    delete: Callable[[Reservation], Awaitable[object]]
+    wall_clock: Callable[[], float]
+    _seen: int = 0
+
+    def changed(self) -> list[str]:
+        changes = self.state.plugin(Reservations).changes
+        changed, self._seen = list(changes.after(self._seen)), changes.last
+        return changed
+
+    def pause_for(self, _uid: str) -> Pause:
+        return _PAUSE
+
+    async def update(self, uid: str) -> float | None:
+        plugin, now = self.state.plugin(Reservations), self.wall_clock()
+        reservation = plugin.known.get(uid)
+        if reservation is None:
+            return None
+        nodes = self.state.table.row_of
+        if reservation.status.is_over:
+            if is_collectable(reservation.status, nodes, now):
+                await self.delete(reservation)
+            return GC_SECONDS / 24
+        users = self._users_of(uid)
+        status = self._next(reservation, users, now)
+        account = Account(reservation, add_up(dict(pod.shape.requests) for pod in users))
+        self.sink.write_status(
+            reservation, _fields(status, account, users), _conditions(status, reservation)
+        )
+        deadline = deadline_of(reservation)
+        return None if deadline is None else max(deadline - now, 0.0) + _LEAST_SECONDS
+
+    def _users_of(self, uid: str) -> list[Pod]:
+        """Return the pods of which the API server shows that they use a reservation."""
+        charges = self.state.plugin(Reservations).users_of(uid)
+        pods = (self.state.observed(charge.uid) for charge in charges)
+        return [pod for pod in pods if pod is not None and find_use(pod.allocations)]
+
+    def _next(self, reservation: Reservation, users: list[Pod], now: float) -> Status:
+        status, nodes = reservation.status, self.state.table.row_of
+        is_homeless = reservation.uid in self.state.plugin(Reservations).homeless
+        if is_homeless or must_fail(reservation, nodes, now):
+            is_gone = is_homeless or bool(status.node and status.node not in nodes)
+            why = f"node {status.node} is gone" if is_gone else "its time is over"
+            return expire(status, now, why)
+        if reservation.is_once and users and status.is_available:
+            return succeed(status, now)
+        return status
+
+
+def _fields(status: Status, account: Account, users: list[Pod]) -> dict[str, Any]:
+    """Return the status without its conditions, named as in the API."""
+    fields: dict[str, Any] = {}
+    if status.is_over:
+        fields["phase"] = str(status.phase)
+    if status.node:
+        fields["allocated"] = write_amounts(
+            {name: n for name, n in account.allocated().items() if name != PODS}
+        )
+        fields["currentOwners"] = [
+            {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid} for pod in users
+        ]
+    return fields
+
+
+def _conditions(status: Status, reservation: Reservation) -> tuple[ConditionPatch, ...]:
+    generation = reservation.generation
+    problems = reservation.find_problems()
+    text = listed(f"{field} {problem}" for field, problem in problems) or "it can be used"
+    reason = "InvalidSpec" if problems else "Valid"
+    conditions = [ConditionPatch(VALID, not problems, reason, text, generation)]
+    ready = status.condition(READY)
+    if status.is_over and ready is not None:
+        conditions.append(ConditionPatch(READY, False, ready.reason, ready.message, generation))
+    elif status.phase == Phase.AVAILABLE:
+        conditions.append(ConditionPatch(PROTECTED, False, "Ledger", _UNPROTECTED, generation))
+    return tuple(conditions)

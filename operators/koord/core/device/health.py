@@ -1,0 +1,95 @@
+"""Which devices are unhealthy, and which have recovered only now: those are not given out yet.
+
+A device that fails is out of use at once. One that keeps failing and recovering would be given to
+one pod after another, so it must stay healthy for a while first. What a status shows as unhealthy
+counts as such after a restart. Who uses a device is not known here.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from koord.core.device.model import DEFAULT_OPTIONS, DeviceKey, DeviceReport
+
+RECOVERY_SECONDS: Final = DEFAULT_OPTIONS.recovery_seconds
+"""The default."""
+_FAILED: Final = -inf
+_UNTIMED: Final = inf
+
+
+class Recoveries:
+    """Devices of all nodes that are not in use for their health; times are since the epoch.
+
+    Recovered devices are used again after ``seconds``, counted from the next :meth:`advance`.
+    """
+
+    def __init__(self, seconds: float = RECOVERY_SECONDS) -> None:
+        self.seconds = seconds
+        self._until: dict[str, dict[DeviceKey, float]] = {}
+        """Node -> device -> when it is used again."""
+        self._due: float | None = None
+
+    def note(self, report: DeviceReport) -> None:
+        """Note what a node reports."""
+        known = self._until.pop(report.node, None)
+        if known is None:
+            known = dict.fromkeys(report.shown_unhealthy, _FAILED)
+        until: dict[DeviceKey, float] = {}
+        for kind, devices in report.devices:
+            for device in devices:
+                key = (kind, device.minor)
+                if not device.total:
+                    until[key] = _FAILED
+                elif key in known and self.seconds:
+                    until[key] = _UNTIMED if known[key] == _FAILED else known[key]
+        self._until[report.node] = until
+        if _UNTIMED in until.values():
+            self._due = _FAILED
+
+    def forget(self, node: str) -> None:
+        self._until.pop(node, None)
+
+    def advance(self, now: float) -> list[str]:
+        """Set the time; return the nodes with devices that are used again."""
+        if self._due is None or now < self._due:
+            return []
+        back: list[str] = []
+        left: list[float] = []
+        for node, until in self._until.items():
+            for key, at in until.items():
+                if at == _UNTIMED:
+                    until[key] = now + self.seconds
+            due = [key for key, at in until.items() if _FAILED < at <= now]
+            for key in due:
+                del until[key]
+            if due:
+                back.append(node)
+            left.extend(at for at in until.values() if at != _FAILED)
+        self._due = min(left, default=None)
+        return back
+
+    def next_due(self) -> float | None:
+        """Return when :meth:`advance` is to be called; None for never."""
+        return self._due
+
+    def is_recovering(self, node: str, device: DeviceKey) -> bool:
+        return self._until.get(node, {}).get(device, _FAILED) != _FAILED
+
+    def mask(self, report: DeviceReport) -> DeviceReport:
+        """Return a report with the devices that are not used yet as unhealthy ones."""
+        until = self._until.get(report.node, {})
+        if all(at == _FAILED for at in until.values()):
+            return report
+        return replace(
+            report,
+            devices=tuple(
+                (
+                    kind,
+                    tuple(
+                        replace(one, total=()) if (kind, one.minor) in until else one
+                        for one in devices
+                    ),
+                )
+                for kind, devices in report.devices
+            ),
+        )

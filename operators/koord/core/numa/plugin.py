@@ -1,0 +1,217 @@
+"""Joins NUMA nodes and CPUs to the planner: keeps their use per node, aligns what pods get.
+
+A pod is aligned or pinned because it asks for it, or because its node demands it. The NUMA nodes of
+its CPUs, its memory and of what other domains give it are chosen together: the others hint which
+ones would do (``hints``), and keep to the choice when they reserve.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from koord.core.changes import Changes
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Plugin
+from koord.core.nodes import Node
+from koord.core.numa.model import (
+    NAME,
+    NumaAllocation,
+    NumaReport,
+    NumaWishes,
+    find_own,
+    make_layout,
+    wishes_of,
+)
+from koord.core.numa.session import NumaSession
+from koord.core.numa.states import (
+    UNKNOWN,
+    NumaAsked,
+    NumaState,
+    NumaStates,
+    StateId,
+)
+from koord.core.pod_charge import PodCharge
+from koord.core.pods import Pod
+
+if TYPE_CHECKING:
+    from koord.core.framework.arrays import Ints
+    from koord.core.state import ClusterState
+
+_MOST_REQUESTS: Final = 1 << 14
+_Key: TypeAlias = tuple[tuple[tuple[str, int], ...], NumaWishes]
+
+
+class Numa(Plugin):
+    """The NUMA nodes and CPUs of a cluster, and what is used of them.
+
+    Rows that changed are read again when a cycle is opened, not with every pod.
+    """
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.states = NumaStates()
+        self.reports: dict[str, NumaReport] = {}
+        self.state_of: Ints = np.zeros(0, dtype=np.int64)
+        """Row -> its state."""
+        self.demands = False
+        """Whether any node aligns or pins pods that do not ask for it."""
+        self.extra: dict[int, int] = {}
+        """Row -> the milli-CPU that its pinned CPUs cost beyond what their pods request."""
+        self._nodes: dict[int, Node] = {}
+        self._row_of: dict[str, int] = {}
+        self._pods: dict[int, dict[str, NumaAllocation]] = {}
+        """Row -> the pods there that have NUMA nodes or CPUs."""
+        self._given: dict[str, NumaAllocation] = {}
+        """Pod uid -> what it was given when it was first seen on its node."""
+        self._discharged: set[str] = set()
+        self._stale: set[int] = set()
+        """Rows whose state is not that of ``state_of`` any more."""
+        self._requests: dict[_Key, NumaAsked] = {}
+
+    # --- what is observed ------------------------------------------------------------------------
+
+    def upsert_report(self, report: NumaReport) -> None:
+        self.reports[report.node] = report
+        self._note(report.node)
+
+    def remove_report(self, node: str) -> None:
+        self.reports.pop(node, None)
+        self._note(node)
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        before = self._nodes.get(row)
+        self._nodes[row], self._row_of[node.name] = node, row
+        if before is None or _says_other(before, node):
+            self._stale.add(row)
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self._nodes.pop(row, None)
+        self._row_of.pop(name, None)
+        self._pods.pop(row, None)
+        self._stale.discard(row)
+        if row < self.state_of.size:
+            self.state_of[row] = UNKNOWN
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        if not charge.allocations and charge.uid not in self._given:
+            return
+        # What a pod was given does not change: later annotations are not believed.
+        given = self._given.get(charge.uid) or find_own(charge.allocations)
+        if given is None:
+            return
+        self._given[charge.uid] = given
+        (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
+        if row < 0:
+            return
+        self._stale.add(row)
+        if count > 0:
+            self._pods.setdefault(row, {})[charge.uid] = given
+        else:
+            self._pods.get(row, {}).pop(charge.uid, None)
+
+    def _note(self, node: str) -> None:
+        row = self._row_of.get(node)
+        if row is not None:
+            self._stale.add(row)
+
+    def settle(self) -> None:
+        """Bring the states of changed rows up to date."""
+        if not self._stale:
+            return
+        size = max(self._stale) + 1 - self.state_of.size
+        if size > 0:
+            self.state_of = np.concatenate([self.state_of, np.zeros(size, dtype=np.int64)])
+        for row in self._stale:
+            self.state_of[row] = self._read(row)
+        self._stale.clear()
+        states = {one: self.states.state(one) for one in np.unique(self.state_of).tolist()}
+        self.demands = any(one.layout.demands for one in states.values())
+        self.extra = {
+            row: one.extra
+            for number, one in states.items()
+            if one.extra
+            for row in np.flatnonzero(self.state_of == number).tolist()
+        }
+
+    def _read(self, row: int) -> StateId:
+        node = self._nodes[row]
+        report = self.reports.get(node.name)
+        layout = self.states.intern(make_layout(report, node))
+        pods = dict(self._pods.get(row, {}))
+        for uid, cpus in report.pinned if report is not None else ():
+            known = pods.get(uid, NumaAllocation(uid))
+            pods[uid] = replace(known, cpus=known.cpus or cpus)
+        state = NumaState(layout)
+        for _, given in sorted(pods.items()):
+            state = state.after(given)
+        return self.states.number(state)
+
+    # --- cycles ----------------------------------------------------------------------------------
+
+    def problems_of(self, node: str) -> tuple[tuple[str, str], ...]:
+        """Return what cannot be read of what is reported of a node."""
+        report = self.reports.get(node)
+        return report.problems if report is not None else ()
+
+    def given_to(self, uid: str) -> NumaAllocation | None:
+        return self._given.get(uid)
+
+    def request_of(self, pod: Pod, *, is_demanded: bool) -> NumaAsked | None:
+        """Return what a pod asks for, one value for all pods that ask for the same."""
+        wishes = wishes_of(pod)
+        if wishes.is_pinned and not self.reports:
+            # Nothing could pin its CPUs: no node has an agent.
+            wishes = replace(wishes, is_pinned=False)
+        if not (is_demanded or wishes.policy or wishes.is_pinned):
+            return None
+        key = (pod.shape.requests, wishes)
+        known = self._requests.get(key)
+        if known is None:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            known = self._requests[key] = NumaAsked(dict(pod.shape.requests), wishes)
+        return known
+
+    @override
+    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+        """Read what changed; forget pods that are gone, and states when there are too many."""
+        for uid in self._discharged:
+            del self._given[uid]
+        self._discharged.clear()
+        self.settle()
+        if self.states.is_full:
+            used, at = np.unique(np.append(self.state_of, UNKNOWN), return_inverse=True)
+            self.states.compact([self.states.state(number) for number in used.tolist()[1:]])
+            self.state_of = at[:-1]
+
+    @override
+    def open(self, cycle: Cycle) -> "NumaSession":
+        self.settle()
+        return NumaSession(self, cycle)
+
+
+def _says_other(before: Node, node: Node) -> bool:
+    return (before.labels, before.reserved, before.amplification) != (
+        node.labels,
+        node.reserved,
+        node.amplification,
+    )
+
+
+def upsert_numa(state: "ClusterState", report: NumaReport) -> None:
+    """Apply what is reported of a node; what waits for room there is tried again."""
+    plugin = state.plugin(Numa)
+    if plugin.reports.get(report.node) != report:
+        plugin.upsert_report(report)
+        state.note_freed((report.node,))
+
+
+def remove_numa(state: "ClusterState", report: NumaReport) -> None:
+    state.plugin(Numa).remove_report(report.node)
+    state.note_freed((report.node,))

@@ -1,0 +1,227 @@
+"""NUMA nodes and CPUs in one planning cycle: filters nodes, aligns pods, gives them CPUs."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from typing_extensions import override
+
+from koord.core.framework.arrays import NO_LIMIT, Ints, Rows, combine
+from koord.core.framework.cause import Cause
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Draft, Reach, Session, Short
+from koord.core.numa.bounds import Bounds
+from koord.core.numa.cpus import AMPLIFIED, INSUFFICIENT
+from koord.core.numa.explain import describe_detail, explain_zones
+from koord.core.numa.model import (
+    NAME,
+    NumaAllocation,
+    find_own,
+    wishes_of,
+)
+from koord.core.numa.reasons import InvalidNumaAnnotation
+from koord.core.numa.states import (
+    FREE_CHOICE,
+    NumaAsked,
+    NumaChoice,
+    NumaRefusal,
+    StateId,
+)
+from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.reasons import Reason
+from koord.core.units import CPU
+
+if TYPE_CHECKING:
+    from koord.core.numa.plugin import Numa
+
+
+class NumaSession(Session):
+    """NUMA nodes and CPUs in one cycle."""
+
+    name = NAME
+    reach = Reach.ROW
+
+    def __init__(self, plugin: "Numa", cycle: Cycle) -> None:
+        self._plugin = plugin
+        self._states = plugin.states
+        self._cycle = cycle
+        self._is_demanded = plugin.demands
+        self._state_of: Ints = np.zeros(len(cycle.table.nodes), dtype=np.int64)
+        self._state_of[: plugin.state_of.size] = plugin.state_of
+        self._cpu = cycle.table.column(CPU)
+        for row, extra in plugin.extra.items():
+            cycle.used[self._cpu, row] += extra
+        self._bounds: dict[PodShape, Bounds] = {}
+        self._aligned = FREE_CHOICE
+        """What the pod gets that is being placed."""
+        self._given: dict[str, NumaAllocation | None] = {}
+        """Pod uid -> what this cycle has given it; None if it was taken back."""
+        self._before: dict[str, StateId] = {}
+        """Uid of a pod that was taken from its row -> the state of the row with it."""
+
+    @override
+    def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
+        return self._plugin.request_of(pod, is_demanded=self._is_demanded)
+
+    @override
+    def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        if not self._is_demanded and not any(pod.said for pod in pods):
+            return None
+        return [self.ask(pod, pod.shape) for pod in pods]
+
+    @override
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        return {
+            pod.uid: InvalidNumaAnnotation(pod.key, problems)
+            for pod in pods
+            if pod.said and (problems := wishes_of(pod).problems)
+        }
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        asked = shape.asked(NAME)
+        if not isinstance(asked, NumaAsked):
+            return
+        every = np.arange(self._state_of.size)[rows]
+        known = self._bounds.get(shape)
+        if known is None:
+            known = self._bounds[shape] = Bounds(self._state_of.size)
+        columns = self._columns(shape, every)
+        changed = known.changed(every, columns)
+        if changed.size:
+            self._read(known, shape, asked, every[changed], [one[changed] for one in columns])
+        for number, cause in enumerate(known.causes):
+            limits = np.where(known.cause[every] == number, known.most[every], NO_LIMIT)
+            if (limits < NO_LIMIT).any():
+                yield cause, limits
+        cost = known.cost[every]
+        if cost.any():
+            table, used = self._cycle.table, self._cycle.used
+            left = np.maximum(table.allocatable[self._cpu, every] - used[self._cpu, every], 0)
+            yield AMPLIFIED, np.where(cost > 0, left // np.maximum(cost, 1), NO_LIMIT)
+
+    def _read(
+        self,
+        known: Bounds,
+        shape: PodShape,
+        asked: NumaAsked,
+        rows: Ints,
+        columns: Sequence[Ints],
+    ) -> None:
+        """Read how many pods fit on rows, once for rows that answer alike."""
+        _, first, at = np.unique(combine(columns), return_index=True, return_inverse=True)
+        found = [self._choose(asked, shape, row) for row in rows[first].tolist()]
+        most = [one.most if isinstance(one, NumaChoice) else 0 for one in found]
+        causes = [INSUFFICIENT if isinstance(one, NumaChoice) else one.cause for one in found]
+        known.most[rows] = np.array(most, dtype=np.int64)[at]
+        costs = [one.cost if isinstance(one, NumaChoice) else 0 for one in found]
+        known.cost[rows] = np.array(costs, dtype=np.int64)[at]
+        known.cause[rows] = np.array([known.number(one) for one in causes])[at]
+
+    def _columns(self, shape: PodShape, rows: Ints) -> list[Ints]:
+        """Return what the answer for a row depends on: its state, and the hints of others."""
+        return [self._state_of[rows], *self._cycle.hint_signatures(shape, rows)]
+
+    @override
+    def most_when_empty(self, shape: PodShape) -> Ints | int:
+        asked = shape.asked(NAME)
+        if not isinstance(asked, NumaAsked):
+            return NO_LIMIT
+        found, at = np.unique(self._state_of, return_inverse=True)
+        counts = [self._states.most_when_empty(number, asked) for number in found.tolist()]
+        return np.array(counts, dtype=np.int64)[at]
+
+    @override
+    def detail(self, cause: Cause, shape: PodShape, row: int) -> str:
+        found = self._refusal(cause, shape, row)
+        return "" if found is None else describe_detail(found)
+
+    @override
+    def explain(self, cause: Cause, shape: PodShape, row: int) -> str:
+        asked, found = shape.asked(NAME), self._refusal(cause, shape, row)
+        if found is None or not isinstance(asked, NumaAsked):
+            return ""
+        problems = self._plugin.problems_of(self._cycle.table.node_at(row).name)
+        return explain_zones(self._states.state(int(self._state_of[row])), asked, found, problems)
+
+    @override
+    def signature(self, shape: PodShape, rows: Ints) -> Ints:
+        return combine(self._columns(shape, rows))
+
+    @override
+    def align(self, draft: Draft) -> int | Short | None:
+        asked = draft.shape.asked(NAME)
+        if not isinstance(asked, NumaAsked):
+            return None
+        found = self._choose(asked, draft.shape, draft.row)
+        if not isinstance(found, NumaChoice):
+            return Short(found)
+        self._aligned = found
+        return found.zones
+
+    @override
+    def reserve(self, draft: Draft) -> Allocation | Short | None:
+        asked = draft.shape.asked(NAME)
+        if not isinstance(asked, NumaAsked):
+            return None
+        # As aligned just now: the hints of others change when they reserve.
+        found = self._aligned
+        if not found.cpus and not found.shares:
+            return None
+        exclusive = asked.wishes.cpu_exclusive if found.cpus else None
+        given = NumaAllocation(draft.pod.uid, found.cpus, found.shares, exclusive)
+        self._set(draft.row, self._states.after(int(self._state_of[draft.row]), given))
+        self._note(draft.pod.uid, given)
+        return given
+
+    @override
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+        given = find_own(allocations)
+        if given is None:
+            return None
+        after = self._states.after(int(self._state_of[row]), given)
+        # What was there before may exceed what the node has: that may have become less.
+        if after != self._before.get(pod.uid) and self._states.state(after).is_overused:
+            return Short(INSUFFICIENT)
+        self._set(row, after)
+        self._note(pod.uid, given)
+        return None
+
+    @override
+    def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        given = self._given.get(pod.uid, self._plugin.given_to(pod.uid))
+        if given is None:
+            return ()
+        before = int(self._state_of[row])
+        self._set(row, self._states.after(before, given, -1))
+        self._note(pod.uid, None)
+        self._before[pod.uid] = before
+        return (given,)
+
+    def _choose(self, asked: NumaAsked, shape: PodShape, row: int) -> NumaChoice | NumaRefusal:
+        others = self._cycle.hints(shape, row)
+        return self._states.choose(int(self._state_of[row]), asked, others)
+
+    def _refusal(self, cause: Cause, shape: PodShape, row: int) -> NumaRefusal | None:
+        asked = shape.asked(NAME)
+        if not isinstance(asked, NumaAsked):
+            return None
+        found = self._choose(asked, shape, row)
+        return found if not isinstance(found, NumaChoice) and found.cause is cause else None
+
+    def _set(self, row: int, state: StateId) -> None:
+        before, after = self._states.state(int(self._state_of[row])), self._states.state(state)
+        if after.extra != before.extra:
+            self._cycle.charge(row, self._cpu, after.extra - before.extra)
+        self._cycle.undo.push(self._state_of.__setitem__, row, int(self._state_of[row]))
+        self._state_of[row] = state
+
+    def _note(self, uid: str, given: NumaAllocation | None) -> None:
+        self._cycle.undo.push(self._restore, uid, uid in self._given, self._given.get(uid))
+        self._given[uid] = given
+
+    def _restore(self, uid: str, was_there: bool, given: NumaAllocation | None) -> None:  # noqa: FBT001
+        if was_there:
+            self._given[uid] = given
+        else:
+            del self._given[uid]

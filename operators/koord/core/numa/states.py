@@ -1,0 +1,389 @@
+"""What is used of the NUMA nodes and CPUs of nodes, as numbered states with remembered answers.
+
+Nodes with an equal layout and equal use are in the same state. What a pod gets also depends on the
+hints of other domains, which are part of the question. Numbers stay valid until
+:meth:`NumaStates.compact`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from koord.core.framework.arrays import NO_LIMIT
+from koord.core.numa.cpu_topology import Cpus, CpusInUse, lowest_cpus
+from koord.core.numa.cpus import (
+    MILLI,
+    CpuBind,
+    CpuPool,
+    CpuRefusal,
+    CpuRequest,
+    CpuWish,
+    free_cpus,
+    request_cpus,
+    take_cpus,
+)
+from koord.core.numa.model import NumaAllocation, NumaLayout, NumaWishes, Part
+from koord.core.numa.policy import (
+    NumaOccupancy,
+    NumaPolicy,
+    PolicyRefusal,
+    Unaligned,
+    align,
+    choose_exclusive,
+    choose_policy,
+    find_occupancy,
+)
+from koord.core.numa.zones import (
+    InsufficientNuma,
+    NumaShare,
+    NumaZone,
+    distribute,
+    make_zone_hints,
+)
+from koord.core.units import CPU, Amounts
+from koord.core.zone_hints import Hints, NumaNodes
+
+StateId: TypeAlias = int
+UNKNOWN: Final[StateId] = 0
+"""The state of nodes of which nothing is reported and that demand nothing."""
+OtherHints: TypeAlias = tuple[tuple[str, Hints], ...]
+NumaRefusal: TypeAlias = PolicyRefusal | Unaligned | InsufficientNuma | CpuRefusal
+
+MOST_STATES: Final = 20_000
+MOST_ANSWERS: Final = 50_000
+"""When there are more, those that no node is in, and all answers, are forgotten."""
+
+
+@dataclass(frozen=True, eq=False)
+class NumaAsked:
+    """What pods with equal requests and wishes ask for; compared by identity."""
+
+    requests: Amounts
+    wishes: NumaWishes
+
+    @cached_property
+    def cpus(self) -> CpuWish:
+        wishes = self.wishes
+        return CpuWish(
+            self.requests.get(CPU, 0),
+            wishes.is_pinned,
+            wishes.required,
+            wishes.preferred,
+            wishes.cpu_exclusive,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumaChoice:
+    """What one more pod gets. ``zones``: NUMA nodes that its devices must be on; None: any.
+
+    ``most``: an upper bound of the pods like it that fit one after the other. ``cost`` of its CPUs
+    where CPUs are amplified, in milli-CPU; otherwise 0.
+    """
+
+    zones: NumaNodes | None = None
+    shares: tuple[NumaShare, ...] = ()
+    cpus: Cpus = 0
+    most: int = NO_LIMIT
+    cost: int = 0
+
+
+FREE_CHOICE: Final = NumaChoice()
+"""Nothing of the pod belongs to certain NUMA nodes or CPUs."""
+
+
+class NumaState:
+    """The layout of a node and what is used of it: an immutable value.
+
+    ``pinned`` counts pods by the NUMA nodes that their CPUs belong to.
+    """
+
+    def __init__(
+        self,
+        layout: NumaLayout,
+        used: Mapping[int, Part] | None = None,
+        cpus: CpusInUse | None = None,
+        pinned: Mapping[NumaNodes, int] | None = None,
+    ) -> None:
+        self.layout = layout
+        self.used = used or {}
+        self.cpus = cpus or CpusInUse()
+        self.pinned = pinned or {}
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        used, pinned = frozenset(self.used.items()), frozenset(self.pinned.items())
+        return id(self.layout), used, self.cpus, pinned
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumaState) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def after(self, given: NumaAllocation, count: int = 1) -> "NumaState":
+        """Return the state with an allocation given (1) or taken back (-1)."""
+        layout, used, pinned = self.layout, dict(self.used), dict(self.pinned)
+        for number, part in given.amounts(layout):
+            amounts = dict(used.pop(number, ()))
+            for key, amount in part:
+                amounts[key] = amounts.get(key, 0) + count * amount
+            if left := tuple(sorted((key, n) for key, n in amounts.items() if n)):
+                used[number] = left
+        cpus = self.cpus
+        if given.cpus:
+            cpus = (cpus.hold if count > 0 else cpus.give_back)(given.cpus, given.exclusive)
+            nodes = layout.cpus.numa_of(given.cpus) if layout.cpus is not None else 0
+            pinned[nodes] = pinned.get(nodes, 0) + count
+            if not pinned[nodes]:
+                del pinned[nodes]
+        return NumaState(layout, used, cpus, pinned)
+
+    @cached_property
+    def occupancy(self) -> NumaOccupancy:
+        return find_occupancy(self.pinned)
+
+    @cached_property
+    def zones(self) -> tuple[NumaZone, ...]:
+        return tuple(
+            NumaZone(number, total := dict(part), _subtract(total, dict(self.used.get(number, ()))))
+            for number, part in self.layout.zones
+        )
+
+    @property
+    def is_overused(self) -> bool:
+        """Whether more is used than there is, or a CPU by two pods."""
+        return bool(self.cpus.every.at_least(2)) or any(
+            amount > dict(part).get(key, 0)
+            for number, part in self.layout.zones
+            for key, amount in self.used.get(number, ())
+        )
+
+    def zones_for(self, request: CpuRequest | None) -> Sequence[NumaZone]:
+        """Return the NUMA nodes; only whole CPUs that may be pinned count for pinned ones."""
+        pool = self.layout.pool
+        if request is None or pool is None:
+            return self.zones
+        return [
+            replace(zone, available={**zone.available, CPU: min(whole, free)})
+            for zone in self.zones
+            for whole in (zone.available.get(CPU, 0) // self.layout.cost * MILLI,)
+            for inside in (pool.topology.cpus_in(1 << zone.number),)
+            for free in (free_cpus(pool, self.cpus, request, inside).bit_count() * MILLI,)
+        ]
+
+    def pinnable(self, pool: CpuPool) -> Cpus:
+        """Return the CPUs that may be pinned, leaving as many as other pods use of NUMA nodes."""
+        found = pool.usable & ~self.cpus.every.at_least(pool.max_refs)
+        for zone in self.zones:
+            inside = found & pool.topology.cpus_in(1 << zone.number)
+            room = zone.available.get(CPU, 0) // self.layout.cost
+            if CPU not in zone.total or inside.bit_count() <= room:
+                continue
+            found &= ~inside
+            for core in pool.topology.cores:
+                some = lowest_cpus(core & inside, room)
+                found |= some
+                room -= some.bit_count()
+        return found
+
+    def take(
+        self, request: CpuRequest | None, shares: Sequence[NumaShare] = ()
+    ) -> Cpus | CpuRefusal:
+        """Choose CPUs: of each NUMA node as many as its share, or from anywhere."""
+        pool, taken = self.layout.pool, 0
+        if request is None or pool is None:
+            return 0
+        counts = [(one.number, dict(one.amounts).get(CPU, 0) // MILLI) for one in shares]
+        parts = [
+            (replace(request, count=count), pool.topology.cpus_in(1 << number))
+            for number, count in counts
+            if count
+        ]
+        for part, within in parts or ((request, self.pinnable(pool)),):
+            found = take_cpus(pool, self.cpus, part, within)
+            if isinstance(found, CpuRefusal):
+                return found
+            taken |= found
+        return taken
+
+    def cost_of(self, cpus: Cpus) -> int:
+        cost = self.layout.cost
+        return cpus.bit_count() * cost if cost > MILLI else 0
+
+    @property
+    def extra(self) -> int:
+        """The milli-CPU that pinned CPUs cost beyond what their pods request."""
+        pinned = sum(level.bit_count() for level in self.cpus.every.levels)
+        return pinned * (self.layout.cost - MILLI)
+
+    def count(self, request: CpuRequest | None) -> int:
+        """Return how many pods may have their CPUs pinned, at most."""
+        pool = self.layout.pool
+        if request is None or pool is None:
+            return NO_LIMIT
+        return self.pinnable(pool).bit_count() // request.count
+
+
+def _subtract(total: Amounts, used: Amounts) -> dict[str, int]:
+    return {key: max(0, amount - used.get(key, 0)) for key, amount in total.items()}
+
+
+def choose(state: NumaState, asked: NumaAsked, others: OtherHints = ()) -> NumaChoice | NumaRefusal:
+    """Return the NUMA nodes and CPUs of one more pod; ``others`` are the hints of other domains."""
+    layout = state.layout
+    request = request_cpus(asked.cpus, layout.cpus, layout.bind)
+    if isinstance(request, CpuRefusal):
+        return request
+    every = layout.every
+    for _, hints in others:
+        for hint in hints or ():
+            every |= hint.nodes or 0
+    wishes = asked.wishes
+    policy = choose_policy(wishes.policy, label=layout.label, kubelet=layout.kubelet, every=every)
+    if isinstance(policy, PolicyRefusal):
+        return policy
+    if policy is None:
+        return _pin(state, request) if request is not None else FREE_CHOICE
+    return _Alignment(state, asked, request, policy, every).choose(others)
+
+
+def _pin(state: NumaState, request: CpuRequest) -> NumaChoice | CpuRefusal:
+    cpus = state.take(request)
+    if isinstance(cpus, CpuRefusal):
+        return cpus
+    return NumaChoice(cpus=cpus, most=state.count(request), cost=state.cost_of(cpus))
+
+
+@dataclass(frozen=True, slots=True)
+class _Alignment:
+    """One pod on one node with a policy."""
+
+    state: NumaState
+    asked: NumaAsked
+    request: CpuRequest | None
+    policy: NumaPolicy
+    every: NumaNodes
+
+    def choose(self, others: OtherHints) -> NumaChoice | NumaRefusal:
+        state, wishes = self.state, self.asked.wishes
+        zones = state.zones_for(self.request)
+        own = make_zone_hints(
+            self.asked.requests,
+            zones,
+            lambda nodes: not isinstance(self._divide(zones, nodes), InsufficientNuma),
+            self.policy,
+        )
+        aligned = align(
+            self.policy,
+            self.every,
+            [*own.items(), *others],
+            choose_exclusive(wishes.policy, wishes.exclusive),
+            state.occupancy,
+        )
+        if aligned.refusal is not None:
+            return aligned.refusal
+        nodes = aligned.hint.nodes or self.every
+        shares = self._divide(zones, nodes)
+        if isinstance(shares, InsufficientNuma):
+            if self.policy.may_refuse:
+                return shares
+            shares = ()
+        cpus = state.take(self.request, shares)
+        if isinstance(cpus, CpuRefusal):
+            return cpus
+        only = nodes if nodes != self.every else None
+        return NumaChoice(only, shares, cpus, self._most(), state.cost_of(cpus))
+
+    def _divide(
+        self, zones: Sequence[NumaZone], nodes: NumaNodes
+    ) -> tuple[NumaShare, ...] | InsufficientNuma:
+        step, cpus = 1, self.state.layout.cpus
+        if self.request is not None and cpus is not None:
+            step = self.request.step(cpus) * MILLI
+        return distribute(self.asked.requests, zones, nodes, step)
+
+    def _most(self) -> int:
+        """Return an upper bound: one by one where a pod has one NUMA node, else of their sums."""
+        request = self.request
+        if request is not None and request.bind is CpuBind.SPREAD_BY_PCPUS:
+            # The other CPUs of a core are for the next pods.
+            request = replace(request, is_required=False)
+        zones = self.state.zones_for(request)
+        if not self.policy.may_refuse:
+            return self.state.count(self.request)
+        named = [
+            (key, amount)
+            for key, amount in self.asked.requests.items()
+            if amount and any(key in zone.total for zone in zones)
+        ]
+        groups = [[zone] for zone in zones]
+        if self.policy is not NumaPolicy.SINGLE_NUMA_NODE:
+            groups = [list(zones)]
+        counts = (
+            min(
+                (sum(z.available.get(k, 0) for z in group) // n for k, n in named), default=NO_LIMIT
+            )
+            for group in groups
+        )
+        return sum(counts) if named else NO_LIMIT
+
+
+class NumaStates:
+    """All states that nodes are in, or may get into."""
+
+    def __init__(self) -> None:
+        self._states: list[NumaState] = []
+        self._number_of: dict[NumaState, StateId] = {}
+        self._layouts: dict[NumaLayout, NumaLayout] = {}
+        self._answers: dict[tuple[StateId, NumaAsked, OtherHints], NumaChoice | NumaRefusal] = {}
+        self.compact(())
+
+    def compact(self, used: Iterable[NumaState]) -> None:
+        """Forget all states but these, which get new numbers in this order, and all answers."""
+        kept = list(used)
+        self._states, self._number_of, self._layouts = [], {}, {}
+        self._answers.clear()
+        for state in (NumaState(NumaLayout()), *kept):
+            layout = self.intern(state.layout)
+            self.number(NumaState(layout, state.used, state.cpus, state.pinned))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._states) > MOST_STATES or len(self._answers) > MOST_ANSWERS
+
+    def intern(self, layout: NumaLayout) -> NumaLayout:
+        """Return the one layout of all nodes with equal hardware and policies."""
+        return self._layouts.setdefault(layout, layout)
+
+    def number(self, state: NumaState) -> StateId:
+        known = self._number_of.get(state)
+        if known is None:
+            known = self._number_of[state] = len(self._states)
+            self._states.append(state)
+        return known
+
+    def state(self, number: StateId) -> NumaState:
+        return self._states[number]
+
+    def choose(
+        self, number: StateId, asked: NumaAsked, others: OtherHints
+    ) -> NumaChoice | NumaRefusal:
+        """Return what one more pod gets in a state."""
+        key = (number, asked, others)
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = choose(self._states[number], asked, others)
+        return found
+
+    def most_when_empty(self, number: StateId, asked: NumaAsked) -> int:
+        """Return how many pods an empty node of the same layout takes, at most."""
+        layout = self._states[number].layout
+        if not layout.zones and layout.pool is None:
+            return NO_LIMIT
+        found = self.choose(self.number(NumaState(layout)), asked, ())
+        return found.most if isinstance(found, NumaChoice) else 0
+
+    def after(self, number: StateId, given: NumaAllocation, count: int = 1) -> StateId:
+        return self.number(self._states[number].after(given, count))

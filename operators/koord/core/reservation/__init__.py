@@ -1,0 +1,1 @@
+"""Reservations: room on a node that is held for pods to come."""

@@ -1,0 +1,41 @@
+"""Why nodes do not suit a reservation, or a pod that must use one."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from koord.core.framework.cause import Cause
+from koord.core.reservation.model import AllocatePolicy, Reservation
+
+NO_RESERVATION: Final = Cause(
+    "NoReservationMatches",
+    75,
+    "node(s) no reservations match reservation affinity",
+    "Look at koord reservation explain: it says which rule keeps the pod out of each reservation.",
+)
+PINNED: Final = Cause(
+    "ReservationPinned",
+    76,
+    "node(s) didn't match the nodeName specified by reservation",
+    "Remove spec.template.spec.nodeName of the reservation, or free room on that node.",
+)
+POLICY_CONFLICT: Final = Cause(
+    "ReservationPolicyConflict",
+    77,
+    "node(s) reservation allocate policy conflict",
+    "Give all reservations of a node an allocatePolicy, or none.",
+)
+
+
+def conflicts(policy: AllocatePolicy, others: Iterable[AllocatePolicy]) -> bool:
+    """Whether a policy cannot be on a node with these: the default one only suits itself."""
+    is_default = policy is AllocatePolicy.DEFAULT
+    return any((other is AllocatePolicy.DEFAULT) is not is_default for other in others)
+
+
+def find_conflict(
+    reservation: Reservation, node: str, others: Iterable[AllocatePolicy]
+) -> Cause | None:
+    """Return why a reservation cannot be on a node that has reservations with these policies."""
+    if reservation.pinned_to not in {"", node}:
+        return PINNED
+    return POLICY_CONFLICT if conflicts(reservation.policy, others) else None

@@ -1,0 +1,104 @@
+"""Says of one pod and one reservation which rule lets the pod in, and how much fits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from koord.core.framework.labels import is_tolerated
+from koord.core.pods import Pod
+from koord.core.reservation.ledger import Account, lacks_inside, lacks_on_node
+from koord.core.reservation.matching import (
+    CORDONED,
+    is_owner,
+    matches_affinity,
+    matches_exactly,
+    untolerated,
+)
+from koord.core.reservation.model import NAME, NO_WISHES, Reservation, Wishes
+from koord.core.reservation.plugin import Reservations
+from koord.core.reservation.reasons import describe_lack
+from koord.core.units import PODS, Amounts, format_amount
+
+if TYPE_CHECKING:
+    from koord.core.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule, whether it holds, and what it was decided by."""
+
+    rule: str
+    holds: bool
+    detail: str = ""
+
+
+def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[Check]:
+    """Return the rules in the order in which they count; refresh the state before."""
+    state.refresh()
+    plugin = state.plugin(Reservations)
+    account = plugin.accounts.get(reservation.uid, Account(reservation))
+    said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
+    wishes = said if isinstance(said, Wishes) else NO_WISHES
+    return [
+        *_check_state(account),
+        *_check_match(state, reservation, pod, wishes),
+        *_check_amounts(state, account, pod),
+    ]
+
+
+def _check_state(account: Account) -> Iterator[Check]:
+    reservation = account.reservation
+    status = reservation.status
+    where = f"on {status.node}" if status.node else "without a node"
+    yield Check("available", status.is_available, f"{status.phase or 'Pending'} {where}")
+    for field, problem in reservation.problems:
+        yield Check("valid", holds=False, detail=f"{field} {problem}")
+    if reservation.is_once:
+        yield Check("used once", not account.pods, f"{account.pods} pods use it")
+
+
+def _check_match(
+    state: "ClusterState", reservation: Reservation, pod: Pod, wishes: Wishes
+) -> Iterator[Check]:
+    every = state.plugin(Reservations).compat
+    namespace = pod.namespace if every else reservation.namespace
+    where = f"those without a namespace are in namespace {namespace or '(none)'}"
+    yield Check("owners", is_owner(pod, reservation.owners, namespace), where)
+    if wishes.name:
+        yield Check("name", wishes.name == reservation.name, f"the pod names {wishes.name}")
+    else:
+        is_open = not reservation.is_unschedulable or is_tolerated(CORDONED, wishes.tolerations)
+        yield Check("cordon", is_open)
+        taint = untolerated(reservation.taints, wishes)
+        text = "" if taint is None else f"{taint.key}={taint.value}:{taint.effect}"
+        yield Check("taints", taint is None, text)
+        row = state.table.row_of.get(reservation.status.node)
+        of_node = {} if row is None else state.table.node_at(row).labels
+        labels = {**of_node, **reservation.labels}
+        yield Check("affinity", matches_affinity(reservation.name, labels, wishes))
+    requests, reserved = dict(pod.shape.requests), reservation.status.allocatable
+    is_exact = matches_exactly(requests, reserved, wishes.exact)
+    yield Check("exact match", is_exact, ", ".join(wishes.exact))
+
+
+def _check_amounts(state: "ClusterState", account: Account, pod: Pod) -> Iterator[Check]:
+    requests = {name: n for name, n in pod.shape.requests if name != PODS}
+    row = state.table.row_of.get(account.reservation.status.node)
+    if row is not None:
+        held = account.held()
+        free = {
+            name: int(state.table.allocatable[column, row] - state.table.used[column, row])
+            + held.get(name, 0)
+            - account.reservation.inner.get(name, 0)
+            for name, column in state.table.columns.items()
+        }
+        lacking = lacks_on_node(requests, free)
+        yield Check("limit of the node", not lacking, _write(requests, free))
+    lacks = lacks_inside(requests, account)
+    left = account.left()
+    text = "; ".join(describe_lack(one, is_detailed=True) for one in lacks)
+    yield Check("limit inside", not lacks, text or f"left: {_write(left, left)}")
+
+
+def _write(names: Amounts, amounts: Amounts) -> str:
+    return ", ".join(f"{name} {format_amount(name, amounts.get(name, 0))}" for name in names)

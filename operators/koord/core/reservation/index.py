@@ -1,0 +1,77 @@
+"""Finds the reservations that a pod may own without asking each: by names, owners and labels.
+
+What is found is a superset; ``matching`` decides.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from koord.core.pods import Pod
+from koord.core.reservation.model import Owner, Reservation
+from koord.core.selectors import Operator
+
+Key: TypeAlias = tuple[str, ...]
+_ANY: Key = ("any",)
+_OF_LABELS = frozenset({"any", "label"})
+
+
+class OwnerIndex:
+    """Reservations (uid) by what their owners must have."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, dict[str, None]] = {}
+        self._keys: dict[str, tuple[Key, ...]] = {}
+        self._naming = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def names_pods(self) -> bool:
+        """Whether any names pods or controllers, so that labels are not all that counts."""
+        return self._naming > 0
+
+    def add(self, reservation: Reservation) -> None:
+        self.discard(reservation.uid)
+        keys = tuple(dict.fromkeys(map(_key_of, reservation.owners)))
+        self._keys[reservation.uid] = keys
+        for key in keys:
+            self._found.setdefault(key, {})[reservation.uid] = None
+            self._naming += key[0] not in _OF_LABELS
+
+    def discard(self, uid: str) -> None:
+        for key in self._keys.pop(uid, ()):
+            del self._found[key][uid]
+            self._naming -= key[0] not in _OF_LABELS
+            if not self._found[key]:
+                del self._found[key]
+
+    def by_labels(self, pod: Pod) -> Iterator[str]:
+        """Yield what only depends on labels, which many pods share."""
+        yield from self._found.get(_ANY, ())
+        for name, value in pod.profile.labels.items():
+            yield from self._found.get(("label", name, value), ())
+
+    def by_identity(self, pod: Pod) -> Iterator[str]:
+        """Yield what names the pod itself or its controllers."""
+        keys = [("pod", pod.name), ("pod-uid", pod.uid)]
+        keys += [("owner", one.name) for one in pod.owners]
+        keys += [("owner-uid", one.uid) for one in pod.owners]
+        for key in keys:
+            yield from self._found.get(key, ())
+
+
+def _key_of(owner: Owner) -> Key:
+    """Return one thing that an owner must have."""
+    named: Iterable[tuple[str, str]] = ()
+    if owner.pod is not None:
+        named = (("pod-uid", owner.pod.uid), ("pod", owner.pod.name))
+    elif owner.controller is not None:
+        named = (("owner-uid", owner.controller.uid), ("owner", owner.controller.name))
+    for key in named:
+        if key[1]:
+            return key
+    for one in owner.selector or ():
+        if one.operator is Operator.IN and len(one.values) == 1:
+            return ("label", one.key, one.values[0])
+    return _ANY

@@ -1,0 +1,149 @@
+"""What is held, used and left of reservations: the closed form, without any counting up and down.
+
+On one node, per resource: ``A`` is allocatable, ``P`` what pods outside of reservations request,
+and of a reservation ``C`` is reserved, ``U`` requested by its pods, ``I`` for no owner to use.
+Outsiders find ``A - P - sum(max(C, U + I))``; a pod of reservation r finds
+``A - P - sum over the others - U - I``, and with the policy Restricted at most ``C - I - U``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koord.core.reservation.model import AllocatePolicy, Reservation, restricted_names
+from koord.core.units import PODS, Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One reservation on its node: reserved, used and kept amounts, and how many pods use it."""
+
+    reservation: Reservation
+    used: Amounts = field(default_factory=dict)
+    pods: int = 0
+
+    @property
+    def reserved(self) -> Amounts:
+        return self.reservation.status.allocatable
+
+    @property
+    def is_matchable(self) -> bool:
+        return self.reservation.is_matchable(self.pods)
+
+    def allocated(self) -> dict[str, int]:
+        """Return what its pods use of the reserved resources."""
+        return {name: self.used.get(name, 0) for name in self.reserved}
+
+    def left(self) -> dict[str, int]:
+        """Return what owners may still use of it."""
+        inner = self.reservation.inner
+        return {
+            name: max(0, n - self.used.get(name, 0) - inner.get(name, 0))
+            for name, n in self.reserved.items()
+        }
+
+    def held(self) -> dict[str, int]:
+        """Return what it takes from outsiders besides what its pods request."""
+        inner = self.reservation.inner
+        return {
+            name: max(0, n - self.used.get(name, 0), min(n, inner.get(name, 0)))
+            for name, n in self.reserved.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A resource of which a reservation has not enough left; all amounts in the unit of cpu etc."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+
+def add_up(parts: Iterable[Amounts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def taken_by(plain: Amounts, accounts: Iterable[Account]) -> dict[str, int]:
+    """Return what outsiders find taken on a node: P + sum(max(C, U + I))."""
+    return add_up((plain, *(part for one in accounts for part in (one.allocated(), one.held()))))
+
+
+def free_through(
+    allocatable: Amounts, plain: Amounts, others: Iterable[Account], account: Account | None = None
+) -> dict[str, int]:
+    """Return what a pod finds on a node, through a reservation or (None) outside of all."""
+    own = () if account is None else (account.allocated(), account.reservation.inner)
+    total = add_up((taken_by(plain, others), *own))
+    return {name: n - total.get(name, 0) for name, n in allocatable.items()}
+
+
+def lacks_on_node(requests: Amounts, free: Amounts) -> list[str]:
+    """Return the resources of which a node has not enough free."""
+    return [name for name, n in requests.items() if n > 0 and n > free.get(name, 0)]
+
+
+def lacks_inside(requests: Amounts, account: Account) -> list[Lack]:
+    """Return the resources of which a Restricted reservation has not enough left."""
+    reservation = account.reservation
+    if reservation.policy is not AllocatePolicy.RESTRICTED:
+        return []
+    found = []
+    for name in restricted_names(sorted(account.reserved), reservation.options):
+        requested = 1 if name == PODS else requests.get(name, 0)
+        used = account.pods if name == PODS else max(0, account.used.get(name, 0))
+        capacity = account.reserved[name] - reservation.inner.get(name, 0)
+        if requested and requested + used > capacity:
+            found.append(Lack(name, requested, used, capacity))
+    return found
+
+
+def takes(account: Account, requests: Amounts, *, is_required: bool) -> bool:
+    """Whether a reservation itself has enough left for a pod.
+
+    A pod that need not use one uses none that reserves nothing that it requests.
+    """
+    if not is_required and account.reserved.keys().isdisjoint(requests):
+        return False
+    return not lacks_inside(requests, account)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """Through which accounts a pod fits on a node, or else what each of them lacks."""
+
+    fitting: Sequence[Account] = ()
+    on_node: frozenset[str] = frozenset()
+    inside: Mapping[str, Sequence[Lack]] = field(default_factory=dict)
+    """Name of the reservation -> what it lacks."""
+
+
+def fit_on_node(
+    requests: Amounts,
+    matched: Sequence[Account],
+    free: Mapping[str, Amounts],
+    *,
+    is_required: bool,
+) -> NodeAnswer:
+    """Return which matched reservations a pod fits in; ``free`` is what it finds through each.
+
+    A pod that need not use one skips those that reserve nothing that it requests.
+    """
+    fitting, on_node = list[Account](), set[str]()
+    inside: dict[str, Sequence[Lack]] = {}
+    for account in matched:
+        name = account.reservation.name
+        if not is_required and account.reserved.keys().isdisjoint(requests):
+            continue
+        missing = lacks_on_node(requests, free[name])
+        lacks = lacks_inside(requests, account)
+        on_node.update(missing)
+        if lacks:
+            inside[name] = lacks
+        if not missing and not lacks:
+            fitting.append(account)
+    return NodeAnswer(fitting, frozenset(on_node), inside)

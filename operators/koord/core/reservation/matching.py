@@ -1,0 +1,152 @@
+"""Which pods may use which reservation, rule by rule. What fits is decided in ``ledger``."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from koord.core.framework.labels import is_tolerated
+from koord.core.nodes import Taint
+from koord.core.pods import OwnerReference, Pod
+from koord.core.reservation.model import (
+    ControllerOwner,
+    ObjectOwner,
+    Owner,
+    Reservation,
+    Wishes,
+)
+from koord.core.selectors import SelectorTerm, is_selected
+from koord.core.units import Amounts
+
+NAME_FIELD: Final = "metadata.name"
+CORDONED: Final = Taint("node.kubernetes.io/unschedulable")
+_POD_VERSION: Final = "v1"
+
+
+class Verdict(Enum):
+    """Whether a pod may use a reservation, or the rule that forbids it: text per reservation."""
+
+    MATCHED = ""
+    IGNORED = "is ignored"
+    OWNERS = "has other owners"
+    NAME = "didn't match the requested reservation name"
+    UNSCHEDULABLE = "is unschedulable"
+    TAINTS = "had untolerated taint"
+    AFFINITY = "didn't match affinity rules"
+    EXACT = "is not exact matched"
+
+    @property
+    def may_use(self) -> bool:
+        return self in {Verdict.MATCHED, Verdict.IGNORED}
+
+
+def judge(
+    pod: Pod,
+    wishes: Wishes,
+    reservation: Reservation,
+    node_labels: Mapping[str, str],
+    *,
+    every_namespace: bool = False,
+) -> Verdict:
+    """Return whether a pod may use a reservation on a node with these labels.
+
+    Label selectors of owners select in the namespace of the reservation, or in ``every_namespace``.
+    """
+    if wishes.is_ignoring:
+        return Verdict.IGNORED
+    namespace = pod.namespace if every_namespace else reservation.namespace
+    if not is_owner(pod, reservation.owners, namespace):
+        return Verdict.OWNERS
+    if wishes.name:
+        # Whoever names it has been told to: cordon, taints and selectors do not count.
+        broken = Verdict.NAME if reservation.name != wishes.name else None
+    else:
+        broken = _find_broken(wishes, reservation, node_labels)
+    if broken is not None:
+        return broken
+    requests, reserved = dict(pod.shape.requests), reservation.status.allocatable
+    is_exact = matches_exactly(requests, reserved, wishes.exact)
+    return Verdict.MATCHED if is_exact else Verdict.EXACT
+
+
+def _find_broken(
+    wishes: Wishes, reservation: Reservation, node_labels: Mapping[str, str]
+) -> Verdict | None:
+    """Return the first rule that keeps a pod out that names no reservation."""
+    if reservation.is_unschedulable and not is_tolerated(CORDONED, wishes.tolerations):
+        return Verdict.UNSCHEDULABLE
+    if untolerated(reservation.taints, wishes) is not None:
+        return Verdict.TAINTS
+    labels = {**node_labels, **reservation.labels}
+    return None if matches_affinity(reservation.name, labels, wishes) else Verdict.AFFINITY
+
+
+def untolerated(taints: Iterable[Taint], wishes: Wishes) -> Taint | None:
+    """Return the first taint that keeps a pod out; ``PreferNoSchedule`` does not."""
+    hard = (taint for taint in taints if taint.effect != "PreferNoSchedule")
+    return next((taint for taint in hard if not is_tolerated(taint, wishes.tolerations)), None)
+
+
+def matches_affinity(name: str, labels: Mapping[str, str], wishes: Wishes) -> bool:
+    """Whether selector and terms of a pod admit a reservation with these labels."""
+    if any(labels.get(key) != value for key, value in wishes.selector):
+        return False
+    return wishes.terms is None or any(_admits(term, name, labels) for term in wishes.terms)
+
+
+def _admits(term: SelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return is_selected(labels, term.expressions) and is_selected({NAME_FIELD: name}, term.fields)
+
+
+def matches_exactly(requests: Amounts, allocatable: Amounts, names: Iterable[str]) -> bool:
+    """Whether a pod requests just what is reserved of these resources; absent on both: equal."""
+    return all(requests.get(name) == allocatable.get(name) for name in names)
+
+
+def is_owner(pod: Pod, owners: Iterable[Owner], namespace: str) -> bool:
+    """Whether an owner is the pod; one that names no namespace means pods of ``namespace``.
+
+    Labels, names and owner references can be written by anybody, in a namespace of their own.
+    """
+    return any(_is_owner(pod, owner, namespace) for owner in owners)
+
+
+def _is_owner(pod: Pod, owner: Owner, namespace: str) -> bool:
+    named = owner.pod or owner.controller
+    where = named.namespace if named is not None else ""
+    if pod.namespace != (where or namespace):
+        return False
+    if owner.pod is not None and not _is_object(pod, owner.pod):
+        return False
+    if owner.controller is not None and not _is_controlled(pod, owner.controller):
+        return False
+    return owner.selector is None or is_selected(pod.profile.labels, owner.selector)
+
+
+def _is_object(pod: Pod, owner: ObjectOwner) -> bool:
+    pairs = (
+        (owner.uid, pod.uid),
+        (owner.name, pod.name),
+        (owner.namespace, pod.namespace),
+        (owner.api_version, _POD_VERSION),
+    )
+    return all(wanted in {"", found} for wanted, found in pairs)
+
+
+def _is_controlled(pod: Pod, owner: ControllerOwner) -> bool:
+    if owner.namespace and owner.namespace != pod.namespace:
+        return False
+    return any(_is_reference(reference, owner) for reference in pod.owners)
+
+
+def _is_reference(reference: OwnerReference, owner: ControllerOwner) -> bool:
+    if owner.is_controller is not None and owner.is_controller != reference.is_controller:
+        return False
+    pairs = (
+        (owner.uid, reference.uid),
+        (owner.name, reference.name),
+        (owner.kind, reference.kind),
+        (owner.api_version, reference.api_version),
+    )
+    return all(wanted in {"", found} for wanted, found in pairs)

@@ -1,0 +1,35 @@
+"""What is measured of reservations: numbers with the names and units of Koordinator's series."""
+
+from typing import Final
+
+from koord.core.reservation.model import Phase, Status
+from koord.core.units import CPU, Amounts, is_in_bytes
+
+PHASES: Final = (Phase.PENDING, Phase.AVAILABLE, Phase.SUCCEEDED, Phase.FAILED)
+_GIB: Final = 1 << 30
+Series = list[tuple[str, str, str, float]]
+
+
+def phase_series(status: Status) -> dict[str, int]:
+    """Return 1 for the phase of a reservation and 0 for each other one."""
+    phase = status.phase or Phase.PENDING
+    return {str(one): int(one == phase) for one in PHASES}
+
+
+def resource_series(allocatable: Amounts, allocated: Amounts) -> Series:
+    """Return (type, resource, unit, value) for what is reserved, used, and their ratio."""
+    found: Series = []
+    for name, size in sorted(allocatable.items()):
+        used = allocated.get(name, 0)
+        unit, divisor = _unit_of(name)
+        found.append(("allocatable", name, unit, size / divisor))
+        found.append(("allocated", name, unit, used / divisor))
+        if size > 0:
+            found.append(("utilization", name, "ratio", used / size))
+    return found
+
+
+def _unit_of(name: str) -> tuple[str, int]:
+    if name == CPU:
+        return "core", 1000
+    return ("Gi", _GIB) if is_in_bytes(name) else ("raw", 1)

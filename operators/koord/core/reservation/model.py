@@ -1,0 +1,205 @@
+"""Values of reservations: what is held, for whom, and what pods say about it.
+
+All values are immutable. Who matches, how much fits and when one expires is decided elsewhere.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from koord.core.nodes import Taint
+from koord.core.pods import AnnotationWrite, Pod, Toleration
+from koord.core.selectors import LabelSelector, SelectorTerm
+from koord.core.units import PODS, Amounts
+
+NAME: Final = "reservation"
+POD_PREFIX: Final = "reservation:"
+"""Of the names of the pods that stand for reservations; no other pod has such a name."""
+ALLOCATED: Final = "scheduling.koordinator.sh/reservation-allocated"
+DAY: Final = 24 * 3600.0
+
+
+class Phase(StrEnum):
+    """``status.phase``."""
+
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    WAITING = "Waiting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class AllocatePolicy(StrEnum):
+    """Whether pods may use more than is reserved: only ``RESTRICTED`` forbids it."""
+
+    DEFAULT = ""
+    ALIGNED = "Aligned"
+    RESTRICTED = "Restricted"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectOwner:
+    """One pod; empty fields match any."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOwner:
+    """Pods with such an owner reference; empty fields match any."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    kind: str = ""
+    api_version: str = ""
+    is_controller: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who may use a reservation; all that is set must match. ``selector`` None: not set."""
+
+    pod: ObjectOwner | None = None
+    controller: ControllerOwner | None = None
+    selector: LabelSelector = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a pod says about reservations.
+
+    With ``has_affinity`` it must use one. ``exact`` are resources of which it must request as much
+    as is reserved. ``problems`` is what cannot be read: field and what is wrong.
+    """
+
+    has_affinity: bool = False
+    name: str = ""
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[SelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    exact: tuple[str, ...] = ()
+    is_ignoring: bool = False
+    problems: tuple[tuple[str, str], ...] = ()
+
+
+NO_WISHES: Final = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition; times are seconds since the epoch."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    probed: float = 0.0
+    changed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the status of a Reservation says."""
+
+    phase: str = Phase.PENDING
+    node: str = ""
+    allocatable: Amounts = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def is_available(self) -> bool:
+        return self.phase == Phase.AVAILABLE and bool(self.node)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds room."""
+        return self.phase in {Phase.AVAILABLE, Phase.WAITING} and bool(self.node)
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in {Phase.SUCCEEDED, Phase.FAILED}
+
+    @property
+    def is_expired(self) -> bool:
+        ready = self.condition("Ready")
+        is_marked = ready is not None and (ready.status, ready.reason) == ("False", "Expired")
+        return self.phase == Phase.FAILED and is_marked
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((one for one in self.conditions if one.type == kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A Reservation. ``pod`` is what is planned for it: its template, as a waiting pod.
+
+    ``ttl`` None: it does not expire, whatever ``expires`` says. ``namespace`` limits whom label
+    selectors of owners select; empty: nobody. ``problems`` is what cannot be read: field and what
+    is wrong; it then matches no pod.
+    """
+
+    name: str
+    uid: str
+    pod: Pod | None
+    owners: tuple[Owner, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    status: Status = field(default_factory=Status)
+    policy: AllocatePolicy = AllocatePolicy.DEFAULT
+    options: tuple[str, ...] = ()
+    """The resources that ``RESTRICTED`` is about; none: all."""
+    taints: tuple[Taint, ...] = ()
+    order: int = 0
+    namespace: str = ""
+    pinned_to: str = ""
+    is_once: bool = True
+    is_unschedulable: bool = False
+    """Takes no new pods: cordoned, or being deleted."""
+    ttl: float | None = DAY
+    expires: float | None = None
+    created: float = 0.0
+    inner: Amounts = field(default_factory=dict)
+    """The part that no owner may use."""
+    resize: Amounts = field(default_factory=dict)
+    problems: tuple[tuple[str, str], ...] = ()
+    generation: int = field(default=0, compare=False)
+
+    def requests(self) -> dict[str, int]:
+        """Return what is to be reserved: the template's requests, resized."""
+        asked = dict(self.pod.shape.requests) if self.pod is not None else {}
+        asked.pop(PODS, None)
+        return {**asked, **self.resize}
+
+    def find_problems(self) -> tuple[tuple[str, str], ...]:
+        """Return what keeps it from being placed: field and what is wrong."""
+        if self.problems or any(self.requests().values()):
+            return self.problems
+        return (("spec.template.spec.containers", "must request some resource to reserve"),)
+
+    def is_matchable(self, pods: int) -> bool:
+        """Whether pods may use it; ``pods`` use it already."""
+        return self.status.is_available and not self.problems and not (self.is_once and pods)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationUse:
+    """The reservation that a pod (uid) uses."""
+
+    pod: str
+    name: str
+    uid: str
+
+    def writes(self) -> Iterable[AnnotationWrite]:
+        text = json.dumps({"name": self.name, "uid": self.uid}, separators=(",", ":"))
+        yield AnnotationWrite(self.pod, ALLOCATED, text, is_record=True)
+
+
+def restricted_names(names: Iterable[str], options: Iterable[str]) -> tuple[str, ...]:
+    """Return the reserved resources that ``RESTRICTED`` is about: all unless some are named."""
+    every, wanted = tuple(names), frozenset(options)
+    return tuple(name for name in every if name in wanted) or every

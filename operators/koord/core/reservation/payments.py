@@ -1,0 +1,93 @@
+"""Who pays for room in a quota: a reservation for what it holds, a pod for what it requests.
+
+A unit is charged to its quotas before its nodes are known. So reservations that its pods may use
+leave them as much of their own quota beforehand; when a pod is placed, what it really gives back is
+left to it instead. Which quotas these are is not known here: :meth:`Cycle.keep` charges them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from koord.core.framework.cycle import Cycle
+from koord.core.plan import Unit
+from koord.core.pods import Pod, PodShape
+from koord.core.reservation.ledger import Account, takes
+from koord.core.units import Amounts
+
+
+class Payments:
+    """What reservations have left to pods in one cycle; on its undo log.
+
+    ``pod_of`` returns the pod that stands for a reservation (uid).
+    """
+
+    def __init__(self, pod_of: Callable[[str], Pod | None], cycle: Cycle) -> None:
+        self._pod_of, self._cycle = pod_of, cycle
+        self._paid: dict[str, tuple[str, Amounts]] = {}
+        """Pod uid -> the reservation that left its quota to the pod, and how much of it."""
+
+    def leave(
+        self,
+        pod: Pod,
+        requests: Amounts,
+        accounts: Iterable[Account],
+        left: dict[str, dict[str, int]],
+    ) -> None:
+        """Leave a pod the quota of the first reservation that takes it; ``left`` is theirs yet."""
+        for account in accounts:
+            if not account.is_matchable or not takes(account, requests, is_required=True):
+                continue
+            uid = account.reservation.uid
+            there = left.setdefault(uid, dict(account.left()))
+            part = {name: min(n, there.get(name, 0)) for name, n in requests.items()}
+            part = {name: n for name, n in part.items() if n}
+            if part:
+                for name, n in part.items():
+                    there[name] -= n
+                self._charge(uid, part, -1)
+                self._set(pod.uid, (uid, part))
+                return
+
+    def pay(self, pod: Pod, uid: str, given_back: Amounts) -> bool:
+        """Take back what was left to a pod; leave it what it gives back to a reservation, if any.
+
+        False if a quota does not allow it.
+        """
+        paid = self._paid.get(pod.uid)
+        if not self._cycle.is_charging_kept or paid == (uid, given_back):
+            return True
+        if given_back:
+            self._charge(uid, given_back, -1)
+        if paid is not None and not self._charge(*paid, 1):
+            return False
+        self._set(pod.uid, (uid, given_back) if given_back else None)
+        return True
+
+    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
+        """Take back what was left to pods that were not placed."""
+        if not self._paid:
+            return
+        uids = {pod.uid for pod in placed}
+        for pod in unit.pods:
+            paid = self._paid.get(pod.uid)
+            if paid is not None and pod.uid not in uids:
+                self._charge(*paid, 1)
+                self._set(pod.uid, None)
+
+    def _charge(self, uid: str, amounts: Amounts, count: int) -> bool:
+        """Charge the quota of a reservation for what it holds (negative: less)."""
+        pod = self._pod_of(uid)
+        if pod is None:
+            return True
+        shape = PodShape(tuple(sorted(amounts.items())))
+        return self._cycle.keep(replace(pod, uid="", shape=shape, counted=()), count)
+
+    def _set(self, pod: str, paid: tuple[str, Amounts] | None) -> None:
+        self._cycle.undo.push(self._restore, pod, self._paid.get(pod))
+        self._restore(pod, paid)
+
+    def _restore(self, pod: str, paid: tuple[str, Amounts] | None) -> None:
+        if paid is None:
+            self._paid.pop(pod, None)
+        else:
+            self._paid[pod] = paid

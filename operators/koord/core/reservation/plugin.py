@@ -1,0 +1,233 @@
+"""Joins reservations to the planner: keeps their accounts, and their room on nodes and in quotas.
+
+A reservation is a pod of the cluster state: a waiting one until it has a node, which is planned
+like any other; afterwards one that uses what is held of the node besides what its owners use. So
+node, quota and other rules count it without knowing reservations, and what is held and used of a
+node is always P + sum(max(C, U)). Both are derived from objects: the amounts are added up anew from
+the pods that use a reservation whenever one of them changes.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from typing_extensions import override
+
+from koord.core.changes import ChangeLog, Changes
+from koord.core.constraints import PodLabels
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import Plugin
+from koord.core.nodes import Node
+from koord.core.pod_charge import PodCharge
+from koord.core.pods import NO_LABELS, Handling, Pod, PodPhase, PodShape
+from koord.core.reservation.index import OwnerIndex
+from koord.core.reservation.ledger import Account, add_up
+from koord.core.reservation.model import NAME, Reservation, ReservationUse
+from koord.core.reservation.session import Claim, ReservationSession, Reserving
+from koord.core.units import PODS
+
+if TYPE_CHECKING:
+    from koord.core.state import ClusterState
+
+
+_MOST_CLAIMS: Final = 1 << 14
+Claims: TypeAlias = tuple[dict[Hashable, Claim | None], dict[PodLabels, Claim | None]]
+
+
+class Reservations(Plugin):
+    """The reservations of a cluster, by uid; ``compat``: owners are selected in all namespaces."""
+
+    name = NAME
+
+    def __init__(self, *, compat: bool = False) -> None:
+        self.compat = compat
+        self.known: dict[str, Reservation] = {}
+        self.accounts: dict[str, Account] = {}
+        """Those that hold room."""
+        self.index = OwnerIndex()
+        """Those that pods may use."""
+        self.on_node: dict[str, dict[str, None]] = {}
+        """Node -> those that hold room there."""
+        self.changes = ChangeLog()
+        """Of reservations and of their use, by uid."""
+        self._users: dict[str, dict[str, PodCharge]] = {}
+        """Reservation -> the pods that use it, by uid."""
+        self._given: dict[str, ReservationUse] = {}
+        """Pod -> what it was given when it was first seen on its node."""
+        self._discharged: set[str] = set()
+        self._dirty: dict[str, None] = {}
+        self.homeless: set[str] = set()
+        """Those whose node was deleted since they got it, even if there is another of its name."""
+        self._node_uids: dict[int, str] = {}
+        self._edits = 0
+        self._claims: tuple[tuple[int, int], Claims] = ((0, 0), ({}, {}))
+
+    def claims(self, epoch: int) -> "Claims":
+        """Return what is known of pods, as long as neither reservations nor nodes change.
+
+        Those of pods that say nothing and are not named are there by their labels alone, too.
+        """
+        version = (self._edits, epoch)
+        if self._claims[0] != version or len(self._claims[1][0]) > _MOST_CLAIMS:
+            self._claims = (version, ({}, {}))
+        return self._claims[1]
+
+    def upsert(self, reservation: Reservation) -> None:
+        self._edits += 1
+        self.known[reservation.uid] = reservation
+        self._settle(reservation.uid)
+
+    def remove(self, uid: str) -> None:
+        self._edits += 1
+        self.known.pop(uid, None)
+        self.homeless.discard(uid)
+        self._settle(uid)
+
+    @override
+    def upsert_node(self, row: int, node: Node) -> None:
+        before = self._node_uids.get(row, node.uid)
+        self._node_uids[row] = node.uid
+        if before != node.uid:
+            self._note_gone(node.name)
+
+    @override
+    def remove_node(self, row: int, name: str) -> None:
+        self._node_uids.pop(row, None)
+        self._note_gone(name)
+
+    def _note_gone(self, node: str) -> None:
+        for uid in self.on_node.get(node, ()):
+            self.homeless.add(uid)
+            self.changes.note(uid)
+
+    @override
+    def charge(self, row: int, charge: PodCharge, count: int) -> None:
+        if not charge.allocations and charge.uid not in self._given:
+            return
+        # What a pod was given does not change: later annotations are not believed.
+        given = self._given.get(charge.uid) or find_use(charge.allocations)
+        if given is None:
+            return
+        self._given[charge.uid] = given
+        (self._discharged.discard if count > 0 else self._discharged.add)(charge.uid)
+        if count > 0:
+            self._users.setdefault(given.uid, {})[charge.uid] = charge
+        else:
+            users = self._users.get(given.uid, {})
+            users.pop(charge.uid, None)
+            if not users:
+                self._users.pop(given.uid, None)
+        self._dirty[given.uid] = None
+
+    @override
+    def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
+        """Add up anew what changed; forget pods that are gone."""
+        dirty, self._dirty = self._dirty, {}
+        for uid in dirty:
+            self._settle(uid)
+            self.show(state, uid)
+        for uid in self._discharged:
+            del self._given[uid]
+        self._discharged.clear()
+
+    def show(self, state: "ClusterState", uid: str) -> None:
+        """Have a reservation counted by the cluster state as it is now."""
+        pod = self.pod_of(uid)
+        if pod is None:
+            state.remove_pod(uid)
+        else:
+            state.upsert_pod(pod)
+
+    def users_of(self, uid: str) -> list[PodCharge]:
+        """Return the pods that use a reservation, by uid."""
+        reservation = self.known.get(uid)
+        node = "" if reservation is None else reservation.status.node
+        users = self._users.get(uid, {})
+        return [users[one] for one in sorted(users) if users[one].load.node == node]
+
+    def given_to(self, pod: str) -> ReservationUse | None:
+        return self._given.get(pod)
+
+    def pod_of(self, uid: str) -> Pod | None:
+        """Return the pod that stands for a reservation; None if it holds and needs no room."""
+        reservation = self.known.get(uid)
+        if reservation is None or reservation.status.is_over:
+            return None
+        account, pod = self.accounts.get(uid), reservation.pod
+        if account is None:
+            return None if pod is None else _as_waiting(pod, reservation)
+        pod = pod or Pod(uid, reservation.namespace, reservation.name, PodShape(()))
+        return replace(
+            pod,
+            shape=PodShape(_sorted(account.held())),
+            profile=NO_LABELS,
+            claims=(),
+            handling=Handling.RESERVE,
+            node=reservation.status.node,
+            phase=PodPhase.RUNNING,
+            is_terminating=False,
+            said=(),
+            counted=() if account.pods else pod.counted,
+            excess=None,
+        )
+
+    def _settle(self, uid: str) -> None:
+        self.changes.note(uid)
+        before, after = self.accounts.pop(uid, None), self._account(uid)
+        if before is not None:
+            on_node = self.on_node[before.reservation.status.node]
+            del on_node[uid]
+            if not on_node:
+                del self.on_node[before.reservation.status.node]
+        self.index.discard(uid)
+        if after is None:
+            return
+        self.accounts[uid] = after
+        self.on_node.setdefault(after.reservation.status.node, {})[uid] = None
+        if after.is_matchable:
+            self.index.add(after.reservation)
+
+    def _account(self, uid: str) -> Account | None:
+        reservation = self.known.get(uid)
+        if reservation is None or not reservation.status.is_active:
+            return None
+        users = self.users_of(uid)
+        used = add_up(dict(one.load.requests) for one in users)
+        used.pop(PODS, None)
+        return Account(reservation, used, len(users))
+
+    @override
+    def open(self, cycle: Cycle) -> ReservationSession:
+        return ReservationSession(self, cycle)
+
+
+def find_use(allocations: Iterable[object]) -> ReservationUse | None:
+    return next((one for one in allocations if isinstance(one, ReservationUse)), None)
+
+
+def _as_waiting(pod: Pod, reservation: Reservation) -> Pod:
+    """Return the pod that is planned for a reservation."""
+    requests = _sorted({**reservation.requests(), PODS: 1})
+    said = tuple(one for one in pod.said if one[0] != NAME)
+    said = (*said, (NAME, Reserving(reservation.policy, reservation.pinned_to)))
+    return replace(pod, shape=replace(pod.shape, requests=requests), said=said)
+
+
+def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, n) for name, n in amounts.items() if n > 0))
+
+
+def upsert_reservation(state: "ClusterState", reservation: Reservation) -> None:
+    plugin = state.plugin(Reservations)
+    before = plugin.known.get(reservation.uid)
+    if before == reservation and before.generation == reservation.generation:
+        return
+    plugin.upsert(reservation)
+    plugin.show(state, reservation.uid)
+    state.note_freed({reservation.status.node} - {""})
+
+
+def remove_reservation(state: "ClusterState", reservation: Reservation) -> None:
+    plugin = state.plugin(Reservations)
+    plugin.remove(reservation.uid)
+    plugin.show(state, reservation.uid)

@@ -1,0 +1,436 @@
+"""Reservations in one cycle: which pods use them, and what is left of them.
+
+What a reservation holds is charged to its node already. A pod that uses it takes its own requests
+and gives back as much of what is held; so rows, quotas and rollback are the framework's arithmetic.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from typing_extensions import override
+
+from koord.core.framework.arrays import NO_LIMIT, Ints, Rows
+from koord.core.framework.cause import Cause
+from koord.core.framework.cycle import Cycle
+from koord.core.framework.plugin import (
+    Admission,
+    Draft,
+    Holder,
+    Reach,
+    Scale,
+    Score,
+    Session,
+    Short,
+)
+from koord.core.plan import Refusal, Unit
+from koord.core.pods import Allocation, Pod, PodShape
+from koord.core.reasons import Reason
+from koord.core.reservation.causes import NO_RESERVATION, PINNED, POLICY_CONFLICT, conflicts
+from koord.core.reservation.choice import nominate, score_nodes
+from koord.core.reservation.ledger import Account, add_up, takes
+from koord.core.reservation.matching import Verdict, judge
+from koord.core.reservation.model import (
+    NAME,
+    NO_WISHES,
+    AllocatePolicy,
+    ReservationUse,
+    Wishes,
+)
+from koord.core.reservation.payments import Payments
+from koord.core.reservation.reasons import (
+    InvalidReservation,
+    InvalidReservationAnnotation,
+    NoReservationFits,
+)
+from koord.core.units import PODS, Amounts
+
+if TYPE_CHECKING:
+    from koord.core.reservation.plugin import Reservations
+
+WEIGHT: Final = 5000
+"""A node with a reservation for a pod comes before all others."""
+_NOT_RECORDED: Final = (
+    "spec.template.metadata",
+    "asks for devices, NUMA nodes or CPUs of its own, which cannot be reserved yet",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserving:
+    """A reservation that is to be placed."""
+
+    policy: AllocatePolicy
+    pinned_to: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Claim:
+    """A pod: the reservations (uid) that it may use, and whether it must use one.
+
+    One for all pods that may use the same.
+    """
+
+    matched: tuple[str, ...]
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The reservations of a row that take a pod, the one to use first, and what they hold."""
+
+    accounts: Sequence[Account]
+    amounts: Amounts
+
+
+class ReservationSession(Session):
+    """Accounts as of this cycle."""
+
+    name = NAME
+    reach = Reach.ROW
+
+    def __init__(self, plugin: "Reservations", cycle: Cycle) -> None:
+        self._plugin, self._cycle = plugin, cycle
+        self._changed: dict[str, Account] = {}
+        """Accounts that this cycle has changed."""
+        self._given: dict[str, ReservationUse | None] = {}
+        """Pod uid -> what this cycle has given it; None if it was taken back."""
+        self._payments = Payments(plugin.pod_of, cycle)
+        self._policies: dict[int, list[AllocatePolicy]] = {}
+        """Row -> the policies of reservations that this cycle has placed there."""
+        self._claims, self._by_labels = plugin.claims(cycle.table.epoch)
+        self._missing = Claim((), is_required=False)
+        self._rows_of: dict[Claim, dict[int, list[str]]] = {}
+        self._known: dict[PodShape, tuple[int, dict[int, _Held]]] = {}
+        """Shape -> the version of the cycle for which it is known what rows hold for it."""
+        self._is_probing = False
+
+    # --- who may use what ------------------------------------------------------------------------
+
+    @override
+    def ask(self, pod: Pod, shape: PodShape) -> Hashable | None:
+        said = _said(pod)
+        if isinstance(said, Reserving):
+            return said
+        wishes = said if isinstance(said, Wishes) else NO_WISHES
+        index = self._plugin.index
+        if wishes.is_ignoring or (not index and not wishes.has_affinity):
+            return None
+        named = tuple(sorted(set(index.by_identity(pod))))
+        exact = pod.shape.requests if wishes.exact else ()
+        key = (pod.profile, wishes, exact, named, pod.key if named else "")
+        if key not in self._claims:
+            found = sorted({*named, *index.by_labels(pod)})
+            matched = tuple(uid for uid in found if self._may_use(pod, wishes, uid))
+            is_any = matched or wishes.has_affinity
+            self._claims[key] = self._intern(matched, wishes) if is_any else None
+            if said is None and not named:
+                self._by_labels[pod.profile] = self._claims[key]
+        return self._claims[key]
+
+    @override
+    def ask_all(self, pods: Sequence[Pod]) -> Sequence[Hashable | None] | None:
+        if not self._plugin.index and not any(pod.said for pod in pods):
+            return None
+        if self._plugin.index.names_pods:
+            found = [self.ask(pod, pod.shape) for pod in pods]
+        else:
+            # Only labels count for pods that say nothing, and most pods share theirs.
+            known, missing = self._by_labels, self._missing
+            found = [
+                self.ask(pod, pod.shape)
+                if pod.said or (claim := known.get(pod.profile, missing)) is missing
+                else claim
+                for pod in pods
+            ]
+        return found if any(found) else None
+
+    def _intern(self, matched: tuple[str, ...], wishes: Wishes) -> Claim | None:
+        key = (matched, wishes.has_affinity)
+        return self._claims.setdefault(key, Claim(*key))
+
+    def _may_use(self, pod: Pod, wishes: Wishes, uid: str) -> bool:
+        return self._judge(pod, wishes, uid).may_use
+
+    def _judge(self, pod: Pod, wishes: Wishes, uid: str) -> Verdict:
+        reservation = self._plugin.accounts[uid].reservation
+        row = self._cycle.table.row_of.get(reservation.status.node)
+        if row is None:
+            return Verdict.OWNERS  # Nobody can use it without its node.
+        labels, every = self._cycle.table.node_at(row).labels, self._plugin.compat
+        return judge(pod, wishes, reservation, labels, every_namespace=every)
+
+    @override
+    def obstacles(self, pods: Sequence[Pod]) -> Mapping[str, Reason]:
+        found: dict[str, Reason] = {}
+        for pod in pods:
+            said = _said(pod) if pod.said else None
+            if isinstance(said, Reserving):
+                problems = self._plugin.known[pod.uid].find_problems()
+                if len(pod.said) > 1:
+                    problems = (*problems, _NOT_RECORDED)
+                if problems:
+                    found[pod.uid] = InvalidReservation(pod.key, problems)
+            elif isinstance(said, Wishes) and said.problems:
+                found[pod.uid] = InvalidReservationAnnotation(pod.key, said.problems)
+            elif isinstance(said, Wishes) and said.has_affinity:
+                asked = self.ask(pod, pod.shape)
+                if isinstance(asked, Claim) and not asked.matched:
+                    found[pod.uid] = self._explain_none(pod, said)
+        return found
+
+    def _explain_none(self, pod: Pod, wishes: Wishes) -> NoReservationFits:
+        """Count the reservations that a pod owns by the rule that keeps it out."""
+        index = self._plugin.index
+        uids = {*index.by_identity(pod), *index.by_labels(pod)}
+        verdicts = Counter(self._judge(pod, wishes, uid) for uid in uids)
+        del verdicts[Verdict.OWNERS]
+        problems = ((f"Reservation(s) {one.value}", n) for one, n in verdicts.items())
+        return NoReservationFits(pod.key, verdicts.total(), tuple(sorted(problems)))
+
+    # --- which nodes -----------------------------------------------------------------------------
+
+    @override
+    def filter(self, shape: PodShape, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        asked = shape.asked(NAME)
+        if isinstance(asked, Reserving):
+            yield from self._filter_nodes(asked, rows)
+        elif isinstance(asked, Claim) and asked.is_required and not self._is_probing:
+            yield NO_RESERVATION, np.zeros(len(self._cycle.table.nodes), dtype=np.int64)[rows]
+
+    def _filter_nodes(self, asked: Reserving, rows: Rows) -> Iterable[tuple[Cause, Ints]]:
+        count, row_of = len(self._cycle.table.nodes), self._cycle.table.row_of
+        if asked.pinned_to:
+            limits = np.zeros(count, dtype=np.int64)
+            if asked.pinned_to in row_of:
+                limits[row_of[asked.pinned_to]] = NO_LIMIT
+            yield PINNED, limits[rows]
+        taken = [
+            row
+            for node in self._plugin.on_node
+            if (row := row_of.get(node)) is not None and conflicts(asked.policy, self._there(row))
+        ]
+        if taken:
+            limits = np.full(count, NO_LIMIT)
+            limits[taken] = 0
+            yield POLICY_CONFLICT, limits[rows]
+
+    def _there(self, row: int) -> list[AllocatePolicy]:
+        """Return the policies of the reservations on a row that pods may use."""
+        uids = self._plugin.on_node.get(self._cycle.table.node_at(row).name, ())
+        accounts = (self._account(uid) for uid in uids)
+        there = [one.reservation.policy for one in accounts if one.is_matchable]
+        return there + self._policies.get(row, [])
+
+    @override
+    def most_when_empty(self, shape: PodShape) -> Ints | int | None:
+        asked = shape.asked(NAME)
+        return None if isinstance(asked, Claim) and asked.is_required else NO_LIMIT
+
+    @override
+    def holders(self, shape: PodShape, rows: Ints) -> Mapping[int, Sequence[tuple[Holder, ...]]]:
+        found = self._find_held(shape, rows)
+        if not found:
+            return {}
+        most = self._room_with(shape, found)
+        return {
+            row: [(Holder(one.reservation.uid, room),) for one in held.accounts]
+            for (row, held), room in zip(found.items(), most, strict=True)
+            if room > 0
+        }
+
+    def _find_held(self, shape: PodShape, rows: Ints) -> Mapping[int, _Held]:
+        """Return, per row, the reservations that take a pod; rows that changed are read again."""
+        asked, cycle = shape.asked(NAME), self._cycle
+        if not isinstance(asked, Claim) or not asked.matched:
+            return {}
+        by_row = self._rows_for(asked)
+        since, known = self._known.get(shape, (-1, {}))
+        if since != cycle.version:
+            changed = by_row if since < 0 else by_row.keys() & set(cycle.touched(since).tolist())
+            for row in changed:
+                self._read(known, shape, row, by_row[row], is_required=asked.is_required)
+            self._known[shape] = (cycle.version, known)
+        if rows.size >= len(cycle.table.nodes):
+            return known
+        return {row: known[row] for row in rows.tolist() if row in known}
+
+    def _read(
+        self,
+        known: dict[int, _Held],
+        shape: PodShape,
+        row: int,
+        uids: Iterable[str],
+        *,
+        is_required: bool,
+    ) -> None:
+        known.pop(row, None)
+        requests = _requests(shape)
+        accounts = [self._account(uid) for uid in uids]
+        fitting = [
+            one
+            for one in accounts
+            if one.is_matchable and takes(one, requests, is_required=is_required)
+        ]
+        if fitting:
+            ordered = nominate(requests, fitting) if len(fitting) > 1 else fitting
+            known[row] = _Held(ordered, add_up(one.held() for one in fitting))
+
+    def _rows_for(self, asked: Claim) -> dict[int, list[str]]:
+        found = self._rows_of.get(asked)
+        if found is None:
+            found = self._rows_of[asked] = {}
+            for uid in asked.matched:
+                node = self._plugin.accounts[uid].reservation.status.node
+                found.setdefault(self._cycle.table.row_of[node], []).append(uid)
+        return found
+
+    def _room_with(self, shape: PodShape, found: Mapping[int, _Held]) -> list[int]:
+        """Return how many pods fit on rows if all that is held for them there is free."""
+        rows = np.fromiter(found, np.int64, len(found))
+        used, columns = self._cycle.used, self._cycle.table.columns
+        before = used[:, rows]
+        for row, held in found.items():
+            for name, amount in held.amounts.items():
+                if name in columns:
+                    used[columns[name], row] -= amount
+        self._is_probing = True
+        try:
+            room: list[int] = self._cycle.room(shape, rows).tolist()
+            return room
+        finally:
+            self._is_probing = False
+            used[:, rows] = before
+
+    @override
+    def score(self, shape: PodShape, rows: Ints) -> Iterable[Score]:
+        found = self._find_held(shape, rows)
+        if not found:
+            return
+        firsts = {row: held.accounts[0] for row, held in found.items()}
+        points = score_nodes(_requests(shape), firsts)
+        is_ordered = any(one.reservation.order for one in firsts.values())
+        values = np.zeros(len(self._cycle.table.nodes), dtype=np.int64)
+        values[list(points)] = list(points.values())
+        yield Score(values[rows], WEIGHT, Scale.BY_MAX if is_ordered else Scale.ABSOLUTE)
+
+    @override
+    def signature(self, shape: PodShape, rows: Ints) -> Ints:
+        return np.where(np.isin(rows, list(self._find_held(shape, rows))), rows, -1)
+
+    # --- taking and giving back ------------------------------------------------------------------
+
+    @override
+    def reserve(self, draft: Draft) -> Allocation | Short | None:
+        asked = draft.shape.asked(NAME)
+        if isinstance(asked, Reserving):
+            return self._place(asked, draft.row)
+        if not isinstance(asked, Claim):
+            return None
+        if not draft.holders:
+            is_free = not asked.is_required and self._payments.pay(draft.pod, "", {})
+            return None if is_free else Short(NO_RESERVATION)
+        account = self._account(draft.holders[0].uid)
+        reservation, requests = account.reservation, _requests(draft.shape)
+        if not account.is_matchable or not takes(account, requests, is_required=True):
+            return Short(NO_RESERVATION, is_optional=True)
+        given_back = self._use(account, draft.row, requests, 1)
+        if not self._payments.pay(draft.pod, reservation.uid, given_back):
+            return Short(NO_RESERVATION, is_optional=True)
+        use = ReservationUse(draft.pod.uid, reservation.name, reservation.uid)
+        self._note(draft.pod.uid, use)
+        return use
+
+    @override
+    def release(self, pod: Pod, row: int) -> Sequence[Allocation]:
+        use = self._given.get(pod.uid, self._plugin.given_to(pod.uid))
+        if use is None:
+            return ()
+        account = self._find(use.uid, row)
+        if account is not None:
+            self._use(account, row, _requests(pod.shape), -1)
+        self._note(pod.uid, None)
+        return (use,)
+
+    @override
+    def adopt(self, pod: Pod, row: int, allocations: Sequence[Allocation]) -> Short | None:
+        use = next((one for one in allocations if isinstance(one, ReservationUse)), None)
+        if use is None:
+            return None
+        account = self._find(use.uid, row)
+        if account is not None:
+            self._use(account, row, _requests(pod.shape), 1)
+        self._note(pod.uid, use)
+        return None
+
+    def _use(self, account: Account, row: int, requests: Amounts, count: int) -> Amounts:
+        """Count a pod that uses a reservation (or not any more); return what is held less."""
+        used = {
+            name: account.used.get(name, 0) + count * requests.get(name, 0)
+            for name in account.used.keys() | requests.keys()
+        }
+        after = replace(account, used=used, pods=account.pods + count)
+        held, columns = after.held(), self._cycle.table.columns
+        less = {name: n - held[name] for name, n in account.held().items() if n != held[name]}
+        for name, amount in less.items():
+            if name in columns:
+                self._cycle.charge(row, columns[name], -amount)
+        uid = account.reservation.uid
+        self._cycle.undo.push(self._changed.__setitem__, uid, account)
+        self._changed[uid] = after
+        return less
+
+    def _place(self, asked: Reserving, row: int) -> Short | None:
+        if conflicts(asked.policy, self._there(row)):
+            return Short(POLICY_CONFLICT)
+        there = self._policies.setdefault(row, [])
+        there.append(asked.policy)
+        self._cycle.undo.push(there.pop)
+        return None
+
+    def _account(self, uid: str) -> Account:
+        return self._changed.get(uid) or self._plugin.accounts[uid]
+
+    def _find(self, uid: str, row: int) -> Account | None:
+        """Return the account of a reservation that holds room on a row."""
+        account = self._changed.get(uid) or self._plugin.accounts.get(uid)
+        is_there = account is not None and (
+            self._cycle.table.row_of.get(account.reservation.status.node) == row
+        )
+        return account if is_there else None
+
+    def _note(self, uid: str, use: ReservationUse | None) -> None:
+        if uid in self._given:
+            self._cycle.undo.push(self._given.__setitem__, uid, self._given[uid])
+        else:
+            self._cycle.undo.push(self._given.__delitem__, uid)
+        self._given[uid] = use
+
+    # --- who pays --------------------------------------------------------------------------------
+
+    @override
+    def pre_filter(self, unit: Unit) -> Admission | Refusal:
+        """Let reservations leave their quotas to the pods that may use them, before those pay."""
+        if self._cycle.is_charging_kept and self._plugin.index:
+            left: dict[str, dict[str, int]] = {}
+            for pod in unit.pods:
+                asked = self.ask(pod, pod.shape)
+                if isinstance(asked, Claim) and (pod.recorded is None or pod.is_gated):
+                    accounts = map(self._account, asked.matched)
+                    self._payments.leave(pod, _requests(pod.shape), accounts, left)
+        return Admission(unit)
+
+    @override
+    def settle(self, unit: Unit, placed: Sequence[Pod]) -> None:
+        self._payments.settle(unit, placed)
+
+
+def _said(pod: Pod) -> object:
+    return next((said for name, said in pod.said if name == NAME), None)
+
+
+def _requests(shape: PodShape) -> dict[str, int]:
+    """Return the requests of a pod without its slot on the node."""
+    return {name: n for name, n in shape.requests if name != PODS}

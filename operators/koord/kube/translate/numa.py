@@ -1,0 +1,242 @@
+"""NUMA nodes and CPUs of nodes, and what pods say about them: from the wire to ``koord.core.numa``.
+
+What cannot be read is left out and named; the rest stays usable.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from koord.api.annotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from koord.api.keys.device import (
+    AMPLIFICATION,
+    CPU_MANAGER_POLICY,
+    CPU_TOPOLOGY,
+    POD_CPU_ALLOCS,
+    PRIORITY_CLASS,
+    QOS_CLASS,
+)
+from koord.api.keys.reservation import INNER_RESERVED
+from koord.api.parse import InvalidObject
+from koord.caches import cached_by_text
+from koord.core.numa.cpu_topology import (
+    CpuExclusive,
+    CpuPlace,
+    Cpus,
+    CpuTopology,
+    make_topology,
+    parse_cpuset,
+)
+from koord.core.numa.cpus import MILLI, PINNED_QOS, CpuBind, wants_pinned
+from koord.core.numa.model import NO_WISHES, NumaAllocation, NumaReport, NumaWishes, Part
+from koord.core.numa.policy import NumaExclusive, NumaPolicy
+from koord.core.numa.zones import NumaShare
+from koord.core.units import CPU
+from koord.core.zone_hints import MAX_NUMBER
+from koord.kube.decode import MALFORMED
+from koord.kube.translate.amounts import parse_amount
+from koord.kube.wire import WireNodeTopology, Zone, ZoneResource
+
+T = TypeVar("T")
+Problems = list[tuple[str, str]]
+
+NODE_ZONE: Final = "Node"
+MOST_AMPLIFIED: Final = 100
+"""Larger ratios of CPUs are ignored."""
+_ZONE_NAME: Final = "node-"
+_STATIC: Final = "static"
+_LOWER_BANDS: Final = frozenset({"koord-mid", "koord-batch", "koord-free"})
+_LOWER_PRIORITIES: Final = range(3000, 8000)
+"""Bands below koord-prod; other priorities count as koord-prod."""
+
+
+class _Cpu(msgspec.Struct, gc=False):
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class _Cpus(msgspec.Struct, gc=False):
+    detail: list[_Cpu] = []
+
+
+class _PodCpus(msgspec.Struct, gc=False):
+    uid: str = ""
+    cpuset: str = ""
+
+
+class _CpuManager(msgspec.Struct, gc=False):
+    policy: str = ""
+    options: dict[str, str] = {}
+    reserved: str = msgspec.field(default="", name="reservedCPUs")
+
+
+class _Reservation(msgspec.Struct, gc=False):
+    reserved: str = msgspec.field(default="", name="reservedCPUs")
+
+
+class _Share(msgspec.Struct, gc=False):
+    node: Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+    resources: dict[str, str | int] = {}
+
+
+class _Status(msgspec.Struct, gc=False):
+    cpuset: str = ""
+    shares: list[_Share] = msgspec.field(default_factory=list, name="numaNodeResources")
+
+
+_cpus_decoder = msgspec.json.Decoder(_Cpus)
+_pods_decoder = msgspec.json.Decoder(list[_PodCpus])
+_manager_decoder = msgspec.json.Decoder(_CpuManager)
+_reservation_decoder = msgspec.json.Decoder(_Reservation)
+_ratios_decoder = msgspec.json.Decoder(dict[str, float])
+_status_decoder = msgspec.json.Decoder(_Status)
+
+
+def translate_node_topology(wire: WireNodeTopology) -> NumaReport:
+    annotations, problems = wire.metadata.annotations or {}, Problems()
+
+    def read(key: str, make: Callable[[str], T]) -> T | None:
+        try:
+            return make(annotations[key]) if annotations.get(key) else None
+        except MALFORMED as error:
+            problems.append((f"metadata.annotations[{key}]", str(error)))
+            return None
+
+    manager = read(CPU_MANAGER_POLICY, _read_manager)
+    bind, reserved = manager or (None, 0)
+    return NumaReport(
+        wire.metadata.name,
+        tuple(sorted(_read_zones(wire.zones or (), problems))),
+        read(CPU_TOPOLOGY, _read_topology),
+        next(filter(None, map(_read_policy, wire.topology_policies or ())), None),
+        bind,
+        reserved,
+        read(POD_CPU_ALLOCS, _read_pods) or (),
+        tuple(problems),
+    )
+
+
+def _read_zones(zones: Sequence[Zone], problems: Problems) -> Iterator[tuple[int, Part]]:
+    seen: set[int] = set()
+    for index, zone in enumerate(zones):
+        if zone.type != NODE_ZONE:
+            continue
+        text = zone.name.removeprefix(_ZONE_NAME)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else -1
+        if not 0 <= number <= MAX_NUMBER or number in seen:
+            problems.append(
+                (f"zones[{index}].name", f"{zone.name} is no NUMA node, or there twice")
+            )
+            continue
+        seen.add(number)
+        try:
+            yield number, tuple(sorted(_read_resources(zone.resources or ())))
+        except ValueError as error:
+            problems.append((f"zones[{index}].resources", str(error)))
+
+
+def _read_resources(resources: Iterable[ZoneResource]) -> Iterator[tuple[str, int]]:
+    for one in resources:
+        given = one.capacity if one.allocatable is None else one.allocatable
+        yield one.name, parse_amount(one.name, given)
+
+
+def _read_policy(text: str) -> NumaPolicy | None:
+    """Return a policy of the kubelet; whether it is about pods or containers is not told apart."""
+    name = text.removesuffix("PodLevel").removesuffix("ContainerLevel")
+    return next((one for one in NumaPolicy if one == name), None)
+
+
+@cached_by_text()
+def _read_topology(text: str) -> CpuTopology | None:
+    """Read the places of CPUs, one value for all equal nodes. Raises ValueError."""
+    listed = _cpus_decoder.decode(text).detail
+    found = make_topology(CpuPlace(one.id, one.core, one.socket, one.node) for one in listed)
+    if found is None:
+        raise ValueError("CPUs are missing, there twice, or their places contradict each other")
+    return found
+
+
+def _read_manager(text: str) -> tuple[CpuBind | None, Cpus]:
+    manager = _manager_decoder.decode(text)
+    is_full = manager.policy == _STATIC and manager.options.get("full-pcpus-only") == "true"
+    return CpuBind.FULL_PCPUS if is_full else None, _read_cpuset(manager.reserved)
+
+
+def _read_pods(text: str) -> tuple[tuple[str, Cpus], ...]:
+    return tuple((one.uid, _read_cpuset(one.cpuset)) for one in _pods_decoder.decode(text))
+
+
+def _read_cpuset(text: str) -> Cpus:
+    """Read a set of CPUs. Raises ValueError."""
+    found = parse_cpuset(text)
+    if not isinstance(found, int):
+        raise ValueError(found.describe())  # noqa: TRY004 - its text is wrong, not its type
+    return found
+
+
+def read_reserved(annotations: Mapping[str, str]) -> Cpus:
+    """Return the CPUs that the annotation of a node reserves; none if it cannot be read."""
+    text = annotations.get(INNER_RESERVED)
+    try:
+        return _read_cpuset(_reservation_decoder.decode(text).reserved) if text else 0
+    except MALFORMED:
+        return 0
+
+
+def read_amplification(annotations: Mapping[str, str]) -> int:
+    """Return the milli-CPU that a pinned CPU of a node costs."""
+    text = annotations.get(AMPLIFICATION)
+    with suppress(*MALFORMED):
+        ratio = _ratios_decoder.decode(text).get(CPU, 1.0) if text else 1.0
+        return round(ratio * MILLI) if 1 <= ratio <= MOST_AMPLIFIED else MILLI
+    return MILLI
+
+
+def read_numa_wishes(
+    annotations: Mapping[str, str], labels: Mapping[str, str], priority: int
+) -> NumaWishes:
+    """Return what a pod says about NUMA nodes and CPUs, and what of it cannot be read."""
+    qos = labels.get(QOS_CLASS, "")
+    says_more = NUMA_TOPOLOGY_SPEC.key in annotations or RESOURCE_SPEC.key in annotations
+    if not says_more and qos not in PINNED_QOS:
+        return NO_WISHES
+    numa, cpus = NUMA_TOPOLOGY_SPEC.read(annotations), RESOURCE_SPEC.read(annotations)
+    invalid = [one for one in (numa, cpus) if isinstance(one, InvalidObject)]
+    if invalid:
+        problems = tuple((one.field, one.message) for found in invalid for one in found.problems)
+        return NumaWishes(problems=problems)
+    is_prod = labels.get(PRIORITY_CLASS) not in _LOWER_BANDS and priority not in _LOWER_PRIORITIES
+    wishes: dict[str, Any] = {"is_pinned": wants_pinned(qos, is_prod=is_prod)}
+    if numa is not None and not isinstance(numa, InvalidObject):
+        policy, exclusive = numa.numa_topology_policy, numa.single_numa_node_exclusive
+        wishes["policy"] = NumaPolicy(policy) if policy else None
+        wishes["exclusive"] = NumaExclusive(exclusive) if exclusive else None
+    if cpus is not None and not isinstance(cpus, InvalidObject):
+        required = cpus.required_cpu_bind_policy
+        wishes["required"] = CpuBind(required) if required else None
+        wishes["preferred"] = CpuBind(cpus.preferred_cpu_bind_policy or CpuBind.DEFAULT)
+        wishes["cpu_exclusive"] = _read_exclusive(cpus.preferred_cpu_exclusive_policy)
+    return NumaWishes(**wishes)
+
+
+def _read_exclusive(text: str | None) -> CpuExclusive | None:
+    return CpuExclusive(text) if text and text != "None" else None
+
+
+def read_status(pod: str, text: str, wishes: NumaWishes) -> NumaAllocation:
+    """Return what the annotation resource-status of a pod (uid) says. Raises ValueError."""
+    status = _status_decoder.decode(text)
+    shares = tuple(
+        NumaShare(
+            one.node,
+            tuple(sorted((key, parse_amount(key, n)) for key, n in one.resources.items())),
+        )
+        for one in sorted(status.shares, key=lambda one: one.node)
+    )
+    cpus = _read_cpuset(status.cpuset)
+    return NumaAllocation(pod, cpus, shares, wishes.cpu_exclusive if cpus else None)

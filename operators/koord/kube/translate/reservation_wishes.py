@@ -1,0 +1,79 @@
+"""What pods say about reservations: from annotations to ``koord.core.reservation``."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from koord.api.annotations import (
+    EXACT_MATCH,
+    RESERVATION_AFFINITY,
+    ReservationAffinity,
+    SelectorRequirement,
+)
+from koord.api.keys.reservation import IGNORED
+from koord.api.parse import InvalidObject
+from koord.core.pods import Toleration
+from koord.core.reservation.model import NO_WISHES, ReservationUse, Wishes
+from koord.core.selectors import Operator, Requirement, SelectorTerm
+
+_WISHES: Final = frozenset({RESERVATION_AFFINITY.key, EXACT_MATCH.key})
+
+
+class _Allocated(Struct, gc=False):
+    name: str
+    uid: str
+
+
+_allocated_decoder = msgspec.json.Decoder(_Allocated)
+
+
+def read_reservation_wishes(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wishes:
+    """Return what a pod says about reservations, and what of it cannot be read."""
+    is_ignoring = "true" in {labels.get(IGNORED), annotations.get(IGNORED)}
+    if _WISHES.isdisjoint(annotations):
+        return Wishes(is_ignoring=True) if is_ignoring else NO_WISHES
+    affinity, exact = RESERVATION_AFFINITY.read(annotations), EXACT_MATCH.read(annotations)
+    invalid = [one for one in (affinity, exact) if isinstance(one, InvalidObject)]
+    if invalid:
+        problems = tuple((one.field, one.message) for found in invalid for one in found.problems)
+        return Wishes(has_affinity=True, problems=problems)
+    names = tuple(exact.resource_names) if exact and not isinstance(exact, InvalidObject) else ()
+    if affinity is None or isinstance(affinity, InvalidObject):
+        return Wishes(exact=names, is_ignoring=is_ignoring)
+    return Wishes(
+        has_affinity=True,
+        name=affinity.name,
+        selector=tuple(sorted(affinity.reservation_selector.items())),
+        terms=_read_terms(affinity),
+        tolerations=tuple(
+            Toleration(one.key, one.operator or "Equal", one.value, one.effect)
+            for one in affinity.tolerations
+        ),
+        exact=names,
+        is_ignoring=is_ignoring,
+    )
+
+
+def _read_terms(affinity: ReservationAffinity) -> tuple[SelectorTerm, ...] | None:
+    required = affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return None
+    return tuple(
+        SelectorTerm(
+            tuple(map(_read_requirement, term.match_expressions)),
+            tuple(map(_read_requirement, term.match_fields)),
+        )
+        for term in required.reservation_selector_terms
+    )
+
+
+def _read_requirement(one: SelectorRequirement) -> Requirement:
+    return Requirement(one.key, Operator(one.operator), tuple(one.values))
+
+
+def read_use(pod: str, text: str) -> ReservationUse:
+    """Return what the annotation of a pod (uid) records. Raises ValueError."""
+    found = _allocated_decoder.decode(text)
+    return ReservationUse(pod, found.name, found.uid)

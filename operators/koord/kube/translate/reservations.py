@@ -1,0 +1,257 @@
+"""Reservations: from the wire to ``koord.core.reservation``.
+
+What cannot be read is left out and named.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from pydantic import TypeAdapter
+
+from koord.api.annotations import (
+    INNER_RESERVED,
+    RESIZE_ALLOCATABLE,
+    RESTRICTED_OPTIONS,
+    HeldResources,
+)
+from koord.api.keys import quota as quota_keys
+from koord.api.keys.reservation import ORDER
+from koord.api.parse import InvalidObject, JsonAnnotation, parse_value
+from koord.api.quantity import parse_duration_seconds
+from koord.api.reservation import ControllerReference, ReservationOwner, ReservationSpec
+from koord.api.resource import ObjectReference
+from koord.caches import cached_by_text
+from koord.core.nodes import Taint
+from koord.core.pods import Handling, Pod
+from koord.core.reservation.model import (
+    POD_PREFIX,
+    AllocatePolicy,
+    Condition,
+    ControllerOwner,
+    ObjectOwner,
+    Owner,
+    Reservation,
+    Status,
+)
+from koord.core.units import Amounts
+from koord.kube.decode import MALFORMED
+from koord.kube.translate.amounts import parse_amount, parse_amounts
+from koord.kube.translate.node_selectors import translate_selector
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.statuses import SeenStatuses
+from koord.kube.wire import ObjectMeta, PodSpec, WirePod, WireReservation
+
+PRIORITY: Final = "koordinator.sh/priority"
+_SPEC: Final = TypeAdapter(ReservationSpec)
+_DEFAULT_NAMESPACE: Final = "default"
+Problems = list[tuple[str, str]]
+
+
+class _Template(Struct, gc=False):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class _Spec(Struct, gc=False):
+    template: _Template | None = None
+
+
+class _Condition(Struct, rename="camel", gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class _Status(Struct, rename="camel", gc=False):
+    phase: str = ""
+    node_name: str = ""
+    allocatable: msgspec.Raw = msgspec.Raw()
+    conditions: list[_Condition] | None = None
+
+
+_spec_decoder = msgspec.json.Decoder(_Spec)
+_any_decoder = msgspec.json.Decoder(dict[str, Any])
+_status_decoder = msgspec.json.Decoder(_Status | None)
+
+
+class ReservationTranslator(SeenStatuses):
+    """Translates Reservations, and keeps their statuses for their writers."""
+
+    def __init__(self, pods: PodTranslator | None = None) -> None:
+        super().__init__()
+        self._pods = pods or PodTranslator()
+
+    def translate(self, wire: WireReservation) -> Reservation:
+        meta = wire.metadata
+        status = read_status(self._see(meta.uid, wire.status))
+        problems = Problems()
+        template = _read_template(bytes(wire.spec), problems)
+        pod = self._make_pod(meta, template) if template is not None else None
+        spec = _parse_spec(bytes(wire.spec))
+        annotations, labels = meta.annotations or {}, meta.labels or {}
+        found = Reservation(
+            name=meta.name,
+            uid=meta.uid,
+            pod=pod,
+            labels=labels,
+            status=status,
+            options=_read_options(annotations, problems),
+            order=_read_order(labels.get(ORDER, "")),
+            namespace=template.metadata.namespace if template is not None else "",
+            pinned_to=template.spec.node_name if template is not None else "",
+            is_unschedulable=meta.deletion_timestamp is not None,
+            created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            inner=_read_held(INNER_RESERVED, annotations, problems),
+            resize=_read_held(RESIZE_ALLOCATABLE, annotations, problems),
+            generation=meta.generation,
+        )
+        if isinstance(spec, InvalidObject):
+            problems += [(f"spec.{one.field}", one.message) for one in spec.problems]
+            return replace(found, problems=tuple(problems))
+        return _with_spec(found, spec, problems)
+
+    def _make_pod(self, meta: ObjectMeta, template: _Template) -> Pod:
+        """Return the pod that is planned for a reservation: its template, with its labels."""
+        inner, spec = template.metadata, template.spec
+        labels = {**(inner.labels or {}), **(meta.labels or {})}
+        pod_meta = ObjectMeta(
+            name=f"{POD_PREFIX}{meta.name}",
+            namespace=inner.namespace or _DEFAULT_NAMESPACE,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            labels=labels,
+            annotations={**(inner.annotations or {}), **(meta.annotations or {})},
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+        )
+        # Of a scheduler of others: the translator need not remember how to write it.
+        bare = msgspec.structs.replace(spec, node_name="", scheduling_gates=None, scheduler_name="")
+        made = self._pods.translate(WirePod(pod_meta, bare))
+        return replace(
+            made,
+            handling=Handling.RESERVE,
+            priority=_read_priority(spec, labels),
+            quota=labels.get(quota_keys.NAME, ""),
+        )
+
+
+def _with_spec(found: Reservation, spec: ReservationSpec, problems: Problems) -> Reservation:
+    seconds = parse_duration_seconds(spec.ttl)
+    return replace(
+        found,
+        owners=tuple(map(_translate_owner, spec.owners)),
+        policy=AllocatePolicy(spec.allocate_policy or ""),
+        taints=tuple(Taint(one.key, one.value or "", one.effect) for one in spec.taints or ()),
+        is_once=spec.allocate_once,
+        is_unschedulable=found.is_unschedulable or bool(spec.unschedulable),
+        ttl=float(seconds) if seconds else None,
+        expires=spec.expires.timestamp() if spec.expires is not None else None,
+        problems=tuple(problems + list(_find_bad_selectors(spec))),
+    )
+
+
+def _find_bad_selectors(spec: ReservationSpec) -> Iterator[tuple[str, str]]:
+    for at, owner in enumerate(spec.owners):
+        selector = owner.label_selector
+        for number, one in enumerate(selector.match_expressions or () if selector else ()):
+            if (one.operator in {"In", "NotIn"}) != bool(one.values):
+                field = f"spec.owners[{at}].labelSelector.matchExpressions[{number}].values"
+                yield field, f"must have values for In and NotIn, and only then: {one.operator}"
+
+
+@cached_by_text()
+def _parse_spec(raw: bytes) -> ReservationSpec | InvalidObject:
+    value = _any_decoder.decode(raw) if raw else {}
+    return parse_value(_SPEC, value)
+
+
+def _read_template(raw: bytes, problems: Problems) -> _Template | None:
+    try:
+        return _spec_decoder.decode(raw).template if raw else None
+    except MALFORMED as error:
+        problems.append(("spec.template", str(error)))
+        return None
+
+
+def _read_priority(spec: PodSpec, labels: Mapping[str, str]) -> int:
+    if spec.priority is not None:
+        return spec.priority
+    try:
+        return int(labels.get(PRIORITY, ""))
+    except ValueError:
+        return 0
+
+
+def _read_order(text: str) -> int:
+    """Return the order of a reservation; a text that is no number counts as none."""
+    try:
+        return int(text or "0")
+    except ValueError:
+        return 0
+
+
+def _read_options(annotations: Mapping[str, str], problems: Problems) -> tuple[str, ...]:
+    found = RESTRICTED_OPTIONS.read(annotations)
+    if isinstance(found, InvalidObject):
+        problems += [(one.field, one.message) for one in found.problems]
+    return tuple(found.resources) if found and not isinstance(found, InvalidObject) else ()
+
+
+def _read_held(
+    key: JsonAnnotation[HeldResources], annotations: Mapping[str, str], problems: Problems
+) -> Amounts:
+    found = key.read(annotations)
+    if isinstance(found, InvalidObject):
+        problems += [(one.field, one.message) for one in found.problems]
+        return {}
+    amounts = (found.resources if found else None) or {}
+    return {name: parse_amount(name, str(amount)) for name, amount in amounts.items()}
+
+
+def _translate_owner(owner: ReservationOwner) -> Owner:
+    return Owner(
+        _translate_object(owner.object) if owner.object else None,
+        _translate_controller(owner.controller) if owner.controller else None,
+        translate_selector(owner.label_selector) if owner.label_selector else None,
+    )
+
+
+def _translate_object(one: ObjectReference) -> ObjectOwner:
+    return ObjectOwner(one.name or "", one.namespace or "", one.uid or "", one.api_version or "")
+
+
+def _translate_controller(one: ControllerReference) -> ControllerOwner:
+    return ControllerOwner(
+        one.name, one.namespace or "", one.uid, one.kind, one.api_version, one.controller
+    )
+
+
+def read_status(raw: bytes) -> Status:
+    """Return what a status says; one that cannot be read says nothing."""
+    try:
+        wire = (_status_decoder.decode(raw) if raw else None) or _Status()
+    except MALFORMED:
+        wire = _Status()
+    return Status(
+        phase=wire.phase,
+        node=wire.node_name,
+        allocatable=parse_amounts(bytes(wire.allocatable)),
+        conditions=tuple(
+            Condition(
+                one.type,
+                one.status,
+                one.reason,
+                one.message,
+                one.last_probe_time.timestamp() if one.last_probe_time else 0.0,
+                one.last_transition_time.timestamp() if one.last_transition_time else 0.0,
+            )
+            for one in wire.conditions or ()
+        ),
+    )

@@ -1,0 +1,52 @@
+"""Builders of reservations for the tests of their rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.builders import make_pod
+
+from koord.core.pods import Handling
+from koord.core.reservation.ledger import Account
+from koord.core.reservation.model import (
+    AllocatePolicy,
+    ObjectOwner,
+    Owner,
+    Phase,
+    Reservation,
+    Status,
+)
+from koord.core.selectors import LabelSelector, Operator, Requirement
+
+RESTRICTED = AllocatePolicy.RESTRICTED
+ALIGNED = AllocatePolicy.ALIGNED
+
+
+def labelled(**labels: str) -> Owner:
+    """Own by labels."""
+    selector: LabelSelector = tuple(
+        Requirement(key, Operator.IN, (value,)) for key, value in labels.items()
+    )
+    return Owner(selector=selector)
+
+
+def named(name: str, namespace: str = "") -> Owner:
+    return Owner(ObjectOwner(name, namespace))
+
+
+def make_reservation(name: str = "r", node: str = "n1", **fields: Any) -> Reservation:
+    """Make one that holds 8 CPUs on a node for pods with app=web, unless the fields differ."""
+    cpu = fields.pop("cpu", 8000)
+    reserved = fields.pop("reserved", {"cpu": cpu})
+    pod = make_pod(f"reservation:{name}").uid(f"uid-{name}").requests(**{**reserved, "pods": 1})
+    waiting = replace(pod.build(), handling=Handling.RESERVE, is_gated=False)
+    phase = Phase.AVAILABLE if node else Phase.PENDING
+    status = Status(phase=phase, node=node, allocatable=reserved if node else {})
+    given = {"status": status, "owners": (labelled(app="web"),), "namespace": "default", **fields}
+    return Reservation(name, f"uid-{name}", waiting, **{"is_once": False, **given})
+
+
+def account(name: str = "r", used: int = 0, **fields: Any) -> Account:
+    pods = fields.pop("pods", int(bool(used)))
+    return Account(make_reservation(name, **fields), {"cpu": used} if used else {}, pods)

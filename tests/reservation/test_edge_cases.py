@@ -1,0 +1,151 @@
+"""Cases in which reservations easily go wrong, one test each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from tests.builders import make_node
+from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
+from tests.reservation.test_planning import cluster, other, plan, plan_queue, used, web
+
+from koord.core.pods import PodPhase
+from koord.core.reservation.lifecycle import expire, succeed
+from koord.core.reservation.matching import Verdict, judge
+from koord.core.reservation.plugin import (
+    Reservations,
+    remove_reservation,
+    upsert_reservation,
+)
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.translate.reservation_wishes import read_reservation_wishes
+from koord.kube.translate.reservations import ReservationTranslator
+from koord.kube.wire import WirePod, WireReservation
+
+if TYPE_CHECKING:
+    from koord.core.reservation.model import Reservation
+
+PREFIX = "scheduling.koordinator.sh/"
+
+
+def translate(meta: Any = None, status: Any = None, **spec: Any) -> Reservation:
+    given = {"owners": [{"labelSelector": {"matchLabels": {"app": "web"}}}], "template": {}, **spec}
+    body = {"metadata": {"name": "r", "uid": "r", **(meta or {})}, "spec": given, "status": status}
+    wire = msgspec.json.decode(json.dumps(body), type=WireReservation)
+    return ReservationTranslator().translate(wire)
+
+
+def test_a_pod_that_succeeds_gives_its_part_back_at_once() -> None:
+    made = cluster(make_reservation())
+    plan(made, web("a"))
+    pod = made.pod("a")
+    made.pods(replace(pod, phase=PodPhase.SUCCEEDED, node="n1"))
+    assert used(made) == 8000
+    assert plan(made, web("b", 8000)) == {"b": "r"}
+
+
+def test_a_reservation_is_deleted_between_release_and_binding() -> None:
+    made = cluster(make_reservation())
+    plan(made, web("a"))
+    remove_reservation(made.state, make_reservation())
+    assert used(made) == 4000
+    assert plan(made, other("x", 6000)) == {"x": "-"}
+    bound = replace(made.pod("a"), node="n1")
+    made.pods(bound)
+    assert used(made) == 10000
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_another_node_of_the_same_name_brings_nothing_back(*, is_deleted: bool) -> None:
+    one = make_reservation()
+    made = cluster(one)
+    if is_deleted:
+        made.state.remove_node("n1")
+    made.nodes(replace(make_node("n1").cpu(10000).build(), uid="another"))
+    plugin = made.state.plugin(Reservations)
+    assert plugin.homeless == {one.uid}
+    upsert_reservation(made.state, replace(one, status=expire(one.status)))
+    assert used(made) == 0
+    assert plan(made, web("a")) == {"a": "-"}
+
+
+def test_two_owners_want_the_last_part_in_one_batch() -> None:
+    made = cluster(make_reservation(cpu=4000, policy=RESTRICTED), cpu=4000)
+    assert plan(made, web("a"), web("b")) == {"a": "r"}
+
+
+def test_a_pod_that_ignores_reservations_is_an_ordinary_pod() -> None:
+    """It would take what is held for others, and anybody could say so."""
+    made = cluster(make_reservation(cpu=8000))
+    assert plan(made, web("a", 4000, is_ignoring=True)) == {}
+    assert plan(made, web("b", 2000, is_ignoring=True)) == {"b": "-"}
+
+
+@pytest.mark.parametrize(("text", "order"), [("0", 0), ("-3", -3), ("first", 0), ("", 0)])
+def test_order_labels(text: str, order: int) -> None:
+    found = translate({"labels": {f"{PREFIX}reservation-order": text}})
+    assert (found.order, found.problems) == (order, ())
+
+
+def test_policies_conflict_only_with_reservations_that_pods_may_use() -> None:
+    ended = make_reservation("a", cpu=1000, policy=ALIGNED)
+    ended = replace(ended, status=succeed(ended.status))
+    made = cluster(ended, make_reservation("b", node="", cpu=1000))
+    assert len(plan_queue(made).placements) == 1
+
+
+def test_a_pod_that_was_given_a_reservation_stays_in_it_when_it_is_cordoned() -> None:
+    made = cluster(make_reservation())
+    plan(made, web("a"))
+    upsert_reservation(made.state, make_reservation(is_unschedulable=True))
+    assert used(made) == 8000
+    made.pods(replace(made.pod("a"), node="n1"))
+    assert used(made) == 8000
+    assert plan(made, web("b", 2000)) == {"b": "-"}
+
+
+def test_exact_match_compares_amounts_not_texts() -> None:
+    exact = {f"{PREFIX}exact-match-reservation": json.dumps({"resourceNames": ["cpu"]})}
+    manifest = {
+        "metadata": {"name": "p", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1000m"}}}]},
+    }
+    pod = PodTranslator().translate(msgspec.json.decode(json.dumps(manifest), type=WirePod))
+    status = {"phase": "Available", "nodeName": "n", "allocatable": {"cpu": "1"}}
+    template = {"metadata": {"namespace": "default"}}
+    found = translate(status=status, template=template)
+    wishes = read_reservation_wishes(exact, {})
+    assert judge(pod, wishes, found, {}) is Verdict.MATCHED
+
+
+def test_exact_match_of_what_is_no_json_keeps_the_pod_waiting() -> None:
+    wishes = read_reservation_wishes(
+        {f"{PREFIX}exact-match-reservation": '{"resourceNames":{"cpu","memory"}}'}, {}
+    )
+    ((field, problem),) = wishes.problems
+    assert field == f"metadata.annotations[{PREFIX}exact-match-reservation]"
+    assert "is not JSON" in problem
+
+
+def test_problems_of_a_reservation_name_field_and_value() -> None:
+    selector = {"matchExpressions": [{"key": "a", "operator": "In"}]}
+    found = translate(owners=[{"labelSelector": selector}])
+    ((field, _),) = found.problems
+    assert field == "spec.owners[0].labelSelector.matchExpressions[0].values"
+    assert not found.is_matchable(0)
+    (field, problem), *_ = translate(ttl="-5s").problems
+    assert field == "spec.ttl"
+    assert "duration" in problem
+    bad = {f"{PREFIX}reservation-restricted-options": "["}
+    ((field, _),) = translate({"annotations": bad}).problems
+    assert "reservation-restricted-options" in field
+
+
+def test_what_a_reservation_holds_is_what_was_written_when_its_template_is_edited() -> None:
+    one = make_reservation(cpu=8000)
+    made = cluster(one)
+    upsert_reservation(made.state, replace(make_reservation(cpu=2000), status=one.status))
+    assert used(made) == 8000

@@ -1,0 +1,244 @@
+"""Reservations in the planner: they are placed like pods, and hold room for their owners."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.builders import PodBuilder, make_node, make_pod, make_quota
+from tests.cluster import FakeCluster, make_unit
+from tests.reservation.make import ALIGNED, RESTRICTED, make_reservation
+
+from koord.core.nodes import Taint
+from koord.core.reservation.explain import explain
+from koord.core.reservation.lifecycle import succeed
+from koord.core.reservation.model import NAME, ReservationUse, Wishes
+from koord.core.reservation.plugin import (
+    Reservations,
+    remove_reservation,
+    upsert_reservation,
+)
+from koord.core.units import CPU
+
+if TYPE_CHECKING:
+    from koord.core.plan import Plan
+    from koord.core.reservation.model import Reservation
+
+
+def cluster(*reservations: Reservation, nodes: int = 1, cpu: int = 10000) -> FakeCluster:
+    made = FakeCluster()
+    for at in range(1, nodes + 1):
+        made.nodes(make_node(f"n{at}").cpu(cpu))
+    for one in reservations:
+        upsert_reservation(made.state, one)
+    return made
+
+
+def web(name: str, cpu: int = 4000, /, **said: Any) -> PodBuilder:
+    pod = make_pod(name).requests(cpu=cpu).labels(app="web")
+    return pod.says(((NAME, Wishes(**said)),)) if said else pod
+
+
+def other(name: str, cpu: int = 4000) -> PodBuilder:
+    return make_pod(name).requests(cpu=cpu)
+
+
+def plan(made: FakeCluster, *pods: PodBuilder) -> dict[str, str]:
+    """Place pods one after the other; return pod -> the reservation that it uses, or "-"."""
+    built = [one.build() for one in pods]
+    made.pods(*(pod for pod in built if made.state.pod_by_key(pod.key) is None))
+    return uses(made.place(*(make_unit(pod.uid, [pod]) for pod in built)))
+
+
+def plan_queue(made: FakeCluster) -> Plan:
+    """Plan all that is due, as the operators do; nothing is assumed."""
+    return made.decide(made.take())
+
+
+def reasons(made: FakeCluster) -> str:
+    return " ".join(one.reason.text() for one in plan_queue(made).refusals)
+
+
+def uses(outcome: Plan) -> dict[str, str]:
+    found = {}
+    for placement in outcome.placements:
+        for one in placement.assignments:
+            names = [use.name for use in one.allocations if isinstance(use, ReservationUse)]
+            found[one.pod.name] = names[0] if names else "-"
+    return found
+
+
+def used(made: FakeCluster, node: str = "n1") -> int:
+    made.state.refresh()
+    return made.state.used_on(node)[CPU]
+
+
+def test_what_is_held_is_not_free_for_others() -> None:
+    made = cluster(make_reservation(cpu=8000))
+    assert plan(made, other("a")) == {}
+    assert plan(made, other("b", 2000)) == {"b": "-"}
+    assert used(made) == 10000
+
+
+def test_an_owner_uses_it_and_what_is_left_stays_held() -> None:
+    made = cluster(make_reservation(cpu=8000))
+    assert plan(made, web("a")) == {"a": "r"}
+    assert used(made) == 8000
+    assert plan(made, other("x", 3000), web("b")) == {"b": "r"}
+    assert plan(made, other("y", 2000)) == {"y": "-"}
+    assert used(made) == 10000
+
+
+def test_owners_in_one_cycle_share_what_is_held() -> None:
+    made = cluster(make_reservation(cpu=8000))
+    outcome = made.plan(make_unit("job", [web(f"w{at}", 2000).build() for at in range(6)]))
+    assert not outcome.placements, "8 are held and 2 are free"
+    outcome = made.plan(make_unit("job", [web(f"w{at}", 2000).build() for at in range(5)]))
+    assert sorted(uses(outcome).values()) == ["r"] * 5
+
+
+def test_the_worked_example_of_the_limits() -> None:
+    """P = 10, R1 Restricted with 8 of which 3 are used, R2 with 6: limits 5, 14 and 8."""
+    r1 = make_reservation("r1", cpu=8000, policy=RESTRICTED)
+    r2 = make_reservation("r2", cpu=6000, policy=ALIGNED)
+
+    def outcome(cpu: int, *, matches_r2: bool = True, **said: Any) -> str:
+        second = r2 if matches_r2 else replace(r2, namespace="elsewhere")
+        made = cluster(r1, second, cpu=32000)
+        assert plan(made, other("p", 10000))
+        assert plan(made, web("in", 3000, has_affinity=True, name="r1")) == {"in": "r1"}
+        return plan(made, web("w", cpu, **said)).get("w", "")
+
+    assert outcome(5000) == "r1"
+    assert outcome(6000) == "r2"
+    assert outcome(8000) == "r2"
+    assert outcome(14000) == "r2"
+    assert outcome(15000) == ""
+    assert outcome(6000, matches_r2=False) == "-"
+    assert outcome(6000, matches_r2=False, has_affinity=True) == ""
+
+
+def test_a_pod_that_must_use_one_waits_for_it() -> None:
+    made = cluster(nodes=2)
+    assert plan(made, web("w", has_affinity=True)) == {}
+    upsert_reservation(made.state, make_reservation(node="n2"))
+    assert plan(made, web("w", has_affinity=True)) == {"w": "r"}
+
+
+def test_what_keeps_a_pod_out_of_its_reservations_is_counted() -> None:
+    taints = (Taint("pool", "train"),)
+    made = cluster(
+        make_reservation("a", cpu=1000, taints=taints),
+        make_reservation("b", cpu=1000, taints=taints),
+        make_reservation("c", cpu=1000, is_unschedulable=True),
+        make_reservation("d", cpu=1000, namespace="other"),
+    )
+    made.pods(web("w", 1000, has_affinity=True))
+    assert (
+        "0/3 reservations are available: 2 Reservation(s) had untolerated taint, "
+        "1 Reservation(s) is unschedulable."
+    ) in reasons(made)
+
+
+def test_a_pod_in_the_queue_is_tried_again_when_its_reservation_is_available() -> None:
+    made = cluster(make_reservation(node=""), nodes=2)
+    made.pods(web("w", has_affinity=True, name="r"))
+    assert "0/0 reservations are available" in reasons(made)
+    upsert_reservation(made.state, make_reservation(node="n2"))
+    assert uses(plan_queue(made)).get("w") == "r"
+
+
+def test_one_that_is_used_once_takes_one_pod() -> None:
+    once = make_reservation(is_once=True)
+    made = cluster(once)
+    assert plan(made, web("a"), web("b")) == {"a": "r"}
+    assert used(made) == 8000, "its rest is held until its status says that it is over"
+    upsert_reservation(made.state, replace(once, status=succeed(once.status)))
+    assert plan(made, web("b")) == {"b": "-"}
+
+
+def test_a_pod_that_ends_gives_its_part_back_to_the_reservation() -> None:
+    made = cluster(make_reservation())
+    plan(made, web("a"))
+    made.delete_pods("a")
+    assert used(made) == 8000
+    assert plan(made, web("b", 8000)) == {"b": "r"}
+
+
+def test_without_the_reservation_its_pods_are_ordinary_pods() -> None:
+    made = cluster(make_reservation())
+    plan(made, web("a"))
+    remove_reservation(made.state, make_reservation())
+    assert used(made) == 4000
+    again = replace(make_reservation(), uid="another")
+    upsert_reservation(made.state, again)
+    assert used(made) == 12000, "the pod is no owner of it, whatever its name"
+    assert made.state.plugin(Reservations).users_of("another") == []
+
+
+def test_a_reservation_is_placed_like_a_pod() -> None:
+    made = cluster(make_reservation(node=""), nodes=2)
+    plan(made, other("x", 5000))
+    (placement,) = plan_queue(made).placements
+    (one,) = placement.assignments
+    assert (one.pod.name, one.node) == ("reservation:r", "n2")
+
+
+def test_a_pinned_reservation_goes_nowhere_else() -> None:
+    made = cluster(make_reservation(node="", pinned_to="n1"), nodes=2)
+    plan(made, other("x", 5000))
+    (refusal,) = plan_queue(made).refusals
+    assert "node(s) didn't match the nodeName specified by reservation" in refusal.reason.text()
+
+
+def test_policies_that_do_not_suit_each_other_go_to_different_nodes() -> None:
+    waiting = make_reservation("b", node="", cpu=1000)
+    made = cluster(make_reservation("a", cpu=1000, policy=RESTRICTED), waiting)
+    (refusal,) = plan_queue(made).refusals
+    assert "reservation allocate policy conflict" in refusal.reason.text()
+    made = cluster(
+        make_reservation("b", node="", cpu=1000),
+        make_reservation("c", node="", cpu=1000, policy=RESTRICTED),
+    )
+    assert len(plan_queue(made).placements) == 1, "also within one cycle"
+
+
+def test_reservations_pay_their_quota_and_leave_it_to_their_pods() -> None:
+    made = cluster(make_reservation(node="", cpu=8000), cpu=64000)
+    made.quotas(make_quota("default", "default", min={CPU: 8000}, max={CPU: 8000}))
+    assert len(plan_queue(made).placements) == 1
+    upsert_reservation(made.state, make_reservation(cpu=8000))
+    assert plan(made, other("x")) == {}
+    assert plan(made, web("a")) == {"a": "r"}
+    assert plan(made, other("x")) == {}
+    assert plan(made, web("b"), web("c")) == {"b": "r"}
+
+
+def test_a_reservation_beyond_its_quota_is_refused() -> None:
+    made = cluster(make_reservation(node="", cpu=8000), cpu=64000)
+    made.quotas(make_quota("default", "default", min={CPU: 1000}, max={CPU: 1000}))
+    (refusal,) = plan_queue(made).refusals
+    assert "default" in refusal.reason.text()
+
+
+def test_every_rule_is_explained_with_its_numbers() -> None:
+    one = make_reservation(policy=RESTRICTED, taints=(Taint("pool", "train"),))
+    made = cluster(one)
+    made.pods(web("w", 9000))
+    checks = {check.rule: check for check in explain(made.state, one, made.pod("w"))}
+    assert [name for name, check in checks.items() if not check.holds] == ["taints", "limit inside"]
+    assert checks["taints"].detail == "pool=train:NoSchedule"
+    assert checks["limit of the node"].detail == "cpu 10"
+    assert "requested: 9000, used: 0, capacity: 8000" in checks["limit inside"].detail
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    made = cluster(
+        make_reservation(node="", problems=(("spec.owners[0]", "is empty"),)),
+        make_reservation("none", node="", reserved={}),
+    )
+    made.pods(web("w", has_affinity=True, problems=(("metadata.annotations[x]", "is not JSON"),)))
+    texts = " ".join(one.reason.text() for one in plan_queue(made).refusals)
+    assert "spec.owners[0] is empty" in texts
+    assert "spec.template.spec.containers must request" in texts
+    assert "is not JSON" in texts
