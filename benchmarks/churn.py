@@ -37,7 +37,7 @@ from koord.sandbox.errors import SandboxApiError
 NODES: Final = 100
 SIZE: Final = 5
 LIVE: Final = 40
-"""So many gangs exist at a time; older ones are deleted."""
+"""Gangs that exist at a time; older ones are deleted."""
 GANGS_PER_QUOTA: Final = 20
 GANGS_PER_NODE: Final = 60
 _SAMPLE_SECONDS: Final = 5.0

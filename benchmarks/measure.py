@@ -138,7 +138,7 @@ class Laboratory:
             cluster.clear()
 
     def _settle(self, contender: Contender) -> list[Write]:
-        """Return all writes, once no more are expected."""
+        """Return all writes, once the last has been counted."""
         while True:
             now, writes = time.time(), self._cluster.read_writes()
             if now - max(one.answered for one in writes) >= contender.quiet_seconds:

@@ -21,7 +21,7 @@ MIB: Final = 1 << 20
 EXPANSION: Final = 8
 """What is parsed from a text takes up to about this many times its size."""
 _LARGEST: Final = 32
-"""An entry takes at most one in so many bytes of a cache."""
+"""An entry takes at most this part (one in n) of the bytes of a cache."""
 _HEADER: Final = 64
 """Bytes of a small object, such as an empty text."""
 _MISSING: Final = object()

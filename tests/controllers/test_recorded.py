@@ -1,4 +1,4 @@
-"""Numbers of quotas in annotations: said anew only where they differ, however they are written."""
+"""Numbers of quotas in annotations are written again only where they differ in value."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.controllers.quota_audit import QuotaAudit
-from koord.core.quota_audit import Drift, find_drift
+from koord.core.quota_audit import QuotaDrift, find_drift
 
 if TYPE_CHECKING:
     import pytest
@@ -66,7 +66,7 @@ def test_a_gang_that_is_counted_wrongly_is_found() -> None:
     state = make_state()
     state.quotas.count_pod(state.pods["uid-default-g-0"], is_whole=True)
     found = find_drift(state)
-    assert Drift("team", "demand", GPU, 7, 6) in found
+    assert QuotaDrift("team", "demand", GPU, 7, 6) in found
     assert not [one for one in found if one.field == "used"]
 
 
@@ -74,7 +74,7 @@ def test_a_sum_that_is_wrong_above_is_found() -> None:
     state = make_state()
     (solution,) = state.quotas.solutions.values()
     object.__setattr__(solution, "used_with_children", {GPU: [3, 3, 4]})
-    assert find_drift(state) == (Drift("org", "used", GPU, 3, 4),)
+    assert find_drift(state) == (QuotaDrift("org", "used", GPU, 3, 4),)
 
 
 def test_a_capacity_that_is_lost_is_found() -> None:

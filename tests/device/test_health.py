@@ -34,7 +34,7 @@ def test_a_device_is_used_again_after_it_was_healthy_for_a_while() -> None:
     assert recoveries.next_due() == 130.0
     note(recoveries, {3})
     note(recoveries, set())
-    assert recoveries.advance(120.0) == [], "it failed again: the time starts anew"
+    assert recoveries.advance(120.0) == [], "it failed again: the time starts again"
     assert recoveries.advance(149.9) == []
     assert recoveries.is_recovering("n0", (GPU, 3))
     assert recoveries.advance(150.0) == ["n0"]

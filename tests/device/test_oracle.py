@@ -68,7 +68,7 @@ def make_ledger(free: Free) -> DeviceLedger:
 
 
 def choices(most: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way to take ``count`` from switches that have so many."""
+    """Yield every way to take ``count`` from switches with these numbers."""
     for one in product(*(range(n + 1) for n in most)):
         if sum(one) == count:
             yield one

@@ -1,7 +1,7 @@
 """Gangs in a cluster where anything may happen next, and what must hold after every step.
 
 The whole of the core takes part: state, queue, holds, planner. What is planned is bound at once.
-The rules are stated here anew, from the pods alone, and not asked of the code under test.
+The rules are stated here a second time, from the pods alone, without the code under test.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class QuotaRules:
     """Keeps what is charged to each quota, and the limits over time.
 
     ``clock`` returns seconds. Rules for evictions hold as long as the nodes have what is
-    guaranteed, for quotas that used no more than that for some time.
+    guaranteed, for quotas whose use was within that for some time.
     """
 
     blame: Callable[[str], None]
@@ -163,7 +163,7 @@ class QuotaRules:
             others = units.total() - min((+units).values(), default=0)
             if others < max(more for at, more in self._borrowed[quota] if at >= began):
                 return
-        self.blame(f"{name_of(pod)} is evicted, and its quota uses no more than its min without")
+        self.blame(f"{name_of(pod)} is evicted, and its quota is within its min without")
 
     def spare(self, pod: Obj) -> None:
         """Note that a pod that was chosen stays after all."""

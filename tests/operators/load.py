@@ -26,7 +26,7 @@ class Load:
     members = MEMBERS
     gpus = GPUS
     full = NODES * GPUS
-    """With so many GPUs in use, a gang is deleted."""
+    """GPUs in use above which a gang is deleted."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.faults: list[str] = []

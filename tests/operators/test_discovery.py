@@ -119,7 +119,7 @@ def test_nothing_is_placed_while_koordinators_scheduler_runs(cluster: Cluster) -
 
 @pytest.fixture(scope="module")
 def bare_box() -> Iterator[Sandbox]:
-    """A cluster with no more definitions than placement requires."""
+    """A cluster with only those definitions that placement requires."""
     with Sandbox() as box:
         for name in ("podgroups", "elasticquotas"):
             box.apply(ROOT / f"crds/scheduling.sigs.k8s.io_{name}.yaml")

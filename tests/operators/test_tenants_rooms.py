@@ -1,4 +1,4 @@
-"""What a tenant can do with room that is kept for its gangs: no more than with its quota."""
+"""What a tenant can do with room that is kept for its gangs: only what its quota allows."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class World:
         self.groups: dict[str, int] = {}
         self.quotas: dict[str, QuotaSpec] = {}
 
-    def anew(self, kept: ClusterState) -> ClusterState:
+    def rebuilt(self, kept: ClusterState) -> ClusterState:
         """Return a state of the same objects.
 
         Which of two quotas that contradict each other was there first is nothing that objects tell:
@@ -94,11 +94,11 @@ def test_incremental_usage_equals_a_recount(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             continue
         state.open_ledger()
-        anew = world.anew(state)
-        anew.open_ledger()
-        assert state.quotas.usage.usage() == anew.quotas.usage.usage()
+        rebuilt = world.rebuilt(state)
+        rebuilt.open_ledger()
+        assert state.quotas.usage.usage() == rebuilt.quotas.usage.usage()
         for tree_id, solution in state.quotas.solutions.items():
-            other = anew.quotas.solutions[tree_id]
+            other = rebuilt.quotas.solutions[tree_id]
             for name in solution.inputs.tree.layout.names[1:]:
                 assert solution.share(name) == other.share(name)
 

@@ -47,7 +47,7 @@ def test_back_off_doubles_up_to_five_minutes() -> None:
         assert cluster.state.next_due() == now + seconds
         assert not is_open(cluster, now + seconds - 0.1)
         now += seconds
-        assert cluster.state.advance(now) == {"n0"}, "who waits for it is tried again"
+        assert cluster.state.advance(now) == {"n0"}, "pods that wait for it are tried again"
         assert is_open(cluster, now)
     assert cluster.state.next_due() is None
 

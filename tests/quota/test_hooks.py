@@ -37,7 +37,7 @@ class Broken(QuotaHook):
 
 
 class Diary(QuotaHook):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, object, object]] = []

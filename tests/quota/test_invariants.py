@@ -241,7 +241,7 @@ def test_i11_nothing_is_reclaimed_within_the_guarantee(data: st.DataObject) -> N
 
 @given(st.data())
 def test_i12_evictions_come_to_an_end(data: st.DataObject) -> None:
-    """Take back what is over, admit what fits, again and again: without a change, it stops."""
+    """Take back over-use, admit what fits, again and again: without a change, it stops."""
     names = ["a", "b", "c"]
     specs = [
         QuotaSpec(name, min={KEY: data.draw(st.integers(0, 5))}, max={KEY: 16}) for name in names

@@ -78,7 +78,7 @@ def test_only_quotas_over_for_longer_than_the_delay_are_due() -> None:
     assert patience.note({"a"}, 0) == []
     assert patience.note({"a", "b"}, 120) == []
     assert patience.note({"a", "b"}, 121) == ["a"]
-    assert patience.note({"a", "b"}, 240) == [], "the clock of a started anew"
+    assert patience.note({"a", "b"}, 240) == [], "the clock of a started again"
     assert patience.note({"a", "b"}, 241) == ["b"]
     assert patience.note({"a"}, 242) == ["a"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.builders import make_pod
 
 from koord.core.pods import Handling
-from koord.core.reservation.ledger import Account
+from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.model import (
     AllocatePolicy,
     ObjectOwner,
@@ -47,6 +47,6 @@ def make_reservation(name: str = "r", node: str = "n1", **fields: Any) -> Reserv
     return Reservation(name, f"uid-{name}", waiting, **{"is_once": False, **given})
 
 
-def account(name: str = "r", used: int = 0, **fields: Any) -> Account:
+def account(name: str = "r", used: int = 0, **fields: Any) -> ReservationAccount:
     pods = fields.pop("pods", int(bool(used)))
-    return Account(make_reservation(name, **fields), {"cpu": used} if used else {}, pods)
+    return ReservationAccount(make_reservation(name, **fields), {"cpu": used} if used else {}, pods)

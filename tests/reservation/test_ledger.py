@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.reservation.make import ALIGNED, RESTRICTED, account
 
 from koord.core.reservation.ledger import (
-    Account,
+    ReservationAccount,
     fit_on_node,
     free_through,
     lacks_inside,
@@ -93,7 +93,7 @@ accounts = st.lists(
 
 @given(accounts, amounts, amounts)
 def test_held_and_used_are_never_more_than_the_node_has(
-    every: list[Account], plain: int, size: int
+    every: list[ReservationAccount], plain: int, size: int
 ) -> None:
     """Whoever gets what the formulas call free leaves no node with more taken than it has."""
     taken = taken_by({"cpu": plain}, every).get("cpu", 0)
@@ -105,6 +105,6 @@ def test_held_and_used_are_never_more_than_the_node_has(
     for one in every:
         others = [other for other in every if other is not one]
         free = free_through({"cpu": size}, {"cpu": plain}, others, one)["cpu"]
-        grown = Account(one.reservation, {"cpu": one.used.get("cpu", 0) + max(free, 0)})
+        grown = ReservationAccount(one.reservation, {"cpu": one.used.get("cpu", 0) + max(free, 0)})
         after = taken_by({"cpu": plain}, [*others, grown])["cpu"]
         assert after <= max(size, taken)

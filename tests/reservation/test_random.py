@@ -1,7 +1,7 @@
 """Random histories of reservations: whatever happens, in whatever order, all amounts add up.
 
 The API server is what the machine remembers: pods and reservations as they were written last. The
-operators under test see it late, crash between any two writes, and start anew from it.
+operators under test see it late, crash between any two writes, and start again from it.
 """
 
 from __future__ import annotations

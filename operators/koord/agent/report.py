@@ -1,6 +1,6 @@
 """Makes the Device object of a node from what was found and from what was reported before.
 
-From the object of before come the numbers of devices that nothing else numbers, the times of
+From the previous object come the numbers of devices that nothing else numbers, the times of
 conditions, and devices that are missing now: pods may hold them, so they stay, unhealthy.
 """
 
@@ -44,7 +44,7 @@ def make_device(
     if "uid" in node:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
         metadata["ownerReferences"] = [{**owner, "controller": True}]
-    # While GPUs are missing the fabric is not what it is: the table of before stays.
+    # While GPUs are missing the fabric is not what it is: the previous table stays.
     table = _table_of(before) if any(one["type"] == GPU for one in lost) else _make_table(findings)
     if table:
         metadata["annotations"] = {GPU_PARTITIONS: table}
@@ -88,7 +88,7 @@ def _entries_of(device: _Object) -> list[dict[str, Any]]:
 def _number(
     devices: tuple[Found, ...], known: Mapping[str, _Object]
 ) -> Iterator[tuple[Found, int]]:
-    """Yield each device with its minor: its own, that of before, or the lowest that is free."""
+    """Yield each device with its minor: its own, its previous one, or the lowest that is free."""
     taken = {(one["type"], one["minor"]) for one in known.values()}
     taken |= {(one.kind, one.minor) for one in devices if one.minor is not None}
     for one in devices:

@@ -13,7 +13,7 @@ from koord.cli.cluster import Reading, read_without_target, refuse_gaps
 from koord.cli.common import ExitCode, Output, fail
 from koord.cli.output import make_console, make_table, print_json, print_parts
 from koord.core.reservation.explain import explain
-from koord.core.reservation.ledger import Account
+from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
 from koord.core.reservation.model import Reservation
 from koord.core.reservation.plugin import Reservations
@@ -62,7 +62,7 @@ def _read(kubeconfig: str, context: str) -> Reading:
 
 def _describe(reading: Reading, one: Reservation, now: float) -> dict[str, Any]:
     plugin, pods = reading.state.plugin(Reservations), reading.state.pods
-    account = plugin.accounts.get(one.uid, Account(one))
+    account = plugin.accounts.get(one.uid, ReservationAccount(one))
     deadline = deadline_of(one)
     users = [pods[charge.uid].key for charge in plugin.users_of(one.uid) if charge.uid in pods]
     left = None if deadline is None or one.status.is_over else max(0, int(deadline - now))

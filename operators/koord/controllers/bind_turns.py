@@ -37,7 +37,7 @@ class NodeLocks(Protocol):
 
 
 class WaitObserver(Protocol):
-    """Is told which members of a placement wait, and why."""
+    """Reports which members of a placement wait, and why."""
 
     def note_waiting(self, member: Assignment, reason: Reason) -> None: ...
     def note_known(self, member: Assignment) -> None: ...

@@ -11,7 +11,7 @@ from typing import Any, Final
 from koord.controllers.coalescing import Pause
 from koord.controllers.status_controller import StatusSink
 from koord.core.pods import Pod
-from koord.core.reservation.ledger import Account, add_up
+from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.lifecycle import (
     GC_SECONDS,
     READY,
@@ -69,7 +69,7 @@ class ReservationStatusPolicy:
             return GC_SECONDS / 24
         users = self._users_of(uid)
         status = self._next(reservation, users, now)
-        account = Account(reservation, add_up(dict(pod.shape.requests) for pod in users))
+        account = ReservationAccount(reservation, add_up(dict(pod.shape.requests) for pod in users))
         self.sink.write_status(
             reservation, _fields(status, account, users), _conditions(status, reservation)
         )
@@ -94,7 +94,7 @@ class ReservationStatusPolicy:
         return status
 
 
-def _fields(status: Status, account: Account, users: list[Pod]) -> dict[str, Any]:
+def _fields(status: Status, account: ReservationAccount, users: list[Pod]) -> dict[str, Any]:
     """Return the status without its conditions, named as in the API."""
     fields: dict[str, Any] = {}
     if status.is_over:

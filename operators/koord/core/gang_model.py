@@ -244,7 +244,7 @@ class PodGroup:
     ``attempts`` is the number of failed placement attempts that the status reports, None if it
     reports none. ``wait_reason`` is the reason of the condition ``Placed`` if it is not True. It
     decides nothing, but two operators write that condition, and each has to look again once the
-    other has overwritten it. ``is_settled``: by its status Koordinator looks at it no more (see
+    other has overwritten it. ``is_settled``: by its status Koordinator ignores it (see
     ``phase.is_settled``).
     """
 

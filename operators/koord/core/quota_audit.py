@@ -20,7 +20,7 @@ AUDITED: Final = tuple(name for name in _FIELDS if name not in _WRITTEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class QuotaDrift:
     """A kept number that differs from the recount."""
 
     quota: QuotaName
@@ -30,7 +30,7 @@ class Drift:
     counted: int
 
 
-def find_drift(state: ClusterState) -> tuple[Drift, ...]:
+def find_drift(state: ClusterState) -> tuple[QuotaDrift, ...]:
     """Return every difference; none is expected."""
     kept = _summarise_all(state.open_ledger())
     counted = _summarise_all(recount(state))
@@ -74,12 +74,12 @@ def _summarise_all(ledger: Ledger) -> dict[QuotaName, Summary]:
     return {name: summarise(ledger, name) for name in ledger.names()}
 
 
-def _compare(name: QuotaName, kept: Summary, counted: Summary) -> list[Drift]:
+def _compare(name: QuotaName, kept: Summary, counted: Summary) -> list[QuotaDrift]:
     found = []
     for field in AUDITED:
         one, other = (getattr(summary, _FIELDS[field]) for summary in (kept, counted))
         found += [
-            Drift(name, field, key, one.get(key, 0), other.get(key, 0))
+            QuotaDrift(name, field, key, one.get(key, 0), other.get(key, 0))
             for key in sorted({*one, *other})
             if one.get(key, 0) != other.get(key, 0)
         ]

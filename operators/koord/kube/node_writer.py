@@ -23,7 +23,7 @@ class NodeWriter:
     async def patch(self, node: Node, body: Mapping[str, Any]) -> bool:
         """Merge into a node and its status; return whether it is to be tried again.
 
-        A node that was created anew is left alone.
+        A node that was deleted and created again is left alone.
         """
         metadata = {"uid": node.uid, **body.get("metadata", {})}
         path = f"/api/v1/nodes/{node.name}/status"

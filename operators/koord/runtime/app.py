@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 FINISH_SECONDS: Final = 1.5
 """After a signal, running commits get this long to finish."""
 METRICS_PATIENCE_SECONDS: Final = 0.2
-"""A scrape waits this long for current numbers; during a long plan it gets those of before."""
+"""A scrape waits this long for current numbers; during a long plan it gets the previous ones."""
 STATE_PATIENCE_SECONDS: Final = 4.0
 """A reader of the debug page, which is a person, can wait longer."""
 GC_THRESHOLDS: Final = 50_000, 10, 10

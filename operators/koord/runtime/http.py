@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from koord.runtime.settings import Address
 
 KEPT_SECONDS = 1.0
-"""How long the text of the metrics is served again: many readers cost no more than one."""
+"""How long the text of the metrics is served again: many readers cost as much as one."""
 SHUTDOWN_SECONDS = 1.0
 """How long slow readers may hold up the end of the process."""
 _MAX_BODY_BYTES = 1024

@@ -105,12 +105,7 @@ class Parts:
         forms = self.reader.translator(PODS).form_of
         self.binder = Binder(client, forms, keys, in_flight=settings.bind_concurrency)
         self._validators: list[ValidationController] = []
-        for domain in DOMAINS:
-            for operator in domain.operators:
-                if operator.name in self.operators:
-                    self._start(operator)
-            if domain.start is not None:
-                domain.start(self)
+        self._start_domains()
         self.metrics.watch(
             assumed_pods(lambda: len(self.reader.state.assumed)),
             status_writes(self.writers),
@@ -232,6 +227,14 @@ class Parts:
         self.background.append(controller.run)
         self.reader.listeners.append(controller.wake)
         return controller
+
+    def _start_domains(self) -> None:
+        for domain in DOMAINS:
+            for operator in domain.operators:
+                if operator.name in self.operators:
+                    self._start(operator)
+            if domain.start is not None:
+                domain.start(self)
 
     def _start(self, operator: Operator) -> None:
         sink = None if operator.start is None else operator.start(self)

@@ -18,7 +18,7 @@ from koord.core.plugins.node_rules import check_node_rules
 from koord.core.reservation.causes import find_conflict
 from koord.core.reservation.choice import nominate, score, score_nodes
 from koord.core.reservation.ledger import (
-    Account,
+    ReservationAccount,
     add_up,
     fit_on_node,
     free_through,
@@ -82,7 +82,9 @@ def read_reservation(manifest: Mapping[str, Any]) -> Reservation:
     return ReservationTranslator().translate(wire)
 
 
-def read_account(one: Mapping[str, Any], gone: Mapping[str, Any] | None = None) -> Account:
+def read_account(
+    one: Mapping[str, Any], gone: Mapping[str, Any] | None = None
+) -> ReservationAccount:
     """Return a reservation of a case; victims that are ``gone`` do not use it any more."""
     labels = {**(one.get("labels") or {})}
     if one.get("order") is not None:
@@ -102,7 +104,7 @@ def read_account(one: Mapping[str, Any], gone: Mapping[str, Any] | None = None) 
     leaving = amounts_of(gone)
     used = {key: n - leaving.get(key, 0) for key, n in amounts_of(one.get("allocated")).items()}
     pods = one.get("assignedPods", 0) - leaving.get(PODS, 0)
-    return Account(reservation, used, pods)
+    return ReservationAccount(reservation, used, pods)
 
 
 def affinity_manifest(pod: Mapping[str, Any]) -> Fields:
@@ -253,7 +255,10 @@ def accounting(case: Any) -> Fields:
 def restore(case: Any) -> Fields:
     plain = add_up(map(amounts_of, case["normalPods"]))
     accounts = [
-        (one["matched"], Account(read_account({**one, "assignedPods": 0}).reservation, used))
+        (
+            one["matched"],
+            ReservationAccount(read_account({**one, "assignedPods": 0}).reservation, used),
+        )
         for one in case["reservations"]
         for used in [add_up(map(amounts_of, one["assignedPods"]))]
     ]
@@ -271,7 +276,7 @@ def restore(case: Any) -> Fields:
     }
 
 
-def fitting(case: Any, matched: Sequence[Account], *, is_required: bool) -> Any:
+def fitting(case: Any, matched: Sequence[ReservationAccount], *, is_required: bool) -> Any:
     """Return through which of the matched accounts the pod of a case fits."""
     requests = amounts_of(case["podRequests"])
     gone = amounts_of(case.get("preemptible"))
@@ -325,7 +330,7 @@ def place_reservation(case: Any) -> Fields:
     return {"status": "UnschedulableAndUnresolvable", "reason": cause.text}
 
 
-def candidates(case: Any, reservations: Sequence[Any]) -> list[Account]:
+def candidates(case: Any, reservations: Sequence[Any]) -> list[ReservationAccount]:
     accounts = [
         replace(account, pods=account.pods or int(bool(one["allocated"] and one["allocateOnce"])))
         for one in reservations
@@ -368,7 +373,7 @@ def sync_status(case: Any) -> Fields:
         if read_use(pod["uid"], json.dumps(pod["reservationAllocated"])).uid == one["uid"]
     ]
     used = add_up(amounts_of(pod["requests"]) for pod in users)
-    account = Account(reservation, used, len(users))
+    account = ReservationAccount(reservation, used, len(users))
     status = succeed(reservation.status) if one["allocateOnce"] and users else reservation.status
     return {
         "phase": status.phase,

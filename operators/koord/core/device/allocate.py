@@ -51,7 +51,7 @@ Templates: TypeAlias = Mapping[str, Mapping[Part, str]]
 """``vendor-model`` -> amounts -> name of the template: how NPUs of a model can be sliced."""
 
 MOST_ALTERNATIVES: Final = 32
-"""So many choices of the type that decides first are tried with the other types."""
+"""Choices of the type that decides first that are tried with the other types."""
 SLICED: Final = frozenset({NPU_CORE})
 """A shared request for any of these must equal a template."""
 

@@ -228,7 +228,7 @@ class Devices(Plugin):
         )
 
     def _rebuild(self, name: str) -> None:
-        """Make the ledger of a node anew, after its devices or labels have changed."""
+        """Rebuild the ledger of a node after its devices or labels have changed."""
         row, report = self._row_of.get(name), self.reports.get(name)
         self._note_use(name)
         if row is None:

@@ -202,7 +202,7 @@ def wishes_of(pod: Pod) -> Wishes:
 
 
 def _find_overused(ledger: DeviceLedger, shares: Sequence[Share]) -> Short | None:
-    """Return why exactly these shares cannot be given; devices of before are not asked again."""
+    """Return why exactly these shares cannot be given; those it already had are not checked."""
     for share in shares:
         free = ledger.free.get((share.kind, share.minor), {})
         use = ledger.use_of(share.kind, share.minor)

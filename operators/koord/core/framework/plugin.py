@@ -201,7 +201,7 @@ class Session:
         return ""
 
     def explain(self, cause: Cause, shape: PodShape, row: int) -> str:  # noqa: ARG002 - the same
-        """Return what exactly is in the way on a row, for people; empty if there is no more."""
+        """Return what exactly is in the way on a row, for people; empty without details."""
         return ""
 
     def most_when_empty(self, shape: PodShape) -> Ints | int | None:  # noqa: ARG002 - the same

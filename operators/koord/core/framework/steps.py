@@ -18,7 +18,7 @@ MOST_PER_UNIT: Final = 1_000_000_000
 LEAST_PER_ROW: Final = 50
 """Per pod and row, whatever its namespace has wasted: pods without rules about others take less."""
 MOST_PER_CALL: Final = 100_000_000
-"""After so many steps the rest of the units is planned in the next call."""
+"""Steps of one call; the remaining units are planned in the next one."""
 PER_CALL: Final = 1000
 """Of each array operation, besides one per row."""
 
@@ -37,12 +37,12 @@ class Steps:
         self.wasted: Mapping[str, int] = {}
         """Namespace -> steps by which the budget of each of its units is less."""
         self.most = float("inf")
-        """After so many steps no further unit is begun."""
+        """Number of steps after which no further unit is begun."""
         self.limit = float("inf")
-        """After so many steps :meth:`check` raises."""
+        """Number of steps after which :meth:`check` raises."""
 
     def take(self, rows: int, operations: int = 1) -> None:
-        """Count operations on so many rows each. Raises nothing: changes may be half done."""
+        """Count operations on ``rows`` rows each. Raises nothing: changes may be half done."""
         self.taken += (rows + PER_CALL) * operations
 
     def take_for_others(self, operations: int) -> None:
@@ -61,7 +61,7 @@ class Steps:
 
 
 def budget_of(rows: int, pods: int, wasted: int = 0) -> int:
-    """Return the steps that planning a unit of so many pods may take."""
+    """Return the steps that planning a unit of ``pods`` pods may take."""
     each = (rows + PER_CALL) * pods
     most = min(PER_UNIT + PER_ROW * each, MOST_PER_UNIT)
     return max(most - wasted, min(LEAST_PER_ROW * each, most))

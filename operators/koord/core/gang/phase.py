@@ -132,7 +132,7 @@ def settle_phase(phase: Phase, counts: PhaseInput) -> tuple[Phase, ...]:
 
 
 def is_settled(min_member: int, status: tuple[int, int], waited: float) -> bool:
-    """Whether Koordinator looks at a PodGroup no more: it takes its pods for long deleted.
+    """Whether Koordinator ignores a PodGroup from now on: it takes its pods for long deleted.
 
     ``status`` holds the members that are scheduled and those that run as the status has them;
     ``waited`` are the seconds from the creation of the PodGroup to its ``scheduleStartTime``.

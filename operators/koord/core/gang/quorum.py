@@ -6,8 +6,8 @@ Four steps:
    gang that is added to a running group needs its own minimum, and delays no other gang.
 2. *Permit states*: minimum, policy, members that could start now, members that run.
 3. *Permit*: the rule of ``start`` over all gangs. If it refuses, the first obstacle is the answer.
-4. *Units*: members that must start together are one unit; a part that requires no more members (it
-   has started, or has its minimum) gives one unit per waiting pod.
+4. *Units*: members that must start together are one unit; a part whose minimum is reached (it has
+   started, or needs no more) gives one unit per waiting pod.
 
 A gang is satisfied while a member lives that we released with a group that the gang was in. Without
 one, the next members are a new incarnation and need the quorum again. Koordinator never resets

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koord.core.pods import Handling
-from koord.core.reservation.ledger import Account, add_up
+from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.plugin import Reservations, find_use
 from koord.core.units import PODS, Amounts
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class ReservationDrift:
     """A resource of a reservation that is kept otherwise than counted."""
 
     reservation: str
@@ -22,17 +22,17 @@ class Drift:
     counted: int
 
 
-def find_drift(state: "ClusterState") -> list[Drift]:
+def find_drift(state: "ClusterState") -> list[ReservationDrift]:
     """Return the differences, as of the last refresh; none are expected."""
-    plugin, found = state.plugin(Reservations), list[Drift]()
+    plugin, found = state.plugin(Reservations), list[ReservationDrift]()
     users = _count_users(state) if plugin.known else {}
     for uid, reservation in plugin.known.items():
         if not reservation.status.is_active:
             continue
         used = add_up(users.get(uid, ()))
         used.pop(PODS, None)
-        counted = Account(reservation, used, len(users.get(uid, ())))
-        kept, pod = plugin.accounts.get(uid, Account(reservation)), state.pods.get(uid)
+        counted = ReservationAccount(reservation, used, len(users.get(uid, ())))
+        kept, pod = plugin.accounts.get(uid, ReservationAccount(reservation)), state.pods.get(uid)
         is_held = pod is not None and pod.handling is Handling.RESERVE
         held = dict(pod.shape.requests) if pod is not None and is_held else {}
         name = reservation.name
@@ -40,9 +40,11 @@ def find_drift(state: "ClusterState") -> list[Drift]:
     return found
 
 
-def _compare(name: str, kept: Amounts, counted: Amounts) -> list[Drift]:
+def _compare(name: str, kept: Amounts, counted: Amounts) -> list[ReservationDrift]:
     pairs = ((key, kept.get(key, 0), counted.get(key, 0)) for key in {**kept, **counted})
-    return [Drift(name, key, one, other) for key, one, other in sorted(pairs) if one != other]
+    return [
+        ReservationDrift(name, key, one, other) for key, one, other in sorted(pairs) if one != other
+    ]
 
 
 def _count_users(state: "ClusterState") -> dict[str, list[Amounts]]:

@@ -6,7 +6,7 @@ The order is total, so equal inputs always give the same choice.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from koord.core.reservation.ledger import Account
+from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
 from koord.core.units import Amounts
 
@@ -17,7 +17,7 @@ PREFERRED: Final = 1000
 """Raw points of the node with the reservation that is first in order."""
 
 
-def score(requests: Amounts, account: Account) -> int:
+def score(requests: Amounts, account: ReservationAccount) -> int:
     """Return how full a reservation is with the pod, 0 to 100; nothing for what spills over."""
     reserved = [(name, n) for name, n in account.reserved.items() if n > 0]
     if not reserved or not any(requests.values()):
@@ -29,12 +29,12 @@ def score(requests: Amounts, account: Account) -> int:
     return total // len(reserved)
 
 
-def nominate(requests: Amounts, accounts: Iterable[Account]) -> list[Account]:
+def nominate(requests: Amounts, accounts: Iterable[ReservationAccount]) -> list[ReservationAccount]:
     """Return the reservations that a pod fits in, the one to use first."""
     return sorted(accounts, key=lambda account: _key_of(requests, account))
 
 
-def _key_of(requests: Amounts, account: Account) -> tuple[object, ...]:
+def _key_of(requests: Amounts, account: ReservationAccount) -> tuple[object, ...]:
     """Sort by order, then the fullest, least spill, what ends first, the oldest, the name."""
     reservation = account.reservation
     spills = sum(requests.get(name, 0) > n for name, n in account.left().items())
@@ -45,7 +45,9 @@ def _key_of(requests: Amounts, account: Account) -> tuple[object, ...]:
     return (order, points, spills, ends, reservation.created, reservation.name)
 
 
-def score_nodes(requests: Amounts, nominated: Mapping[K, Account | None]) -> dict[K, int]:
+def score_nodes(
+    requests: Amounts, nominated: Mapping[K, ReservationAccount | None]
+) -> dict[K, int]:
     """Return the raw points of each node with its nominated reservation (None: none)."""
     points = {node: score(requests, one) if one else 0 for node, one in nominated.items()}
     ordered = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from koord.core.framework.labels import is_tolerated
 from koord.core.pods import Pod
-from koord.core.reservation.ledger import Account, lacks_inside, lacks_on_node
+from koord.core.reservation.ledger import ReservationAccount, lacks_inside, lacks_on_node
 from koord.core.reservation.matching import (
     CORDONED,
     is_owner,
@@ -36,7 +36,7 @@ def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[C
     """Return the rules in the order in which they count; refresh the state before."""
     state.refresh()
     plugin = state.plugin(Reservations)
-    account = plugin.accounts.get(reservation.uid, Account(reservation))
+    account = plugin.accounts.get(reservation.uid, ReservationAccount(reservation))
     said = next((said for name, said in pod.said if name == NAME), NO_WISHES)
     wishes = said if isinstance(said, Wishes) else NO_WISHES
     return [
@@ -46,7 +46,7 @@ def explain(state: "ClusterState", reservation: Reservation, pod: Pod) -> list[C
     ]
 
 
-def _check_state(account: Account) -> Iterator[Check]:
+def _check_state(account: ReservationAccount) -> Iterator[Check]:
     reservation = account.reservation
     status = reservation.status
     where = f"on {status.node}" if status.node else "without a node"
@@ -81,7 +81,7 @@ def _check_match(
     yield Check("exact match", is_exact, ", ".join(wishes.exact))
 
 
-def _check_amounts(state: "ClusterState", account: Account, pod: Pod) -> Iterator[Check]:
+def _check_amounts(state: "ClusterState", account: ReservationAccount, pod: Pod) -> Iterator[Check]:
     requests = {name: n for name, n in pod.shape.requests if name != PODS}
     row = state.table.row_of.get(account.reservation.status.node)
     if row is not None:

@@ -14,7 +14,7 @@ from koord.core.units import PODS, Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ReservationAccount:
     """One reservation on its node: reserved, used and kept amounts, and how many pods use it."""
 
     reservation: Reservation
@@ -68,13 +68,16 @@ def add_up(parts: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-def taken_by(plain: Amounts, accounts: Iterable[Account]) -> dict[str, int]:
+def taken_by(plain: Amounts, accounts: Iterable[ReservationAccount]) -> dict[str, int]:
     """Return what outsiders find taken on a node: P + sum(max(C, U + I))."""
     return add_up((plain, *(part for one in accounts for part in (one.allocated(), one.held()))))
 
 
 def free_through(
-    allocatable: Amounts, plain: Amounts, others: Iterable[Account], account: Account | None = None
+    allocatable: Amounts,
+    plain: Amounts,
+    others: Iterable[ReservationAccount],
+    account: ReservationAccount | None = None,
 ) -> dict[str, int]:
     """Return what a pod finds on a node, through a reservation or (None) outside of all."""
     own = () if account is None else (account.allocated(), account.reservation.inner)
@@ -87,7 +90,7 @@ def lacks_on_node(requests: Amounts, free: Amounts) -> list[str]:
     return [name for name, n in requests.items() if n > 0 and n > free.get(name, 0)]
 
 
-def lacks_inside(requests: Amounts, account: Account) -> list[Lack]:
+def lacks_inside(requests: Amounts, account: ReservationAccount) -> list[Lack]:
     """Return the resources of which a Restricted reservation has not enough left."""
     reservation = account.reservation
     if reservation.policy is not AllocatePolicy.RESTRICTED:
@@ -102,7 +105,7 @@ def lacks_inside(requests: Amounts, account: Account) -> list[Lack]:
     return found
 
 
-def takes(account: Account, requests: Amounts, *, is_required: bool) -> bool:
+def takes(account: ReservationAccount, requests: Amounts, *, is_required: bool) -> bool:
     """Whether a reservation itself has enough left for a pod.
 
     A pod that need not use one uses none that reserves nothing that it requests.
@@ -116,7 +119,7 @@ def takes(account: Account, requests: Amounts, *, is_required: bool) -> bool:
 class NodeAnswer:
     """Through which accounts a pod fits on a node, or else what each of them lacks."""
 
-    fitting: Sequence[Account] = ()
+    fitting: Sequence[ReservationAccount] = ()
     on_node: frozenset[str] = frozenset()
     inside: Mapping[str, Sequence[Lack]] = field(default_factory=dict)
     """Name of the reservation -> what it lacks."""
@@ -124,7 +127,7 @@ class NodeAnswer:
 
 def fit_on_node(
     requests: Amounts,
-    matched: Sequence[Account],
+    matched: Sequence[ReservationAccount],
     free: Mapping[str, Amounts],
     *,
     is_required: bool,
@@ -133,7 +136,7 @@ def fit_on_node(
 
     A pod that need not use one skips those that reserve nothing that it requests.
     """
-    fitting, on_node = list[Account](), set[str]()
+    fitting, on_node = list[ReservationAccount](), set[str]()
     inside: dict[str, Sequence[Lack]] = {}
     for account in matched:
         name = account.reservation.name

@@ -11,7 +11,7 @@ from dataclasses import replace
 from koord.core.framework.cycle import Cycle
 from koord.core.plan import Unit
 from koord.core.pods import Pod, PodShape
-from koord.core.reservation.ledger import Account, takes
+from koord.core.reservation.ledger import ReservationAccount, takes
 from koord.core.units import Amounts
 
 
@@ -30,7 +30,7 @@ class Payments:
         self,
         pod: Pod,
         requests: Amounts,
-        accounts: Iterable[Account],
+        accounts: Iterable[ReservationAccount],
         left: dict[str, dict[str, int]],
     ) -> None:
         """Leave a pod the quota of the first reservation that takes it; ``left`` is theirs yet."""

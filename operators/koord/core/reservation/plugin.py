@@ -3,8 +3,8 @@
 A reservation is a pod of the cluster state: a waiting one until it has a node, which is planned
 like any other; afterwards one that uses what is held of the node besides what its owners use. So
 node, quota and other rules count it without knowing reservations, and what is held and used of a
-node is always P + sum(max(C, U)). Both are derived from objects: the amounts are added up anew from
-the pods that use a reservation whenever one of them changes.
+node is always P + sum(max(C, U)). Both are derived from objects: whenever a pod that
+uses a reservation changes, the amounts of all its pods are added up.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -21,7 +21,7 @@ from koord.core.nodes import Node
 from koord.core.pod_charge import PodCharge
 from koord.core.pods import NO_LABELS, Handling, Pod, PodPhase, PodShape
 from koord.core.reservation.index import OwnerIndex
-from koord.core.reservation.ledger import Account, add_up
+from koord.core.reservation.ledger import ReservationAccount, add_up
 from koord.core.reservation.model import NAME, Reservation, ReservationUse
 from koord.core.reservation.session import Claim, ReservationSession, Reserving
 from koord.core.units import PODS
@@ -42,7 +42,7 @@ class Reservations(Plugin):
     def __init__(self, *, compat: bool = False) -> None:
         self.compat = compat
         self.known: dict[str, Reservation] = {}
-        self.accounts: dict[str, Account] = {}
+        self.accounts: dict[str, ReservationAccount] = {}
         """Those that hold room."""
         self.index = OwnerIndex()
         """Those that pods may use."""
@@ -121,7 +121,7 @@ class Reservations(Plugin):
 
     @override
     def absorb(self, state: "ClusterState", changes: Changes, now: float) -> None:
-        """Add up anew what changed; forget pods that are gone."""
+        """Add up what changed; forget pods that are gone."""
         dirty, self._dirty = self._dirty, {}
         for uid in dirty:
             self._settle(uid)
@@ -187,14 +187,14 @@ class Reservations(Plugin):
         if after.is_matchable:
             self.index.add(after.reservation)
 
-    def _account(self, uid: str) -> Account | None:
+    def _account(self, uid: str) -> ReservationAccount | None:
         reservation = self.known.get(uid)
         if reservation is None or not reservation.status.is_active:
             return None
         users = self.users_of(uid)
         used = add_up(dict(one.load.requests) for one in users)
         used.pop(PODS, None)
-        return Account(reservation, used, len(users))
+        return ReservationAccount(reservation, used, len(users))
 
     @override
     def open(self, cycle: Cycle) -> ReservationSession:

@@ -30,7 +30,7 @@ from koord.core.pods import Allocation, Pod, PodShape
 from koord.core.reasons import Reason
 from koord.core.reservation.causes import NO_RESERVATION, PINNED, POLICY_CONFLICT, conflicts
 from koord.core.reservation.choice import nominate, score_nodes
-from koord.core.reservation.ledger import Account, add_up, takes
+from koord.core.reservation.ledger import ReservationAccount, add_up, takes
 from koord.core.reservation.matching import Verdict, judge
 from koord.core.reservation.model import (
     NAME,
@@ -81,7 +81,7 @@ class Claim:
 class _Held:
     """The reservations of a row that take a pod, the one to use first, and what they hold."""
 
-    accounts: Sequence[Account]
+    accounts: Sequence[ReservationAccount]
     amounts: Amounts
 
 
@@ -93,7 +93,7 @@ class ReservationSession(Session):
 
     def __init__(self, plugin: "Reservations", cycle: Cycle) -> None:
         self._plugin, self._cycle = plugin, cycle
-        self._changed: dict[str, Account] = {}
+        self._changed: dict[str, ReservationAccount] = {}
         """Accounts that this cycle has changed."""
         self._given: dict[str, ReservationUse | None] = {}
         """Pod uid -> what this cycle has given it; None if it was taken back."""
@@ -365,7 +365,7 @@ class ReservationSession(Session):
         self._note(pod.uid, use)
         return None
 
-    def _use(self, account: Account, row: int, requests: Amounts, count: int) -> Amounts:
+    def _use(self, account: ReservationAccount, row: int, requests: Amounts, count: int) -> Amounts:
         """Count a pod that uses a reservation (or not any more); return what is held less."""
         used = {
             name: account.used.get(name, 0) + count * requests.get(name, 0)
@@ -390,10 +390,10 @@ class ReservationSession(Session):
         self._cycle.undo.push(there.pop)
         return None
 
-    def _account(self, uid: str) -> Account:
+    def _account(self, uid: str) -> ReservationAccount:
         return self._changed.get(uid) or self._plugin.accounts[uid]
 
-    def _find(self, uid: str, row: int) -> Account | None:
+    def _find(self, uid: str, row: int) -> ReservationAccount | None:
         """Return the account of a reservation that holds room on a row."""
         account = self._changed.get(uid) or self._plugin.accounts.get(uid)
         is_there = account is not None and (

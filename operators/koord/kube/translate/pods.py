@@ -126,7 +126,8 @@ class PodTranslator:
         handling = self._handling(
             spec, gates, needs_kube_scheduler=needs_kube_scheduler, pinned=pinned
         )
-        is_daemon = handling is Handling.NOT_OURS and not spec.node_name and _is_daemon(meta)
+        is_foreign = handling is Handling.NOT_OURS
+        is_daemon = is_foreign and not spec.node_name and _is_daemon(meta)
         is_deleted = meta.deletion_timestamp is not None
         is_eviction_pending = not is_deleted and _is_eviction_pending(wire)
         wishes = _read_wishes(meta, shaped.shape)
@@ -154,9 +155,7 @@ class PodTranslator:
             recorded=recorded,
             pinned=pinned,
             is_gated=bool(gates),
-            is_unschedulable=recorded is not None
-            and handling is Handling.NOT_OURS
-            and _is_unschedulable(wire),
+            is_unschedulable=is_foreign and recorded is not None and _is_unschedulable(wire),
             quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
             index=_index(meta),
@@ -173,9 +172,6 @@ class PodTranslator:
             resource_version=meta.resource_version,
         )
         self._remember(pod, wire, shaped.form)
-        is_refused = recorded is None and bool(_annotation(meta, operators.PLAN))
-        if is_refused and len(self.refused) < MAX_REFUSED:
-            self.refused[pod.uid] = pod
         return pod
 
     def _recorded(self, meta: ObjectMeta, node: str, *, is_gated: bool) -> RecordedPlan | None:
@@ -218,6 +214,9 @@ class PodTranslator:
             self._forms[pod.uid] = make_form(wire, form)
         else:
             self._forms.pop(pod.uid, None)
+        is_refused = pod.recorded is None and bool(_annotation(wire.metadata, operators.PLAN))
+        if is_refused and len(self.refused) < MAX_REFUSED:
+            self.refused[pod.uid] = pod
 
     def _owners(self, meta: ObjectMeta) -> tuple[OwnerReference, ...]:
         """Return the owners, by name; the pods of one owner share it."""
