@@ -238,6 +238,10 @@ class Pod:
     """The quota that the pod names by label."""
     is_non_preemptible: bool = False
     """Must never be evicted (label ``preemptible: "false"``)."""
+    never_preempts: bool = False
+    """Nobody is preempted for it."""
+    is_protected: bool = False
+    """Must never be preempted (label ``disable-preemptible: "true"``)."""
     index: int = -1
     """Rank among the members of its gang; negative: none."""
     sub_group: str = ""
@@ -257,6 +261,8 @@ class Pod:
     started: float = field(default=0.0, compare=False)
     """When the kubelet accepted it, in seconds since the epoch; 0 before that. Updated with the
     next change that is compared, at the latest when the pod runs."""
+    checkpointed: float = field(default=0.0, compare=False)
+    """When it last saved its work, in seconds since the epoch; 0: never."""
     rejection: str = field(default="", compare=False)
     """The message with which the kubelet rejected it; empty if it did not."""
     wait_reason: str = field(default="", compare=False)

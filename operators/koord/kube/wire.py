@@ -94,6 +94,7 @@ class PodSpec(Struct, rename="camel", gc=False):
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
     node_selector: Raw = Raw()
     affinity: Raw = Raw()
     tolerations: Raw = Raw()

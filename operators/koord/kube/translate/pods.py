@@ -6,6 +6,7 @@ conditions) matters only for writing and is kept here by uid while the pod is pe
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topo
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
+from koord.api.keys.preemption import CHECKPOINTED_AT, DISABLE_PREEMPTIBLE, PREEMPTION_POLICY
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
 from koord.core.device.allocation import ALLOCATED
@@ -158,6 +160,8 @@ class PodTranslator:
             is_unschedulable=is_foreign and recorded is not None and _is_unschedulable(wire),
             quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
+            never_preempts="Never" in {spec.preemption_policy, labels.get(PREEMPTION_POLICY)},
+            is_protected=labels.get(DISABLE_PREEMPTIBLE) == "true",
             index=_index(meta),
             excess=excess,
             said=_said(meta, labels, wishes, numa),
@@ -167,6 +171,7 @@ class PodTranslator:
             attraction=self._intern(_annotation(meta, NETWORK_TOPOLOGY_SELECTOR)),
             reserved_node=self._intern(shaped.pinned_to) if is_daemon and not gates else "",
             started=status.start_time.timestamp() if status.start_time else 0.0,
+            checkpointed=_time(_annotation(meta, CHECKPOINTED_AT)),
             rejection=_rejection(wire.status),
             wait_reason=_wait_reason(wire),
             resource_version=meta.resource_version,
@@ -342,6 +347,16 @@ def _is_daemon(meta: ObjectMeta) -> bool:
 
 def _annotation(meta: ObjectMeta, key: str) -> str:
     return meta.annotations.get(key, "") if meta.annotations else ""
+
+
+def _time(text: str) -> float:
+    """Return a time of RFC 3339 in seconds since the epoch; 0 if there is none."""
+    if not text:
+        return 0.0
+    try:
+        return msgspec.convert(text, datetime).timestamp()
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return 0.0
 
 
 def _index(meta: ObjectMeta) -> int:

@@ -1,0 +1,1 @@
+"""Preemption: running units that make room for a waiting one of higher priority."""

@@ -1,0 +1,221 @@
+"""Candidates: the running units that may be evicted for a waiting unit, and why others may not.
+
+A unit of eviction is a single pod, one member of a gang above its minimum, a whole gang with its
+group, or a reservation. Only pods that we placed are candidates: other schedulers would place
+theirs again at once. Whether evicting somebody helps is decided elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koord.core.device_names import CARDS, GPU_CORE, GPU_MEMORY_RATIO, KOORD_GPU, WHOLE
+from koord.core.gang.group import Group
+from koord.core.plan import Unit
+from koord.core.pods import Handling, Pod, PodShape
+from koord.core.preemption.model import Exempt, VictimKind, VictimUnit
+from koord.core.preemption.reasons import Counts, Protection
+from koord.core.state import ClusterState
+from koord.core.topology_constraint import Rank, rank_member
+
+SYSTEM_CRITICAL: Final = 2_000_000_000
+"""Pods of this priority and above keep the cluster alive."""
+_HARDWIRED: Final = frozenset({"DaemonSet", "Node"})
+"""Kinds of owners whose pods belong to their node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Who may be evicted; ``protected`` counts the other pods of lower priority.
+
+    ``running`` counts all pods on nodes, ``terminating`` are those that free their room anyway.
+    """
+
+    units: tuple[VictimUnit, ...]
+    protected: Counts
+    running: int
+    terminating: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time, in seconds since the epoch, and for how long a pod may run undisturbed."""
+
+    now: float = 0.0
+    min_runtime: float = 0.0
+
+
+def find_candidates(state: ClusterState, unit: Unit, moment: Moment, exempt: Exempt) -> Candidates:
+    """Return the units that may be evicted for ``unit``: all their pods have a lower priority."""
+    return _Finder(state, unit, moment, exempt).find()
+
+
+def is_placed(pod: Pod) -> bool:
+    """Whether a pod has a node, or was released to one."""
+    is_released = pod.recorded is not None and not pod.is_gated
+    return (bool(pod.node) or is_released) and not pod.phase.is_terminal
+
+
+def find_surplus(
+    state: ClusterState, gang: str, evictable: Iterable[Pod], terminating: Collection[str]
+) -> list[Pod]:
+    """Return the members above the minimum of a gang, the first victims first."""
+    spec = state.gangs.spec(gang)
+    if spec is None:
+        return []
+    tally, members = state.gangs.tally(gang), state.gangs.members(gang)
+    leaving = sum(uid in terminating for uid in members)
+    count = tally.placed - leaving + tally.succeeded - spec.min_member
+    if count <= 0:
+        return []
+    return sorted(evictable, key=rank_of, reverse=True)[:count]
+
+
+def rank_of(pod: Pod) -> Rank:
+    """Return the sort key of members: their order within the gang."""
+    return rank_member(pod.index, pod.name, pod.uid)
+
+
+class _Finder:
+    def __init__(self, state: ClusterState, unit: Unit, moment: Moment, exempt: Exempt) -> None:
+        self._state = state
+        self._limit = min((pod.priority for pod in unit.pods), default=0)
+        self._own = frozenset(one.gang for one in unit.demands) | {unit.key}
+        self._moment = moment
+        self._exempt = exempt
+        self._protected: Counter[Protection] = Counter()
+        self._gpus: dict[PodShape, int] = {}
+
+    def find(self) -> Candidates:
+        units: list[VictimUnit] = []
+        terminating: list[Pod] = []
+        groups: dict[str, Group] = {}
+        running, exempt = 0, self._exempt.terminating
+        for pod in self._state.pods.values():
+            if not pod.node or pod.phase.is_terminal:
+                continue
+            running += 1
+            if pod.is_terminating or pod.uid in exempt:
+                if pod.uid not in self._exempt.stuck:
+                    terminating.append(pod)
+            elif pod.priority >= self._limit:
+                continue
+            elif pod.gang is None:
+                units += self._find_single(pod)
+            else:
+                group = self._state.gangs.group(pod.gang.key)
+                groups[group.id] = group
+        for group in groups.values():
+            units += self._split(group)
+        protected = tuple((why, self._protected[why]) for why in Protection if self._protected[why])
+        return Candidates(tuple(units), protected, running, tuple(terminating))
+
+    def _find_single(self, pod: Pod) -> Iterator[VictimUnit]:
+        why = self._protection_of(pod)
+        if why is None and pod.uid in self._exempt.units:
+            why = Protection.EXEMPT
+        if why is not None:
+            self._protected[why] += 1
+            return
+        is_reservation = pod.handling is Handling.RESERVE
+        kind = VictimKind.RESERVATION if is_reservation else VictimKind.POD
+        yield VictimUnit(pod.uid, kind, (pod,), pod.priority, self._work_of(pod))
+
+    def _split(self, group: Group) -> Iterator[VictimUnit]:
+        """Yield the surplus members of a group, then the whole group."""
+        if not self._own.isdisjoint(group.gangs):
+            return
+        gangs = self._state.gangs
+        placed = {gang: self._placed_members(gang) for gang in group.gangs}
+        members = tuple(pod for pods in placed.values() for pod in pods)
+        whys = {pod.uid: self._protection_of(pod) for pod in members}
+        free = {
+            gang: [p for p in pods if whys[p.uid] is None and p.priority < self._limit]
+            for gang, pods in placed.items()
+        }
+        surplus = 0
+        for gang, pods in free.items():
+            if not self._may_shrink(gang):
+                continue
+            for pod in find_surplus(self._state, gang, pods, self._exempt.terminating):
+                if pod.uid not in self._exempt.units:
+                    surplus += 1
+                    work = self._work_of(pod)
+                    yield VictimUnit(
+                        pod.uid, VictimKind.SURPLUS, (pod,), pod.priority, work, group.id
+                    )
+        if sum(map(len, free.values())) == len(members) and group.id not in self._exempt.units:
+            yield VictimUnit(
+                group.id,
+                VictimKind.GANG,
+                members,
+                max(pod.priority for pod in members),
+                sum(map(self._work_of, members)),
+                group.id,
+                sum(1 for gang in group.gangs if gangs.tally(gang).placed and placed[gang]),
+            )
+            return
+        self._count_core(members, whys, surplus, is_exempt=group.id in self._exempt.units)
+
+    def _count_core(
+        self,
+        members: Sequence[Pod],
+        whys: dict[str, Protection | None],
+        surplus: int,
+        *,
+        is_exempt: bool,
+    ) -> None:
+        """Count why the members of a gang that cannot be evicted as a whole are protected."""
+        found = [why for why in whys.values() if why is not None]
+        self._protected.update(found)
+        rest = sum(pod.priority < self._limit for pod in members) - len(found) - surplus
+        if rest > 0:
+            self._protected[Protection.EXEMPT if is_exempt else Protection.GANG] += rest
+
+    def _placed_members(self, gang: str) -> list[Pod]:
+        return [
+            pod
+            for pod in self._state.gangs.members(gang).values()
+            if is_placed(pod) and not pod.is_terminating and pod.uid not in self._exempt.terminating
+        ]
+
+    def _may_shrink(self, gang: str) -> bool:
+        """Whether members may go one by one: not out of sub-groups or multiples."""
+        spec = self._state.gangs.spec(gang)
+        if spec is None or spec.sub_groups is not None:
+            return False
+        return spec.topology is None or not spec.topology.multiples
+
+    def _protection_of(self, pod: Pod) -> Protection | None:
+        if pod.is_protected or pod.is_non_preemptible:
+            return Protection.LABEL
+        if pod.priority >= SYSTEM_CRITICAL:
+            return Protection.CRITICAL
+        if pod.handling is Handling.NOT_OURS and pod.recorded is None:
+            return Protection.FOREIGN
+        if pod.owners and any(one.kind in _HARDWIRED for one in pod.owners):
+            return Protection.DAEMON
+        return self._protection_of_start(pod)
+
+    def _protection_of_start(self, pod: Pod) -> Protection | None:
+        if pod.uid in self._state.assumed:
+            return Protection.STARTING
+        least, now = self._moment.min_runtime, self._moment.now
+        return Protection.YOUNG if least and now - (pod.started or now) < least else None
+
+    def _work_of(self, pod: Pod) -> int:
+        """Return the seconds since its start or last checkpoint, times hundredths of GPUs."""
+        gpus = self._gpus.get(pod.shape)
+        if gpus is None:
+            gpus = self._gpus[pod.shape] = _count_gpus(pod.shape)
+        since = max(pod.started, pod.checkpointed)
+        return gpus * max(0, int(self._moment.now - since)) if gpus and since else 0
+
+
+def _count_gpus(shape: PodShape) -> int:
+    """Return how many GPUs a shape requests, in hundredths."""
+    requests = dict(shape.requests)
+    cards = WHOLE * sum(requests.get(name, 0) for name in CARDS)
+    shares = (requests.get(name, 0) for name in (KOORD_GPU, GPU_CORE, GPU_MEMORY_RATIO))
+    return max(cards, *shares)

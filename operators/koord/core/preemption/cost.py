@@ -1,0 +1,60 @@
+"""What victims cost, in the order of the objective, and in which order they are considered."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from koord.core.budgets import Budget, split_by_budgets
+from koord.core.pods import Pod, PodPhase
+from koord.core.preemption.model import Cost, VictimKind, VictimUnit
+
+UnitOrder: TypeAlias = tuple[int, int, int, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    """The fields of a pod that budgets match."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+
+
+class Costs:
+    """Computes what victims cost; ``budgets`` are the PodDisruptionBudgets of the cluster."""
+
+    def __init__(self, budgets: tuple[Budget, ...]) -> None:
+        self._budgets = budgets
+
+    def of(self, victims: Collection[VictimUnit]) -> Cost:
+        """Return the cost of a set of victims."""
+        pods = {pod.uid: pod for one in victims for pod in one.pods}.values()
+        return Cost(
+            violations=self.count_violations(pods),
+            gangs=sum(one.gangs for one in victims),
+            priority=max((one.priority for one in victims), default=0),
+            work=sum(one.work for one in victims),
+            pods=len(pods),
+            jobs=len({one.group or one.key for one in victims}),
+            nodes=len({pod.planned_node for pod in pods}),
+        )
+
+    def count_violations(self, pods: Collection[Pod]) -> int:
+        """Count pods whose eviction, in the order of their keys, a budget does not allow.
+
+        Budgets do not count pods that are pending.
+        """
+        if not self._budgets:
+            return 0
+        covered = (
+            _Covered(pod.namespace, pod.name, dict(pod.profile.labels))
+            for pod in sorted(pods, key=lambda pod: pod.key)
+            if pod.phase is not PodPhase.PENDING
+        )
+        return len(split_by_budgets(covered, self._budgets).violating)
+
+    def order_of(self, unit: VictimUnit) -> UnitOrder:
+        """Return the sort key of units, the cheapest first."""
+        violations = self.count_violations(unit.pods)
+        is_pod = unit.kind is not VictimKind.SURPLUS
+        return violations, unit.gangs, unit.priority, unit.work, int(is_pod), unit.key

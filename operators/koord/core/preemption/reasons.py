@@ -1,0 +1,170 @@
+"""Why nobody is preempted for a waiting unit."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from koord.core.reasons import PodReason, Reason
+from koord.core.text import cut, listed, named, plural
+
+
+class Protection(StrEnum):
+    """Why a running pod of lower priority is not evicted."""
+
+    LABEL = "Label"
+    """Labelled ``disable-preemptible: "true"`` or ``preemptible: "false"``."""
+    CRITICAL = "Critical"
+    """Of a system priority."""
+    DAEMON = "Daemon"
+    """Of a DaemonSet, or of the node itself: it would come back to the same node."""
+    FOREIGN = "Foreign"
+    """Placed by another scheduler, which would place it again."""
+    YOUNG = "Young"
+    """Runs for less than ``minRuntime``."""
+    STARTING = "Starting"
+    """Assigned to its node, but not bound yet."""
+    EXEMPT = "Exempt"
+    """Evicting it was refused lately, or it was preempted too often."""
+    QUOTA = "Quota"
+    """Its quota uses no more than its guarantee."""
+    GANG = "Gang"
+    """Its gang needs it, and another member may not be evicted."""
+    BUDGET = "Budget"
+    """A PodDisruptionBudget does not allow it."""
+
+
+_WHY: Final[Mapping[Protection, str]] = {
+    Protection.LABEL: "labelled as not preemptible",
+    Protection.CRITICAL: "of a system-critical priority",
+    Protection.DAEMON: "of DaemonSets or static",
+    Protection.FOREIGN: "placed by other schedulers",
+    Protection.YOUNG: "within their minimum runtime",
+    Protection.STARTING: "about to start",
+    Protection.EXEMPT: "exempt for now",
+    Protection.QUOTA: "within the guarantee of their quota",
+    Protection.GANG: "members of gangs that cannot be evicted as a whole",
+    Protection.BUDGET: "protected by PodDisruptionBudgets",
+}
+
+Counts = tuple[tuple[Protection, int], ...]
+
+
+def _write(protected: Counts) -> str:
+    return listed(f"{count} {_WHY[why]}" for why, count in protected)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionNever(PodReason):
+    """A member of the unit must not preempt."""
+
+    code: ClassVar = "PreemptionNever"
+
+    def _text(self) -> str:
+        return (
+            f"{self.pod} does not preempt other pods: not eligible due to preemptionPolicy=Never."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyLower(Reason):
+    """No running pod has a lower priority than every member of the unit."""
+
+    code: ClassVar = "NobodyLower"
+    priority: int
+    running: int
+
+    def _text(self) -> str:
+        return (
+            f"none of {plural(self.running, 'running pod')} has a priority below {self.priority}: "
+            "No preemption victims found for incoming pod"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VictimsProtected(Reason):
+    """Pods of lower priority run, but none of them may be evicted."""
+
+    code: ClassVar = "VictimsProtected"
+    priority: int
+    protected: Counts
+
+    def _text(self) -> str:
+        return (
+            f"no pod with a priority below {self.priority} may be evicted: {_write(self.protected)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionNotHelpful(Reason):
+    """The unit does not fit even without all pods that may be evicted.
+
+    ``reason`` is why it does not fit then, ``evictable`` how many pods may be evicted, and
+    ``protected`` why others may not.
+    """
+
+    code: ClassVar = "PreemptionNotHelpful"
+    evictable: int
+    reason: Reason
+    protected: Counts = ()
+
+    def _text(self) -> str:
+        others = f" ({_write(self.protected)})" if self.protected else ""
+        return (
+            "Preemption is not helpful for scheduling: even without "
+            f"{plural(self.evictable, 'pod')} that may be evicted{others}, {self.reason.text()}"
+        )
+
+    def _advice(self) -> Iterable[str]:
+        return self.reason.advice()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsForTermination(Reason):
+    """The unit fits once pods are gone that terminate already."""
+
+    code: ClassVar = "WaitsForTermination"
+    pods: tuple[str, ...]
+
+    def _text(self) -> str:
+        return (
+            "not eligible due to terminating pod on the nominated node. It fits once "
+            f"{plural(len(self.pods), 'pod')} that terminate are gone: {named(self.pods)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OnlySurplus(Reason):
+    """The gang has its minimum; members above it preempt nobody."""
+
+    code: ClassVar = "OnlySurplus"
+    gang: str
+
+    def _text(self) -> str:
+        return f"gang {self.gang} has its minimum, and members above it preempt nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAQuestionOfRoom(Reason):
+    """Evicting pods cannot help: the unit waits for something else, ``reason``."""
+
+    code: ClassVar = "NotAQuestionOfRoom"
+    reason: Reason
+
+    def _text(self) -> str:
+        return f"evicting pods does not help: {cut(self.reason.text(), 512)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTooExpensive(Reason):
+    """The search for victims ran out of steps before it found any."""
+
+    code: ClassVar = "SearchTooExpensive"
+    units: int
+    steps: int
+
+    def _text(self) -> str:
+        return (
+            f"the search for victims among {plural(self.units, 'unit')} took {self.steps:,} "
+            "steps without a result; it is tried again when the cluster has changed"
+        )
