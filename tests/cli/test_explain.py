@@ -30,7 +30,7 @@ POD, GROUP = TargetKind.POD, TargetKind.POD_GROUP
 )
 def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(koord.cli.explain_view, "ask", lambda one, **_: asked.append(one))
+    monkeypatch.setattr(koord.cli.explain_view, "ask", lambda one, *_, **__: asked.append(one))
     done = CliRunner().invoke(app, ["explain", *typed.split()])
     assert done.exit_code == 0, done.stderr
     assert asked == [question]
@@ -39,13 +39,13 @@ def test_valid_arguments(typed: str, question: Question, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("node x", "'node' is none of pod"),
+        ("nude x", "there is no kind 'nude'; did you mean node"),
         ("pod", "give a NAME"),
         ("pod/", "give a NAME"),
         ("pod a/b/c", "give a NAME"),
         ("pod /x", "give a NAME"),
         ("pod a/x -n b", "a/x is not in namespace b"),
-        ("pod x --output yaml", "yaml"),
+        ("pod x --output xml", "xml"),
     ],
 )
 def test_invalid_arguments_are_usage_errors(typed: str, message: str) -> None:

@@ -8,14 +8,15 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group
 from tests.cli.readings import SINCE, ask_gang, ask_pod, make_condition, make_reading
 
 from koord.api.keys import operators
-from koord.cli.json_output import encode_answer
+from koord.cli.json_output import make_document
+from koord.cli.output import to_json
 
 A = "default/a"
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 
 
 def load(answer):
-    return json.loads(encode_answer(answer))
+    return json.loads(to_json(make_document(answer)))
 
 
 def test_a_pod_that_waits() -> None:

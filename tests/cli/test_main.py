@@ -65,9 +65,10 @@ def test_the_plugin_calls_itself_kubectl_koord() -> None:
     [
         (["cr"], ["crds"]),
         (["explain", "p"], ["pod", "podgroup"]),
+        (["explain", "e"], ["elasticquota"]),
         (["explain", "podg"], ["podgroup"]),
         (["explain", "pod", "--out"], ["--output"]),
-        (["explain", "pod", "--output", ""], ["text", "json"]),
+        (["explain", "pod", "--output", ""], ["text", "wide", "name", "json", "yaml"]),
         (["sandbox", "st"], ["status"]),
     ],
 )

@@ -14,8 +14,9 @@ from tests.topology.test_gang_topology import GANG, ask, make_members, make_netw
 from koord.cli.answer import make_answer
 from koord.cli.cluster import Reading, Target, TargetKind
 from koord.cli.common import TreeOutput
-from koord.cli.explain_view import print_answer
+from koord.cli.explain_view import BEST_NODES, make_parts
 from koord.cli.json_output import make_document as make_answer_document
+from koord.cli.output import print_parts
 from koord.cli.topology_view import (
     describe_free,
     describe_where,
@@ -41,7 +42,7 @@ def explain(cluster: FakeCluster) -> tuple[str, dict[str, object]]:
         Reading(cluster.state), Target(TargetKind.POD_GROUP, "default", "job"), 0.0
     )
     console = Console(file=io.StringIO(), width=200, highlight=False)
-    print_answer(answer, console, 0.0, all_nodes=False)
+    print_parts(make_parts(answer, 0.0, BEST_NODES), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue(), make_answer_document(answer)
 

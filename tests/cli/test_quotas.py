@@ -135,7 +135,7 @@ def test_what_if_as_json(run: Callable[..., Result]) -> None:
     ("arguments", "text"),
     [
         (["a"], "give --request for a gang"),
-        (["nobody", "--min", f"{GPU}=1"], "quota nobody does not exist"),
+        (["nobody", "--min", f"{GPU}=1"], "there is no quota nobody"),
     ],
 )
 def test_what_if_needs_a_change(
@@ -195,7 +195,7 @@ def test_explain_of_demand_below_min(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "text"),
     [
         ("lost", "quota lost is not active: its parent gone does not exist"),
-        ("nobody", "quota nobody does not exist; active: a, b, org"),
+        ("nobody", "there is no quota nobody; there are: a, b, lost, org"),
     ],
 )
 def test_explain_of_a_missing_quota(run: Callable[..., Result], name: str, text: str) -> None:

@@ -10,8 +10,8 @@ from tests.cli.readings import NOW, ask_gang, ask_pod, make_condition, make_read
 
 from koord.api.keys import operators
 from koord.cli.answer import Explanation
-from koord.cli.explain_view import BEST_NODES, print_answer
-from koord.cli.output import make_console
+from koord.cli.explain_view import BEST_NODES, make_parts
+from koord.cli.output import make_console, print_parts
 from koord.core.gang.reasons import MissingMembers
 from koord.core.gang_model import BadValue
 
@@ -29,7 +29,7 @@ def show(answer: Explanation, *, all_nodes: bool = False, colours: bool = False)
         emoji=False,
         _environ={},
     )
-    print_answer(answer, console, NOW, all_nodes=all_nodes)
+    print_parts(make_parts(answer, NOW, None if all_nodes else BEST_NODES), console)
     return file.getvalue()
 
 
@@ -79,7 +79,7 @@ def test_files_get_unwrapped_lines(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     console = make_console()
     assert not console.is_terminal
-    print_answer(ask_pod(make_incomplete()), console, NOW, all_nodes=False)
+    print_parts(make_parts(ask_pod(make_incomplete()), NOW, BEST_NODES), console)
     written = console.file.getvalue()
     assert "2 of 3 members of default/a present (child pod not collect enough)\n" in written
     assert "\x1b" not in written

@@ -17,8 +17,7 @@ import msgspec
 
 from koord.api.misspelled_keys import MisspelledKey, find_misspelled_keys
 from koord.cli.common import ExitCode, fail, warn
-from koord.controllers.quota_status import HOOK_FAILED
-from koord.core.quota.status import QuotaCondition
+from koord.core.quota.status import HOOK_FAILED, QuotaCondition
 from koord.core.state import ClusterState
 from koord.kube.client import Client
 from koord.kube.config import Access, find_credentials
@@ -69,6 +68,8 @@ class TargetKind(StrEnum):
 
     POD = "Pod"
     POD_GROUP = "PodGroup"
+    JOB = "Job"
+    """Stands for its gang, or for the first of its pods."""
 
 
 @dataclass(frozen=True, slots=True)

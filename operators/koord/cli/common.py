@@ -1,23 +1,33 @@
 """Options, exit codes and messages that all commands share. Imports only what ``--help`` needs."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import IntEnum, StrEnum
-from typing import Annotated, NoReturn, TypeAlias
+from typing import Annotated, Final, NoReturn, TypeAlias
 
 import typer
 
+MAX_SUGGESTIONS: Final = 3
+_MAX_LISTED: Final = 8
+
 
 class Output(StrEnum):
-    """Output format of an answer."""
+    """Output format of an answer; ``wide`` has more columns, ``name`` only ``kind/name``."""
 
     TEXT = "text"
+    WIDE = "wide"
+    NAME = "name"
     JSON = "json"
+    YAML = "yaml"
 
 
 class TreeOutput(StrEnum):
-    """Output format of a tree: text, JSON, or a graph for other tools."""
+    """Output format of a tree: that of other answers, or a graph for other tools."""
 
     TEXT = "text"
+    NAME = "name"
     JSON = "json"
+    YAML = "yaml"
     DOT = "dot"
     """For Graphviz."""
     GRAPHML = "graphml"
@@ -37,10 +47,23 @@ Kubeconfig: TypeAlias = Annotated[
 Context: TypeAlias = Annotated[
     str, typer.Option(help="Context of the kubeconfig.", show_default="the current one")
 ]
+Namespace: TypeAlias = Annotated[
+    str,
+    typer.Option("--namespace", "-n", help="Only what is in this namespace.", show_default="all"),
+]
+AllNamespaces: TypeAlias = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")
+]
+AsExitCode: TypeAlias = Annotated[
+    bool, typer.Option("--exit-code", help="Exit with 1 if it is not well, for scripts.")
+]
 
 
 class ExitCode(IntEnum):
     """Exit codes, for scripts."""
+
+    NOT_WELL = 1
+    """It waits or does not run, and ``--exit-code`` was given; or checks found problems."""
 
     USAGE = 2
     """A wrong command line, or one that names something that does not exist."""
@@ -55,3 +78,14 @@ def fail(message: str, code: ExitCode) -> NoReturn:
 
 def warn(message: str) -> None:
     typer.secho(f"warning: {message}", err=True, fg=typer.colors.YELLOW)
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that ``name`` does not exist: which names may be meant."""
+    known = sorted(names)
+    if close := get_close_matches(name, known, MAX_SUGGESTIONS):
+        return f"; did you mean {' or '.join(close)}?"
+    if not known:
+        return "; there are none"
+    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
+    return f"; there are: {', '.join(known[:_MAX_LISTED])}{more}"

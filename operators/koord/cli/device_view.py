@@ -11,8 +11,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, Output, fail
-from koord.cli.output import count_of, make_console, make_table, print_json, print_parts
+from koord.cli.common import ExitCode, Output, fail, suggest
+from koord.cli.output import count_of, make_table, print_in
 from koord.controllers.device_status import make_fields
 from koord.core.device.model import Device, DeviceReport, Place
 from koord.core.device.plugin import Devices
@@ -30,17 +30,17 @@ def show(node: str, kubeconfig: str, context: str, *, output: Output) -> None:
     refuse_gaps(reading, DEVICES, NODES)
     plugin = reading.state.plugin(Devices)
     if node and node not in plugin.reports:
-        known = ", ".join(sorted(plugin.reports)) or "none"
-        fail(f"there is no Device {node}; there are: {known}", ExitCode.USAGE)
+        fail(f"there is no Device {node}{suggest(node, plugin.reports)}", ExitCode.USAGE)
     found = [
         (plugin.reports[name], observe_devices(plugin, plugin.reports[name], reading.state.pods))
         for name in ([node] if node else sorted(plugin.reports))
     ]
-    if output is Output.JSON:
-        print_json({"devices": [_make_document(report, status) for report, status in found]})
-        return
-    parts = draw_node(*found[0]) if node else list_nodes(found)
-    print_parts(parts, make_console())
+    print_in(
+        output,
+        document=lambda: {"devices": [_make_document(*one) for one in found]},
+        names=lambda: (f"device/{report.node}" for report, _ in found),
+        text=lambda: draw_node(*found[0]) if node else list_nodes(found),
+    )
 
 
 def _make_document(report: DeviceReport, status: DeviceStatus) -> dict[str, Any]:

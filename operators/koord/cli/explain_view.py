@@ -6,21 +6,22 @@ needs none of it.
 """
 
 import asyncio
-import gc
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
-from rich.console import Console, RenderableType
+import typer
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from koord.api import Compat
+from koord.api.gang import parse_pod_gang
 from koord.cli.answer import (
     Explanation,
     GangAnswer,
@@ -38,9 +39,9 @@ from koord.cli.cluster import (
     path_in,
     read_cluster,
 )
-from koord.cli.common import ExitCode, fail, warn
-from koord.cli.json_output import encode_answer
-from koord.cli.output import count_of, make_console, make_table, print_parts
+from koord.cli.common import ExitCode, Output, fail, warn
+from koord.cli.json_output import make_document
+from koord.cli.output import approximate, count_of, format_age, make_table, print_in
 from koord.cli.topology_view import MOST_DOMAINS, make_network
 from koord.core import units
 from koord.core.explain import PlacementState, ShapeOffers
@@ -49,11 +50,13 @@ from koord.core.framework.reasons import RefusedNodes
 from koord.core.gang.reasons import InvalidAnnotation
 from koord.core.plugins.causes import NodeRefusal
 from koord.core.plugins.node_diagnosis import NodeOffer
-from koord.core.units import format_amount, is_in_bytes
-from koord.kube.errors import KubeError
+from koord.core.units import format_amount
+from koord.kube.client import Client
+from koord.kube.errors import ApiError, KubeError
 from koord.kube.kinds import POD_GROUPS, PODS
-from koord.kube.wire import Identified, ObjectList
+from koord.kube.wire import Identified, ObjectList, ObjectMeta
 
+_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 MAX_NAMES: Final = 500
 """Names offered as completions."""
 
@@ -70,33 +73,26 @@ class Question:
     compat: Compat = Compat.NONE
 
 
-def ask(question: Question, *, as_json: bool, all_nodes: bool) -> None:
+def ask(question: Question, output: Output, *, all_nodes: bool, as_exit_code: bool) -> None:
     now = time.time()
     try:
-        with _without_collector():
-            target, reading = asyncio.run(_read(question))
-            answer = _answer(reading, target, now)
+        target, reading = asyncio.run(_read(question))
+        answer = _answer(reading, target, now)
     except KubeError as error:
         fail(str(error), ExitCode.UNREADABLE)
     except TargetNotFoundError as error:
         fail(str(error), ExitCode.USAGE)
     for warning in answer.warnings:
         warn(warning)
-    console = make_console()
-    if as_json:
-        console.file.write(f"{encode_answer(answer)}\n")
-    else:
-        print_answer(answer, console, now, all_nodes=all_nodes)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Turn the garbage collector off: everything read is kept, and it would cost a tenth."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    most = None if all_nodes else BEST_NODES
+    print_in(
+        output,
+        document=lambda: make_document(answer),
+        names=lambda: (f"{target.kind.lower()}/{target.name}",),
+        text=lambda: make_parts(answer, now, most),
+    )
+    if as_exit_code and answer.standing not in _WELL:
+        raise typer.Exit(ExitCode.NOT_WELL)
 
 
 def ask_version(kubeconfig: str, context: str) -> str:
@@ -135,8 +131,41 @@ async def _read(question: Question) -> tuple[Target, Reading]:
     async with open_client(question.kubeconfig, question.context) as (client, access):
         namespace = question.namespace or access.namespace
         target = Target(question.kind, namespace, question.name)
+        if target.kind is TargetKind.JOB:
+            target = await _resolve_job(client, target)
         compat = question.compat is Compat.KOORDINATOR
         return target, await read_cluster(client, target, compat=compat)
+
+
+async def _resolve_job(client: Client, job: Target) -> Target:
+    """Return the gang of a Job's pods, or its first pod that has no node."""
+    params = {"labelSelector": f"{_JOB_LABEL}={job.name}", "limit": str(MAX_NAMES)}
+    try:
+        page = await client.get(path_in(PODS.path, job.namespace), ObjectList[_JobPod], params)
+    except ApiError as error:
+        if error.status != HTTPStatus.BAD_REQUEST:  # no name that a label can have
+            raise
+        page = ObjectList(items=[])
+    pods = sorted(page.items or (), key=lambda pod: (bool(pod.spec.node_name), pod.metadata.name))
+    if not pods:
+        raise TargetNotFoundError(
+            f"Job {job.key} has no pods here: it does not exist, is suspended, or its controller "
+            f"cannot create them; kubectl describe job -n {job.namespace} {job.name} says more"
+        )
+    first = pods[0].metadata
+    gang = parse_pod_gang(job.namespace, first.labels or {}, first.annotations or {})
+    if gang is None:
+        return Target(TargetKind.POD, job.namespace, first.name)
+    return Target(TargetKind.POD_GROUP, job.namespace, gang.name)
+
+
+class _JobPodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _JobPod(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _JobPodSpec
 
 
 def _answer(reading: Reading, target: Target, now: float) -> Explanation:
@@ -151,8 +180,6 @@ def _answer(reading: Reading, target: Target, now: float) -> Explanation:
 BEST_NODES: Final = 20
 MAX_SHAPES: Final = 5
 """Kinds of pods for which nodes are listed."""
-_LONGEST_AMOUNT: Final = 7
-_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _CAUSES: Final = {
     NodeRefusal.UNSCHEDULABLE: "cordoned",
     NodeRefusal.TAINT: "taint",
@@ -191,16 +218,13 @@ _SENTENCES: Final = {
 _TITLES: Final = {PlacementState.NOTHING_WAITS: "Placed"}
 """States with another name in JSON, where values never change."""
 
+_WELL: Final = {PlacementState.BOUND, PlacementState.ENDED, PlacementState.NOTHING_WAITS}
+"""Exit code 0 with ``--exit-code``."""
 _TO_COME: Final = {PlacementState.WAITING, PlacementState.PLACEABLE, PlacementState.HELD_UP}
 
 
-def print_answer(answer: Explanation, console: Console, now: float, *, all_nodes: bool) -> None:
-    """Print an answer; ages are relative to ``now`` (seconds since the epoch)."""
-    most = len(max((offers.nodes for offers in answer.offers), key=len, default=()))
-    print_parts(_make_parts(answer, now, most if all_nodes else BEST_NODES), console)
-
-
-def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[RenderableType]:
+def make_parts(answer: Explanation, now: float, most_nodes: int | None) -> Iterator[RenderableType]:
+    """Yield an answer as text; ages are relative to ``now``; without ``most_nodes`` all of them."""
     yield _make_title(answer, now)
     yield from map(_indent, _make_statements(answer, now))
     if answer.gang is not None:
@@ -208,7 +232,7 @@ def _make_parts(answer: Explanation, now: float, most_nodes: int) -> Iterator[Re
         yield from _make_gang(answer.gang)
     if answer.network is not None:
         yield ""
-        yield from make_network(answer.network, None if most_nodes > BEST_NODES else MOST_DOMAINS)
+        yield from make_network(answer.network, None if most_nodes is None else MOST_DOMAINS)
     if answer.advice:
         yield ""
         yield Text("What would help", style="bold")
@@ -314,17 +338,10 @@ def _format_since(time: str, now: float) -> str:
     except ValueError:
         return time
     age = now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return f"{time} ({_format_age(max(0, int(age)))} ago)"
+    return f"{time} ({format_age(age)} ago)"
 
 
-def _format_age(seconds: int) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
+def make_offers(offers: ShapeOffers, most: int | None) -> Iterator[RenderableType]:
     """Yield the fit of one kind of pods on the nodes, ``most`` of them one by one."""
     willing = sum(offer.pods > 0 for offer in offers.nodes)
     head = f"{count_of(offers.pods, 'waiting pod')} asking for {_describe_requests(offers)}"
@@ -338,7 +355,7 @@ def make_offers(offers: ShapeOffers, most: int) -> Iterator[RenderableType]:
         fit = Text(str(offer.pods), style="green" if offer.pods else "")
         table.add_row(offer.node, fit, _describe_shortage(offer))
     yield table
-    if len(nodes) > most:
+    if most is not None and len(nodes) > most:
         yield _summarize(nodes[most:])
 
 
@@ -356,24 +373,11 @@ def _describe_shortage(offer: NodeOffer) -> str:
     if closed and offer.detail:
         closed += f" {{{offer.detail}}}"
     short = [
-        f"{resource} {_approximate(resource, asked)} asked, "
-        f"{_approximate(resource, free, down=True)} free"
+        f"{resource} {approximate(resource, asked)} asked, "
+        f"{approximate(resource, free, down=True)} free"
         for resource, asked, free in offer.short
     ]
     return "; ".join(([closed] if closed else []) + short)
-
-
-def _approximate(resource: str, amount: int, *, down: bool = False) -> str:
-    """Round bytes to a tenth of a unit; other amounts are exact.
-
-    Requests are rounded up and free amounts down, so that too little never looks like enough.
-    """
-    exact = format_amount(resource, amount)
-    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
-        return exact
-    unit, size = next((one for one in _UNITS if abs(amount) >= one[1]), _UNITS[-1])
-    tenths = amount * 10 // size if down else -(-amount * 10 // size)
-    return f"{tenths / 10:.1f}{unit}"
 
 
 def _summarize(rest: Sequence[NodeOffer]) -> str:

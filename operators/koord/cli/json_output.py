@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any
 
 from koord.cli.answer import Explained, Explanation
-from koord.cli.output import to_json
 from koord.core.explain import ShapeOffers, TopologyExplanation
 from koord.core.plan import ObservedTopology
 from koord.core.plugins.node_diagnosis import NodeOffer
@@ -17,10 +16,6 @@ from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota_view import EditResult, QuotaView
 from koord.core.topology.strategy.observation import DomainCapacity
 from koord.core.units import Amounts, format_amount
-
-
-def encode_answer(answer: Explanation) -> str:
-    return to_json(make_document(answer))
 
 
 def make_document(answer: Explanation) -> dict[str, Any]:

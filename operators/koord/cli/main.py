@@ -4,6 +4,7 @@ A command is a typer app or a function of its name, in one of the modules of thi
 overview and completion import none of them: an operator framework or numpy takes long to import.
 """
 
+import gc
 import os
 import shlex
 import sys
@@ -28,7 +29,12 @@ class Command(NamedTuple):
 
 COMMANDS: Final[Mapping[str, Command]] = {
     "run": Command("run", "Run the operators until SIGTERM or Ctrl-C."),
-    "explain": Command("queries", "Say why a pod or a PodGroup waits, and what would help."),
+    "explain": Command(
+        "queries", "Say why a pod, PodGroup or Job waits, or who uses a quota or a node."
+    ),
+    "status": Command("overview", "Say whether the operators run and how they are."),
+    "queue": Command("overview", "Show what waits, in the order in which it is planned."),
+    "top": Command("overview", "Show what nodes and quotas use."),
     "quota": Command("queries", "Show quotas, explain shares, simulate changes."),
     "topology": Command("queries", "Show the domains of the network, and what is free in each."),
     "devices": Command("queries", "Show the GPUs and NICs of nodes, and who holds what."),
@@ -61,7 +67,14 @@ class _Commands(TyperGroup):
         return name, stand_in if name is None else _load(name), rest
 
 
+_SHORT: Final = frozenset({"queries", "overview"})
+"""Modules whose commands read once and end: what they import and read is kept to the end, and
+looking through it for garbage would take a tenth of their time."""
+
+
 def _load(name: str) -> Any:
+    if COMMANDS[name].module in _SHORT:
+        gc.disable()
     command = getattr(import_module(f"koord.cli.{COMMANDS[name].module}"), name.replace("-", "_"))
     single = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
@@ -77,6 +90,7 @@ app = typer.Typer(
     name="koord",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

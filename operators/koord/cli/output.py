@@ -3,7 +3,7 @@
 Graphs are DOT for Graphviz, and GraphML for Gephi, yEd or networkx.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +11,15 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from koord.cli.common import TreeOutput
+from koord.cli.common import Output, TreeOutput
+from koord.core.units import format_amount, is_in_bytes
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _WIDTH_OF_FILES: Final = 100_000
+_LONGEST_AMOUNT: Final = 7
+_UNITS: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def make_console() -> Console:
@@ -34,8 +37,31 @@ def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
-def print_json(document: Any) -> None:
-    make_console().file.write(f"{to_json(document)}\n")
+def print_in(
+    output: Output | TreeOutput,
+    *,
+    document: Callable[[], Any],
+    names: Callable[[], Iterable[str]],
+    text: Callable[[], Iterable[RenderableType]],
+) -> None:
+    """Print an answer in one of its forms; only that form is made."""
+    console = make_console()
+    match str(output):
+        case Output.JSON:
+            console.file.write(f"{to_json(document())}\n")
+        case Output.YAML:
+            console.file.write(to_yaml(document()))
+        case Output.NAME:
+            console.file.write("".join(f"{name}\n" for name in names()))
+        case _:
+            print_parts(text(), console)
+
+
+def to_yaml(document: Any) -> str:
+    import yaml  # noqa: PLC0415 - slow to import
+
+    plain = msgspec.to_builtins(document, enc_hook=str)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
 
 
 def to_json(document: Any) -> str:
@@ -53,6 +79,28 @@ def make_table(*headings: str, right: Iterable[str] = (), padding: int = 3) -> T
             no_wrap=heading == "NODE",
         )
     return table
+
+
+def format_age(seconds: float) -> str:
+    """Write ``42s``, ``3m``, ``5h`` or ``2d``."""
+    age = max(0, int(seconds))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if age >= 2 * size:
+            return f"{age // size}{unit}"
+    return f"{age}s"
+
+
+def approximate(resource: str, amount: int, *, down: bool = False) -> str:
+    """Round bytes to a tenth of a unit; other amounts are exact.
+
+    Requests are rounded up and free amounts down, so that too little never looks like enough.
+    """
+    exact = format_amount(resource, amount)
+    if not is_in_bytes(resource) or len(exact) <= _LONGEST_AMOUNT:
+        return exact
+    unit, size = next((one for one in _UNITS if abs(amount) >= one[1]), _UNITS[-1])
+    tenths = amount * 10 // size if down else -(-amount * 10 // size)
+    return f"{tenths / 10:.1f}{unit}"
 
 
 def count_of(count: int, noun: str) -> str:

@@ -12,17 +12,27 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from koord.api import Compat
-from koord.cli.common import Context, Form, Kubeconfig, Output, TreeForm, TreeOutput
+from koord.cli.common import (
+    AllNamespaces,
+    AsExitCode,
+    Context,
+    Form,
+    Kubeconfig,
+    Output,
+    TreeForm,
+    TreeOutput,
+    suggest,
+)
+from koord.cli.common import Namespace as OnlyIn
 
-_KINDS: Final = {
-    "pod": "Pod",
-    "pods": "Pod",
-    "po": "Pod",
-    "podgroup": "PodGroup",
-    "podgroups": "PodGroup",
-    "podgroups.scheduling.sigs.k8s.io": "PodGroup",
-    "pg": "PodGroup",
+_SPELLED: Final = {
+    "pod": ("pod", "pods", "po"),
+    "podgroup": ("podgroup", "podgroups", "podgroups.scheduling.sigs.k8s.io", "pg"),
+    "job": ("job", "jobs", "jobs.batch"),
+    "quota": ("elasticquota", "elasticquotas", "eq", "quota"),
+    "node": ("node", "nodes", "no"),
 }
+_KINDS: Final = {written: kind for kind, forms in _SPELLED.items() for written in forms}
 Namespace: TypeAlias = Annotated[
     str,
     typer.Option("--namespace", "-n", help="Its namespace.", show_default="that of the context"),
@@ -30,7 +40,7 @@ Namespace: TypeAlias = Annotated[
 
 
 def _complete_kind(incomplete: str) -> list[str]:
-    return [kind for kind in ("pod", "podgroup") if kind.startswith(incomplete)]
+    return [forms[0] for forms in _SPELLED.values() if forms[0].startswith(incomplete)]
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
@@ -38,7 +48,7 @@ def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
     from koord.cli.explain_view import Question, list_names
 
     typed = {key: value for key, value in context.params.items() if value}
-    kind = _KINDS.get(typed.get("kind", ""))
+    kind = {"pod": "Pod", "podgroup": "PodGroup"}.get(_KINDS.get(typed.get("kind", ""), ""))
     if kind is None:
         return []
     namespace, slash, _ = incomplete.rpartition("/")
@@ -54,7 +64,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         str,
         typer.Argument(
             metavar="KIND",
-            help="pod (po) or podgroup (pg), or KIND/NAME.",
+            help="pod (po), podgroup (pg), job, elasticquota (eq) or node; or KIND/NAME.",
             autocompletion=_complete_kind,
             show_default=False,
         ),
@@ -71,8 +81,9 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
     namespace: Namespace = "",
     output: Form = Output.TEXT,
     all_nodes: Annotated[
-        bool, typer.Option("--all-nodes", help="List every node, not only the most likely ones.")
+        bool, typer.Option("--all-nodes", help="List every node; -o wide does, too.")
     ] = False,
+    as_exit_code: AsExitCode = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     compat: Annotated[
@@ -82,7 +93,7 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
         ),
     ] = Compat.NONE,
 ) -> None:
-    """Say why a pod or a PodGroup waits, and what would help.
+    """Say why a pod, PodGroup or Job waits, or who uses a quota or a node.
 
     Plans as the operators do, on this machine, with your own rights; changes nothing.
 
@@ -94,16 +105,30 @@ def explain(  # noqa: PLR0917 - typer calls it, by name
 
       koord explain podgroup train --namespace team-a --output json
 
-      kubectl koord explain pg/train
+      koord explain job/train --exit-code
+
+      kubectl koord explain eq/team-a
     """
+    kind, namespace, name = _parse_target(kind, namespace, name)
+    if kind == "quota":
+        from koord.cli.quota_view import show_quota
+
+        show_quota(name, kubeconfig, context, output)
+        return
+    if kind == "node":
+        from koord.cli.top_view import show_node
+
+        show_node(name, kubeconfig, context, output=output)
+        return
     from koord.cli.cluster import TargetKind
     from koord.cli.explain_view import Question, ask
 
-    kind, namespace, name = _parse_target(kind, namespace, name)
+    kinds = {"pod": TargetKind.POD, "podgroup": TargetKind.POD_GROUP, "job": TargetKind.JOB}
     ask(
-        Question(TargetKind(kind), namespace, name, kubeconfig, context, compat),
-        as_json=output is Output.JSON,
-        all_nodes=all_nodes,
+        Question(kinds[kind], namespace, name, kubeconfig, context, compat),
+        output,
+        all_nodes=all_nodes or output is Output.WIDE,
+        as_exit_code=as_exit_code,
     )
 
 
@@ -112,7 +137,8 @@ def _parse_target(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
     if not name:
         kind, _, name = kind.partition("/")
     if kind.lower() not in _KINDS:
-        raise typer.BadParameter(f"{kind!r} is none of {', '.join(_KINDS)}", param_hint="KIND")
+        meant = suggest(kind, (forms[0] for forms in _SPELLED.values()))
+        raise typer.BadParameter(f"there is no kind {kind!r}{meant}", param_hint="KIND")
     *given, name = name.split("/")
     if not name or len(given) > 1 or given == [""]:
         raise typer.BadParameter("give a NAME or NAMESPACE/NAME", param_hint="NAME")
@@ -251,7 +277,11 @@ _AMOUNT: Final = "RESOURCE=AMOUNT"
 
 @quota.command("tree")
 def quota_tree(
-    output: TreeForm = TreeOutput.TEXT, kubeconfig: Kubeconfig = "", context: Context = ""
+    namespace: OnlyIn = "",
+    _all_namespaces: AllNamespaces = False,
+    output: TreeForm = TreeOutput.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show all quotas: guaranteed, entitled, used and requested amounts, and over-use.
 
@@ -263,7 +293,7 @@ def quota_tree(
     """
     from koord.cli.quota_view import show_tree
 
-    show_tree(kubeconfig, context, output)
+    show_tree(kubeconfig, context, output, namespace)
 
 
 @quota.command("explain")
@@ -278,7 +308,7 @@ def quota_explain(
     """
     from koord.cli.quota_view import show_quota
 
-    show_quota(name, kubeconfig, context, as_json=output is Output.JSON)
+    show_quota(name, kubeconfig, context, output)
 
 
 @quota.command("what-if")
@@ -331,4 +361,4 @@ def quota_what_if(  # noqa: PLR0917 - typer calls it, by name
 
     edit = EditRequest(minimum or (), maximum or (), weight or ())
     asked = WhatIf(name, pods, request or (), edit)
-    show_what_if(asked, kubeconfig, context, as_json=output is Output.JSON)
+    show_what_if(asked, kubeconfig, context, output)

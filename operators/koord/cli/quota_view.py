@@ -5,11 +5,11 @@ Computed on this machine, with the user's own rights, by the same core as the op
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from koord.api.quantity import InvalidQuantityError
 from koord.cli.cluster import Reading, read_without_target
-from koord.cli.common import ExitCode, TreeOutput, fail, warn
+from koord.cli.common import ExitCode, Output, TreeOutput, fail, suggest, warn
 from koord.cli.json_output import (
     make_edit,
     make_loan,
@@ -19,7 +19,7 @@ from koord.cli.json_output import (
     write_all,
 )
 from koord.cli.missing_rights import warn_of_gaps
-from koord.cli.output import GraphNode, count_of, make_console, print_json, print_parts, write_graph
+from koord.cli.output import GraphNode, count_of, make_console, print_in, write_graph
 from koord.cli.quota_text import (
     choose_glyphs,
     list_amounts,
@@ -39,6 +39,7 @@ from koord.core.quota_view import (
     view_quota,
     view_quotas,
 )
+from koord.core.state import ClusterState
 from koord.core.units import format_amount
 from koord.kube.translate.amounts import parse_amount
 
@@ -64,23 +65,30 @@ class EditRequest:
         )
 
 
-def show_tree(kubeconfig: str, context: str, output: TreeOutput) -> None:
+def show_tree(kubeconfig: str, context: str, output: TreeOutput, namespace: str = "") -> None:
     overview = view_quotas(_read(kubeconfig, context).state)
+    if namespace:
+        shown = tuple(one for one in overview.quotas if one.namespace == namespace)
+        overview = replace(overview, quotas=shown)
     console = make_console()
-    match output:
-        case TreeOutput.TEXT:
-            print_parts(make_tree_lines(overview, choose_glyphs(console.encoding)), console)
-        case TreeOutput.JSON:
-            print_json(
-                {
-                    "quotas": [make_quota(view) for view in overview.quotas],
-                    "invalid": [make_problem(problem) for problem in overview.invalid],
-                    "total": {id_: write_all(total) for id_, total in overview.total.items()},
-                    "loans": [make_loan(loan) for loan in overview.loans],
-                }
-            )
-        case TreeOutput.DOT | TreeOutput.GRAPHML:
-            console.file.write(f"{write_quota_graph(overview, output)}\n")
+    if output in {TreeOutput.DOT, TreeOutput.GRAPHML}:
+        console.file.write(f"{write_quota_graph(overview, output)}\n")
+        return
+    print_in(
+        output,
+        document=lambda: _make_tree_document(overview),
+        names=lambda: (f"elasticquota/{view.summary.name}" for view in overview.quotas),
+        text=lambda: make_tree_lines(overview, choose_glyphs(console.encoding)),
+    )
+
+
+def _make_tree_document(overview: QuotaOverview) -> dict[str, Any]:
+    return {
+        "quotas": [make_quota(view) for view in overview.quotas],
+        "invalid": [make_problem(problem) for problem in overview.invalid],
+        "total": {id_: write_all(total) for id_, total in overview.total.items()},
+        "loans": [make_loan(loan) for loan in overview.loans],
+    }
 
 
 def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
@@ -102,23 +110,33 @@ def write_quota_graph(overview: QuotaOverview, output: TreeOutput) -> str:
     return write_graph("quotas", map(make_node, overview.quotas), output)
 
 
-def show_quota(name: str, kubeconfig: str, context: str, *, as_json: bool) -> None:
+def show_quota(name: str, kubeconfig: str, context: str, output: Output) -> None:
     state = _read(kubeconfig, context).state
     bare = name.rpartition("/")[2]
     view = view_quota(state, bare, Scoring())
     if view is None:
         problem = state.quotas.catalog.problem_of(bare)
-        known = ", ".join(sorted(state.quotas.catalog.registry.specs)[:8])
-        text = f"is not active: {problem.describe()}" if problem else "does not exist"
-        fail(f"quota {bare} {text}; active: {known or 'none'}", ExitCode.USAGE)
-    if as_json:
-        loans = [loan for loan in view.loans if bare in {loan.lender, loan.borrower}]
-        terms = {terms.resource: make_terms(terms) for terms in view.terms}
-        document = {**make_quota(view), "terms": terms}
-        print_json({**document, "loans": [make_loan(loan) for loan in loans]})
-        return
+        if problem:
+            fail(f"quota {bare} is not active: {problem.describe()}", ExitCode.USAGE)
+        _fail_unknown(state, bare)
     console = make_console()
-    print_parts(make_quota_lines(view, view.loans, choose_glyphs(console.encoding)), console)
+    print_in(
+        output,
+        document=lambda: _make_quota_document(view),
+        names=lambda: (f"elasticquota/{bare}",),
+        text=lambda: make_quota_lines(view, view.loans, choose_glyphs(console.encoding)),
+    )
+
+
+def _make_quota_document(view: QuotaView) -> dict[str, Any]:
+    loans = [loan for loan in view.loans if view.summary.name in {loan.lender, loan.borrower}]
+    terms = {terms.resource: make_terms(terms) for terms in view.terms}
+    return {**make_quota(view), "terms": terms, "loans": [make_loan(loan) for loan in loans]}
+
+
+def _fail_unknown(state: ClusterState, name: str) -> NoReturn:
+    known = {spec.name for spec in state.quotas.catalog.written.values()}
+    fail(f"there is no quota {name}{suggest(name, known)}", ExitCode.USAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +149,7 @@ class WhatIf:
     edit: EditRequest
 
 
-def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool) -> None:
+def show_what_if(asked: WhatIf, kubeconfig: str, context: str, output: Output) -> None:
     requests = _parse_amounts("--request", asked.requests)
     if not requests and asked.edit == EditRequest():
         fail("give --request for a gang, or --min, --max or --weight for an edit", ExitCode.USAGE)
@@ -142,23 +160,25 @@ def show_what_if(asked: WhatIf, kubeconfig: str, context: str, *, as_json: bool)
     if asked.edit != EditRequest():
         spec = state.quotas.catalog.written_as(bare)
         if spec is None:
-            fail(f"quota {bare} does not exist", ExitCode.USAGE)
+            _fail_unknown(state, bare)
         answer = simulate_edit(state, asked.edit.apply(spec))
         document["edit"] = make_edit(answer)
         lines += make_edit_lines(bare, answer)
     if requests:
         if not state.quotas.catalog.is_written(bare):
-            fail(f"quota {bare} does not exist", ExitCode.USAGE)
+            _fail_unknown(state, bare)
         reason = simulate_gang(state, bare, requests, asked.pods, Scoring())
         starts = reason.is_placed
         verdict = "would start now" if starts else f"would wait: {reason.code}"
         gang = f"{count_of(asked.pods, 'pod')} of {list_amounts(requests)}"
         lines += [f"{gang} in quota {bare} {verdict}", reason.text()]
         document |= {"starts": starts, "reason": str(reason.code), "message": reason.text()}
-    if as_json:
-        print_json(document)
-    else:
-        print_parts(lines, make_console())
+    print_in(
+        output,
+        document=lambda: document,
+        names=lambda: (f"elasticquota/{bare}",),
+        text=lambda: lines,
+    )
 
 
 def _read(kubeconfig: str, context: str) -> Reading:

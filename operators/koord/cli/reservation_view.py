@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import RenderableType
 
 from koord.cli.cluster import Reading, read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, Output, fail
-from koord.cli.output import make_console, make_table, print_json, print_parts
+from koord.cli.common import ExitCode, Output, fail, suggest
+from koord.cli.output import make_table, print_in
 from koord.core.reservation.explain import explain
 from koord.core.reservation.ledger import ReservationAccount
 from koord.core.reservation.lifecycle import deadline_of
@@ -27,10 +27,12 @@ def show_list(kubeconfig: str, context: str, *, output: Output) -> None:
     now = time.time()
     known = reading.state.plugin(Reservations).known.values()
     shown = [_describe(reading, one, now) for one in sorted(known, key=lambda one: one.name)]
-    if output is Output.JSON:
-        print_json({"reservations": shown})
-    else:
-        print_parts(_draw(shown), make_console())
+    print_in(
+        output,
+        document=lambda: {"reservations": shown},
+        names=lambda: (f"reservation/{one['name']}" for one in shown),
+        text=lambda: _draw(shown),
+    )
 
 
 def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Output) -> None:
@@ -38,19 +40,23 @@ def show_pod(name: str, pod: str, kubeconfig: str, context: str, *, output: Outp
     known = reading.state.plugin(Reservations).known.values()
     reservation = next((one for one in known if one.name == name), None)
     if reservation is None:
-        fail(f"there is no Reservation {name}", ExitCode.USAGE)
+        meant = suggest(name, (one.name for one in known))
+        fail(f"there is no Reservation {name}{meant}", ExitCode.USAGE)
     asked = reading.state.pod_by_key(pod)
     if asked is None:
-        fail(f"there is no pod {pod}; write NAMESPACE/NAME", ExitCode.USAGE)
+        meant = suggest(pod, (one.key for one in reading.state.pods.values()))
+        fail(f"there is no pod {pod}{meant}; write NAMESPACE/NAME", ExitCode.USAGE)
     checks = explain(reading.state, reservation, asked)
-    if output is Output.JSON:
-        rules = [{"rule": one.rule, "holds": one.holds, "detail": one.detail} for one in checks]
-        print_json({"reservation": name, "pod": pod, "rules": rules})
-        return
     table = make_table("RULE", "", "DETAIL")
     for one in checks:
         table.add_row(one.rule, "yes" if one.holds else "NO", one.detail)
-    print_parts([table], make_console())
+    rules = [{"rule": one.rule, "holds": one.holds, "detail": one.detail} for one in checks]
+    print_in(
+        output,
+        document=lambda: {"reservation": name, "pod": pod, "rules": rules},
+        names=lambda: (f"reservation/{name}",),
+        text=lambda: (table,),
+    )
 
 
 def _read(kubeconfig: str, context: str) -> Reading:

@@ -12,9 +12,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from koord.cli.cluster import read_without_target, refuse_gaps
-from koord.cli.common import ExitCode, TreeOutput, fail, warn
+from koord.cli.common import ExitCode, TreeOutput, fail, suggest, warn
 from koord.cli.json_output import make_domain
-from koord.cli.output import GraphNode, count_of, make_console, make_table, print_json, write_graph
+from koord.cli.output import GraphNode, count_of, make_console, make_table, print_in, write_graph
 from koord.core import units
 from koord.core.explain import TopologyExplanation
 from koord.core.plan import ObservedTopology
@@ -35,21 +35,23 @@ def show(name: str, kubeconfig: str, context: str, *, output: TreeOutput, show_a
     refuse_gaps(reading, TOPOLOGIES, NODES)
     state = reading.state
     if name not in state.topologies:
-        known = ", ".join(state.topologies) or "none"
-        fail(f"there is no ClusterNetworkTopology {name}; there are: {known}", ExitCode.USAGE)
+        meant = suggest(name, state.topologies)
+        fail(f"there is no ClusterNetworkTopology {name}{meant}", ExitCode.USAGE)
     text = observe_topology(state.topologies, name).describe()
     tree = state.topologies.tree(name)
     if state.topologies.fault(name) is not None:
         warn(text)
     if tree is None:
         fail("there is no tree to show", ExitCode.USAGE)
-    match output:
-        case TreeOutput.TEXT:
-            _print(state, name, tree, text, show_all=show_all)
-        case TreeOutput.JSON:
-            print_json(make_document(state, name, tree))
-        case TreeOutput.DOT | TreeOutput.GRAPHML:
-            make_console().file.write(f"{write_topology_graph(state, name, tree, output)}\n")
+    if output in {TreeOutput.DOT, TreeOutput.GRAPHML}:
+        make_console().file.write(f"{write_topology_graph(state, name, tree, output)}\n")
+        return
+    print_in(
+        output,
+        document=lambda: make_document(state, name, tree),
+        names=lambda: (f"clusternetworktopology/{name}",),
+        text=lambda: _draw_all(state, name, tree, text, show_all=show_all),
+    )
 
 
 def make_document(state: ClusterState, name: str, tree: TopologyTree) -> dict[str, Any]:
@@ -86,15 +88,14 @@ def write_topology_graph(
     return write_graph(name, map(make_node, domain_capacities(state.open_cycle(), tree)), output)
 
 
-def _print(
+def _draw_all(
     state: ClusterState, name: str, tree: TopologyTree, text: str, *, show_all: bool
-) -> None:
-    console = make_console()
-    console.print(f"ClusterNetworkTopology {name}: {text}")
+) -> Iterator[RenderableType]:
+    yield f"ClusterNetworkTopology {name}: {text}"
     domains = tuple(domain_capacities(state.open_cycle(), tree))
-    console.print(draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all"))
+    yield draw(domains, describe_free, None if show_all else MOST_DOMAINS, "--all")
     if show_all and tree.left_out:
-        console.print(make_left_out(tree.left_out))
+        yield make_left_out(tree.left_out)
 
 
 def make_network(network: TopologyExplanation, most: int | None) -> Iterator[RenderableType]:

@@ -18,6 +18,7 @@ from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, find_overuse, write_revoke
 from koord.core.quota.spec_errors import InvalidQuota
 from koord.core.quota.status import (
+    HOOK_FAILED,
     Finding,
     QuotaCondition,
     Summary,
@@ -31,7 +32,6 @@ from koord.core.units import Amounts, format_amount
 from koord.kube.status import ConditionPatch
 from koord.kube.translate.quotas import encode_last_valid
 
-HOOK_FAILED: Final = "HookFailed"
 ALL_QUOTAS: Final = "all quotas"
 """The one key of this policy."""
 PAUSE: Final = Pause(0.7, 5.0)

@@ -146,6 +146,8 @@ class Election:
     """When the last successful renewal was sent; None: not the leader."""
     signs: bool = False
     """Whether all plans are known to be signed since we lead."""
+    report: str = ""
+    """What we say of ourselves with each renewal (``leader_report``)."""
     _is_signed: bool = True
     """Whether the last leader signed its plans, also if its Lease is gone."""
     _sent: LeaseSpec | None = None
@@ -250,6 +252,9 @@ class Election:
         annotations = {**(metadata.get("annotations") or {}), operators.RENEWED_AT: f"{now:.3f}"}
         if self.signs or self._is_signed:
             annotations[operators.SIGNED_TERM] = str(claim.lease_transitions or 0)
+        annotations.pop(operators.REPORT, None)  # perhaps that of another process
+        if self.report:
+            annotations[operators.REPORT] = self.report
         return {**metadata, "annotations": annotations}
 
     def surrender(self, wall: float) -> LeaseSpec:

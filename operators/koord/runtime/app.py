@@ -13,7 +13,8 @@ import signal
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from importlib.metadata import version as version_of
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -22,6 +23,7 @@ from koord.kube.client import Client
 from koord.kube.config import Credentials
 from koord.kube.election import Fence
 from koord.kube.kinds import PLACEMENT
+from koord.kube.leader_report import MAX_ERROR, LeaderReport, encode_report
 from koord.kube.plan_keys import PlanKeys, PlanKeySecret
 from koord.runtime.collectors import leadership
 from koord.runtime.discovery import (
@@ -33,6 +35,8 @@ from koord.runtime.discovery import (
 from koord.runtime.election import ENDS, LeaseThread, own_namespace
 from koord.runtime.http import Sources
 from koord.runtime.kopf_host import KopfHost
+from koord.runtime.logs import LastProblem
+from koord.runtime.operators import report_queue
 from koord.runtime.registry import OPERATORS
 from koord.runtime.settings import Settings
 from koord.runtime.wiring import Parts
@@ -41,6 +45,8 @@ log = logging.getLogger(__name__)
 
 FINISH_SECONDS: Final = 1.5
 """After a signal, running commits get this long to finish."""
+REPORT_SECONDS: Final = 1.0
+"""How often the leader looks what to say of itself; each renewal of the Lease takes it along."""
 METRICS_PATIENCE_SECONDS: Final = 0.2
 """A scrape waits this long for current numbers; during a long plan it gets the previous ones."""
 STATE_PATIENCE_SECONDS: Final = 4.0
@@ -70,6 +76,7 @@ class _Process:
     kopf: KopfHost
     lease: LeaseThread
     secret: PlanKeySecret
+    problem: LastProblem
 
     def sources(self) -> Sources:
         """Return what is served, by callables that are called in the thread of the Lease."""
@@ -106,6 +113,21 @@ class _Process:
             await self.lease.ask(metrics.take, METRICS_PATIENCE_SECONDS)
         return metrics.encode()
 
+    async def report(self) -> NoReturn:
+        """Keep what we say of ourselves in the Lease current while we lead."""
+        while True:
+            queued = report_queue(self.parts)
+            self.lease.elector.election.report = encode_report(
+                LeaderReport(
+                    version=version_of("koord-operators"),
+                    not_ready=tuple(self.unsynced()),
+                    last_error=self.problem.text[:MAX_ERROR],
+                    last_error_at=self.problem.at,
+                    **queued,
+                )
+            )
+            await asyncio.sleep(REPORT_SECONDS)
+
     def describe(self) -> bytes:
         """Return the state as JSON. It is encoded in the main loop, which would change it."""
         elector = self.lease.elector
@@ -141,8 +163,13 @@ async def run_operators(options: Options) -> None:
         namespace = own_namespace(await options.credentials.current())
         makes_keys = PLACEMENT in options.operators
         secret = PlanKeySecret(own_client, namespace, keys, makes_keys=makes_keys)
-        process = _Process(parts, KopfHost(parts.make_registry), lease, secret)
-        await _serve(process, options.settings)
+        problem = LastProblem()
+        logging.getLogger("koord").addHandler(problem)
+        process = _Process(parts, KopfHost(parts.make_registry), lease, secret, problem)
+        try:
+            await _serve(process, options.settings)
+        finally:
+            logging.getLogger("koord").removeHandler(problem)
 
 
 async def _serve(process: _Process, settings: Settings) -> None:
@@ -241,7 +268,8 @@ async def _lead(process: _Process, stop: asyncio.Event) -> None:
     election.signs = True
     process.kopf.operate()
     async with asyncio.TaskGroup() as group:
-        writers = [group.create_task(run()) for run in process.parts.background]
+        background = (*process.parts.background, process.report)
+        writers = [group.create_task(run()) for run in background]
         placement = process.parts.placement
         if placement is None:
             log.info("Leading without placement", extra=process.parts.count())

@@ -35,6 +35,21 @@ def configure_logging(log_format: LogFormat, stream: TextIO | None = None) -> No
     root.setLevel(logging.INFO)
 
 
+class LastProblem(logging.Handler):
+    """Remembers the last warning or error of the process, and when it was logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self.at = ""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        said = (f"{key}={_quote(value)}" for key, value in fields_of(record).items())
+        self.text = " ".join((record.getMessage(), *said))
+        self.at = _head_of(record)["time"]
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message, then the fields."""
 

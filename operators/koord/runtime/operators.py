@@ -304,6 +304,7 @@ def _make_group_writer(parts: "Parts", manager: str, *, pace: Pace = AT_ONCE) ->
 if TYPE_CHECKING:
     from koord.runtime.wiring import Parts
 
+_MOST_REASONS: Final = 8
 _NAMES: Final[Mapping[str, str]] = {
     "name": "name",
     "parentName": "parent",
@@ -337,6 +338,20 @@ def describe_placement(parts: "Parts") -> dict[str, object]:
         "waiting": {key: reason.code for key, reason in queue.waiting.items()},
         "kept": placement.holds.reserved_pods(),
         "held_up": {uid: reason.text() for uid, reason in placement.flights.held_up().items()},
+    }
+
+
+def report_queue(parts: "Parts") -> dict[str, Any]:
+    """Return what the leader says of its queue in the Lease; nothing without placement."""
+    placement, settings = parts.placement, parts.settings.elastic_quota
+    if placement is None:
+        return {}
+    return {
+        "ready": len(placement.queue),
+        "blocked": len(placement.queue.blocked),
+        "incomplete": len(placement.queue.waiting),
+        "reasons": dict(Counter(_count_by_reason(placement)).most_common(_MOST_REASONS)),
+        "reclaim_after": settings.delay_evict_time if settings.revokes else None,
     }
 
 

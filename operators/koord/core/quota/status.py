@@ -138,6 +138,10 @@ def is_same(one: Amounts, other: Amounts) -> bool:
     return all(one.get(key, 0) == other.get(key, 0) for key in {**one, **other})
 
 
+HOOK_FAILED: Final = "HookFailed"
+"""Type of a condition that every quota has where operators call hooks."""
+
+
 class QuotaCondition(StrEnum):
     """Type of a condition; every type is always present, true or false."""
 

@@ -1,0 +1,98 @@
+"""The commands that show the whole: ``koord status``, ``queue`` and ``top``.
+
+Only their command lines. What they do is imported when they run, as for ``queries``.
+"""
+# ruff: noqa: PLC0415 - for the reason above
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from koord.cli.common import (
+    AllNamespaces,
+    AsExitCode,
+    Context,
+    Form,
+    Kubeconfig,
+    Namespace,
+    Output,
+)
+
+
+class Tops(StrEnum):
+    """What ``koord top`` shows."""
+
+    NODES = "nodes"
+    QUOTAS = "quotas"
+
+
+def status(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Where the operators run.")
+    ] = "koord-system",
+    output: Form = Output.TEXT,
+    as_exit_code: AsExitCode = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Say whether the operators run and how they are.
+
+    Reads only their Leases: who leads since when, what the leader has read, how much waits, and its
+    last error.
+
+    For example:
+
+      koord status
+
+      koord status --exit-code || echo "nothing is placed"
+    """
+    from koord.cli.status_view import show
+
+    show(namespace, kubeconfig, context, output=output, as_exit_code=as_exit_code)
+
+
+def queue(
+    namespace: Namespace = "",
+    _all_namespaces: AllNamespaces = False,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show what waits, in the order in which it is planned.
+
+    Positions count everything that waits in the cluster, also with a namespace. What is not
+    complete yet has none. AHEAD are the GPUs that all before it ask for.
+
+    For example:
+
+      koord queue
+
+      koord queue -n team-a -o wide
+    """
+    from koord.cli.queue_view import show
+
+    show(namespace, kubeconfig, context, output=output)
+
+
+def top(
+    what: Annotated[Tops, typer.Argument(metavar="[nodes|quotas]", help="What to show.")] = (
+        Tops.NODES
+    ),
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show what nodes and quotas use.
+
+    Used is what pods request, not what they consume: that decides what fits.
+
+    For example:
+
+      koord top
+
+      koord top quotas -o json
+    """
+    from koord.cli.top_view import show_nodes, show_quotas
+
+    (show_nodes if what is Tops.NODES else show_quotas)(kubeconfig, context, output=output)

@@ -1,0 +1,83 @@
+"""Reads the cluster and prints what waits: ``koord queue``. Not imported for ``--help``."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from koord.cli.cluster import read_without_target, refuse_gaps
+from koord.cli.common import Output
+from koord.cli.output import format_age, make_table, print_in
+from koord.core.framework.scoring import Scoring
+from koord.core.queue_view import Waiting, view_queue
+from koord.core.text import named
+from koord.kube.kinds import NODES, POD_GROUPS
+
+
+def show(namespace: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, NODES, POD_GROUPS)
+    reading.state.refresh()
+    every = view_queue(reading.state, Scoring())
+    shown = [one for one in every if not namespace or namespace in one.namespaces]
+    now = time.time()
+    print_in(
+        output,
+        document=lambda: {"waiting": [make_document(one) for one in shown]},
+        names=lambda: (f"{one.kind}/{name}" for one in shown for name in one.names),
+        text=lambda: draw(shown, now, is_wide=output is Output.WIDE),
+    )
+
+
+def make_document(one: Waiting) -> dict[str, Any]:
+    return {
+        "position": one.position or None,
+        "kind": one.kind,
+        "names": list(one.names),
+        "pods": one.pods,
+        "required": one.required,
+        "reason": one.reason.code,
+        "message": one.reason.text(),
+        "since": format_time(one.since),
+        "quotas": list(one.quotas),
+        "gpus": one.gpus,
+        "gpusAhead": one.gpus_ahead,
+        "priority": one.priority,
+        "isRepair": one.is_repair,
+    }
+
+
+def format_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def draw(shown: Sequence[Waiting], now: float, *, is_wide: bool) -> Iterator[RenderableType]:
+    if not shown:
+        yield "Nothing waits."
+        return
+    more = ("PODS", "NEEDED", "MESSAGE") if is_wide else ()
+    table = make_table(
+        "#", "UNIT", "REASON", "AGE", "QUOTA", "GPUS", "PRIORITY", "AHEAD", *more,
+        right=("#", "AGE", "GPUS", "PRIORITY", "AHEAD", "PODS", "NEEDED"),
+        padding=2,
+    )  # fmt: skip
+    for one in shown:
+        details = (str(one.pods), str(one.required), one.reason.text()) if is_wide else ()
+        table.add_row(
+            str(one.position or ""),
+            f"{one.kind}/{named(one.names, 2)}",
+            _describe(one),
+            format_age(now - one.since),
+            named(one.quotas, 2),
+            str(one.gpus),
+            str(one.priority),
+            str(one.gpus_ahead) if one.position else "",
+            *details,
+        )
+    yield table
+
+
+def _describe(one: Waiting) -> str:
+    """Return the reason; a unit that fits is about to be placed."""
+    return "Placeable" if one.reason.is_placed else one.reason.code

@@ -1,0 +1,182 @@
+"""Reads the Leases of the operators and prints how they are: what ``koord status`` does.
+
+Reads nothing else, so it answers at once and needs few rights. Not imported for ``--help``.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from koord.api.keys import operators
+from koord.cli.cluster import open_client
+from koord.cli.common import ExitCode, Output, fail
+from koord.cli.output import format_age, make_table, print_in
+from koord.kube.client import Client
+from koord.kube.election import LEASE_SECONDS, Lease
+from koord.kube.errors import KubeError, NotFound
+from koord.kube.kinds import (
+    DEVICE,
+    PLACEMENT,
+    POD_GROUP,
+    PROFILE,
+    QUOTA,
+    RESERVATION,
+    TOPOLOGY,
+)
+from koord.kube.leader_report import LeaderReport, decode_report
+
+_SEPARATE: Final = (PLACEMENT, POD_GROUP, QUOTA, PROFILE, TOPOLOGY, DEVICE, RESERVATION)
+NAMES: Final = ("koord-operators", *(f"koord-{name}" for name in _SEPARATE))
+"""Leases of the process with all operators, and of those that run one each."""
+_SKEW_SECONDS: Final = 5.0
+"""How far clocks may differ before a leader is taken for gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """What one Lease says; ``holder`` is empty if nobody leads now."""
+
+    lease: str
+    holder: str
+    since: str
+    renewed: float | None
+    """Seconds since the last renewal."""
+    report: LeaderReport | None
+
+    @property
+    def is_well(self) -> bool:
+        return bool(self.holder) and not (self.report and self.report.not_ready)
+
+
+def show(
+    namespace: str, kubeconfig: str, context: str, *, output: Output, as_exit_code: bool
+) -> None:
+    try:
+        found = asyncio.run(_read(namespace, kubeconfig, context))
+    except KubeError as error:
+        fail(str(error), ExitCode.UNREADABLE)
+    print_in(
+        output,
+        document=lambda: {"leaders": [make_document(one) for one in found]},
+        names=lambda: (f"lease/{one.lease}" for one in found),
+        text=lambda: draw(found, namespace),
+    )
+    if as_exit_code and not (found and all(one.is_well for one in found)):
+        raise typer.Exit(ExitCode.NOT_WELL)
+
+
+async def _read(namespace: str, kubeconfig: str, context: str) -> list[Leader]:
+    async with open_client(kubeconfig, context) as (client, _):
+        leases = await asyncio.gather(*(_get(client, namespace, name) for name in NAMES))
+    now = time.time()
+    return [make_leader(one, now) for one in leases if one is not None]
+
+
+async def read_report(client: Client, namespace: str = "koord-system") -> LeaderReport | None:
+    """Return what the leader of placement says of itself; None if that cannot be known."""
+    for name in NAMES[:2]:
+        try:
+            lease = await _get(client, namespace, name)
+        except KubeError:
+            return None
+        leader = None if lease is None else make_leader(lease, time.time())
+        if leader is not None and leader.holder:
+            return leader.report
+    return None
+
+
+async def _get(client: Client, namespace: str, name: str) -> Lease | None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+    try:
+        return await client.get(path, Lease)
+    except NotFound:
+        return None
+
+
+def make_leader(lease: Lease, now: float) -> Leader:
+    spec = lease.spec
+    renewed = _age(spec.renew_time, now)
+    limit = (spec.lease_duration_seconds or LEASE_SECONDS) + _SKEW_SECONDS
+    is_led = bool(spec.holder_identity) and renewed is not None and renewed < limit
+    annotations = lease.metadata.get("annotations") or {}
+    return Leader(
+        lease=str(lease.metadata.get("name", "")),
+        holder=(spec.holder_identity or "") if is_led else "",
+        since=spec.acquire_time or "",
+        renewed=renewed,
+        report=decode_report(annotations.get(operators.REPORT)) if is_led else None,
+    )
+
+
+def _age(text: str | None, now: float) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def make_document(one: Leader) -> dict[str, Any]:
+    report = one.report
+    return {
+        "lease": one.lease,
+        "leader": one.holder or None,
+        "since": one.since or None,
+        "renewedSecondsAgo": None if one.renewed is None else round(one.renewed, 1),
+        "isWell": one.is_well,
+        "version": report.version if report else None,
+        "notReady": list(report.not_ready) if report else [],
+        "ready": report.ready if report else None,
+        "blocked": report.blocked if report else None,
+        "incomplete": report.incomplete if report else None,
+        "reasons": dict(report.reasons) if report else {},
+        "reclaimAfterSeconds": report.reclaim_after if report else None,
+        "lastError": (report.last_error or None) if report else None,
+        "lastErrorAt": (report.last_error_at or None) if report else None,
+    }
+
+
+def draw(found: Sequence[Leader], namespace: str) -> Iterator[RenderableType]:
+    if not found:
+        yield Text(f"No operators have run in namespace {namespace}.", "bold red")
+        yield "Install them (kubectl apply -k manifests/base), or name their namespace with -n."
+        return
+    for one in found:
+        yield from _draw(one)
+
+
+def _draw(one: Leader) -> Iterator[RenderableType]:
+    if not one.holder:
+        ago = "" if one.renewed is None else f"; last renewed {format_age(one.renewed)} ago"
+        yield Text(f"{one.lease}: nobody leads{ago}", "bold red")
+        yield "  Nothing is placed and no status is updated. Pods that run are not affected."
+        return
+    age = _age(one.since, time.time())
+    since = "" if age is None else f" for {format_age(age)}"
+    yield Text.assemble((f"{one.lease}: ", "bold"), f"{one.holder} leads{since}")
+    report = one.report
+    if report is None:
+        yield "  It does not say more: it is starting, or of an earlier release."
+        return
+    table = make_table("", "")
+    table.show_header = False
+    table.add_row("  version", report.version)
+    missing = ", ".join(report.not_ready)
+    table.add_row("  synced", f"no: {missing}" if missing else "yes")
+    if report.ready is not None:
+        queued = f"{report.ready} to plan, {report.blocked} wait, {report.incomplete} incomplete"
+        table.add_row("  queue", queued)
+        reasons = ", ".join(f"{code} {count}" for code, count in report.reasons.items())
+        table.add_row("  reasons", reasons or "none")
+        after = report.reclaim_after
+        table.add_row("  reclaim", "off" if after is None else f"after {after:g} s of over-use")
+    last = f"{report.last_error_at} {report.last_error}".strip()
+    table.add_row("  last problem", last or "none")
+    yield table

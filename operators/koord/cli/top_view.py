@@ -1,0 +1,183 @@
+"""Reads the cluster and prints usage: ``koord top`` and ``koord explain node/…``.
+
+Not imported for ``--help``.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from koord.cli.cluster import Reading, read_without_target, refuse_gaps
+from koord.cli.common import ExitCode, Output, fail, suggest
+from koord.cli.json_output import make_quota, write_all
+from koord.cli.output import approximate, make_table, print_in
+from koord.core.device_names import CARDS
+from koord.core.pods import Pod
+from koord.core.queue_view import count_gpus
+from koord.core.quota_view import QuotaView, view_quotas
+from koord.core.text import named
+from koord.core.units import CPU, MEMORY, Amounts
+from koord.core.usage_view import NodeUsage, view_nodes
+from koord.kube.kinds import NODES, QUOTAS
+
+_MOST_PODS: Final = 20
+
+
+def show_nodes(kubeconfig: str, context: str, *, output: Output) -> None:
+    shown = view_nodes(_read(kubeconfig, context).state)
+    print_in(
+        output,
+        document=lambda: {"nodes": [_make_node(one) for one in shown]},
+        names=lambda: (f"node/{one.node.name}" for one in shown),
+        text=lambda: draw_nodes(shown, is_wide=output is Output.WIDE),
+    )
+
+
+def show_node(name: str, kubeconfig: str, context: str, *, output: Output) -> None:
+    reading = _read(kubeconfig, context)
+    every = {one.node.name: one for one in view_nodes(reading.state)}
+    found = every.get(name)
+    if found is None:
+        fail(f"there is no node {name}{suggest(name, every)}", ExitCode.USAGE)
+    pods = [_describe_pod(reading, pod) for pod in found.pods]
+    print_in(
+        output,
+        document=lambda: {**_make_node(found), "pods": pods},
+        names=lambda: (f"node/{name}",),
+        text=lambda: draw_node(found, pods, is_wide=output is Output.WIDE),
+    )
+
+
+def show_quotas(kubeconfig: str, context: str, *, output: Output) -> None:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, QUOTAS)
+    shown = view_quotas(reading.state).quotas
+    print_in(
+        output,
+        document=lambda: {"quotas": [make_quota(view) for view in shown]},
+        names=lambda: (f"elasticquota/{view.summary.name}" for view in shown),
+        text=lambda: draw_quotas(shown),
+    )
+
+
+def _read(kubeconfig: str, context: str) -> Reading:
+    reading, _ = read_without_target(kubeconfig, context)
+    refuse_gaps(reading, NODES)
+    reading.state.refresh()
+    return reading
+
+
+def _make_node(one: NodeUsage) -> dict[str, Any]:
+    most, used = one.node.allocatable, one.used
+    return {
+        "node": one.node.name,
+        "state": one.state,
+        "taints": [f"{taint.key}={taint.value}:{taint.effect}" for taint in one.node.taints],
+        "allocatable": write_all(most),
+        "used": write_all({key: used.get(key, 0) for key in most}),
+        "free": write_all(one.free),
+        "podCount": len(one.pods),
+        "tenants": list(one.tenants),
+    }
+
+
+def _describe_pod(reading: Reading, pod: Pod) -> dict[str, Any]:
+    state = reading.state
+    return {
+        "pod": pod.key,
+        "podGroup": pod.gang.key if pod.gang is not None else None,
+        "quota": (state.quotas.quota_of(pod) or None) if state.quotas.is_in_use else None,
+        "gpus": count_gpus(dict(pod.shape.requests)),
+        "requests": write_all(dict(pod.shape.requests)),
+        "phase": str(pod.phase),
+        "isTerminating": pod.is_terminating,
+    }
+
+
+def draw_nodes(shown: Sequence[NodeUsage], *, is_wide: bool) -> Iterator[RenderableType]:
+    if not shown:
+        yield "There are no nodes."
+        return
+    wide = ("TAINTS",) if is_wide else ()
+    table = make_table(
+        "NODE", "STATE", "GPUS", "CPU", "MEMORY", "PODS", "TENANTS", *wide,
+        right=("GPUS", "CPU", "MEMORY", "PODS"),
+        padding=2,
+    )  # fmt: skip
+    for one in shown:
+        most = one.node.allocatable
+        cards, taken = (sum(of.get(key, 0) for key in CARDS) for of in (most, one.used))
+        table.add_row(
+            one.node.name,
+            Text(one.state, "" if one.state == "Ready" else "yellow"),
+            f"{taken}/{cards}" if cards else "",
+            _part(CPU, one.used, most),
+            _part(MEMORY, one.used, most),
+            str(len(one.pods)),
+            named(one.tenants),
+            *((named([taint.key for taint in one.node.taints]),) if is_wide else ()),
+        )
+    yield table
+
+
+def draw_node(
+    one: NodeUsage, pods: Sequence[dict[str, Any]], *, is_wide: bool
+) -> Iterator[RenderableType]:
+    yield Text.assemble((f"Node {one.node.name} ", "bold"), one.state)
+    for taint in one.node.taints:
+        yield f"  taint {taint.key}={taint.value}:{taint.effect}"
+    numbers = ("ALLOCATABLE", "USED", "FREE")
+    table = make_table("RESOURCE", *numbers, right=numbers)
+    for key, most in sorted(one.node.allocatable.items()):
+        used = one.used.get(key, 0)
+        table.add_row(key, *(approximate(key, amount) for amount in (most, used, most - used)))
+    yield table
+    if not pods:
+        yield "No pod uses it."
+        return
+    listed = make_table("POD", "PODGROUP", "QUOTA", "GPUS", "PHASE", right=("GPUS",))
+    by_size = sorted(pods, key=lambda pod: (-pod["gpus"], pod["pod"]))
+    for pod in by_size if is_wide else by_size[:_MOST_PODS]:
+        phase = "Terminating" if pod["isTerminating"] else pod["phase"]
+        listed.add_row(
+            pod["pod"], pod["podGroup"] or "", pod["quota"] or "", str(pod["gpus"]), phase
+        )
+    yield listed
+    if not is_wide and len(pods) > _MOST_PODS:
+        yield f"… and {len(pods) - _MOST_PODS} more pods (-o wide lists them)"
+
+
+def draw_quotas(shown: Sequence[QuotaView]) -> Iterator[RenderableType]:
+    if not shown:
+        yield "There are no quotas."
+        return
+    table = make_table(
+        "QUOTA", "RESOURCE", "USED", "ENTITLED", "GUARANTEED", "DEMAND", "STATE",
+        right=("USED", "ENTITLED", "GUARANTEED", "DEMAND"),
+        padding=2,
+    )  # fmt: skip
+    for view in shown:
+        summary = view.summary
+        name = f"{'  ' * view.depth}{summary.name}"
+        key = _scarcest(view)
+        amounts = (summary.used, summary.share, summary.guarantee(), summary.child_request)
+        numbers = [approximate(key, of.get(key, 0)) for of in amounts] if key else [""] * 4
+        table.add_row(name, key, *numbers, view.state)
+    yield table
+
+
+def _scarcest(view: QuotaView) -> str:
+    """Return the resource to show: that of devices, else the one that is used most."""
+    summary = view.summary
+    cards = [key for key in CARDS if key in summary.max]
+    if cards:
+        return cards[0]
+    used, most = summary.used, summary.max
+    return max(sorted(most), key=lambda key: used.get(key, 0) / (most[key] or 1), default="")
+
+
+def _part(key: str, used: Amounts, most: Amounts) -> str:
+    whole = most.get(key, 0)
+    return f"{100 * used.get(key, 0) // whole}%" if whole else ""

@@ -1,0 +1,119 @@
+"""The queue for people: everything that waits, in the order in which it is planned.
+
+Nothing is decided here: units and their order are those of the queue, and reasons come from one
+plan of all of them, on the state as it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koord.core.device_names import CARDS, GPU_CORE, KOORD_GPU, WHOLE
+from koord.core.framework.planner import plan
+from koord.core.framework.scoring import Scoring
+from koord.core.plan import Unit
+from koord.core.pods import Pod
+from koord.core.queue import Queue
+from koord.core.reasons import Planned, Reason
+from koord.core.state import ClusterState
+from koord.core.units import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One unit that waits, or a gang or pod of which no unit can be made yet.
+
+    ``position`` counts from 1 in the order of planning; 0: it is not planned yet. ``names`` are the
+    PodGroups or the one pod (``namespace/name``) of it. ``since`` is in seconds since the epoch.
+    ``gpus_ahead`` is what all units before it ask for together.
+    """
+
+    position: int
+    kind: str
+    names: tuple[str, ...]
+    pods: int
+    required: int
+    reason: Reason
+    since: float
+    quotas: tuple[str, ...] = ()
+    gpus: int = 0
+    gpus_ahead: int = 0
+    priority: int = 0
+    is_repair: bool = False
+
+    @property
+    def namespaces(self) -> set[str]:
+        return {name.partition("/")[0] for name in self.names}
+
+
+def view_queue(state: ClusterState, scoring: Scoring) -> tuple[Waiting, ...]:
+    """Return what waits: units in order, then what is not complete, by name."""
+    queue = Queue()
+    queue.absorb(state.everything(), state)
+    units = queue.pending()
+    outcome = plan(state.open_cycle(lambda: units), units, scoring)
+    reasons: dict[str, Reason] = {one.unit: one.reason for one in outcome.refusals}
+    for placement in outcome.placements:
+        nodes = {one.node for one in placement.assignments}
+        reasons.setdefault(placement.unit, Planned(len(placement.assignments), len(nodes)))
+    return (*_view_units(state, units, reasons), *_view_incomplete(state, queue))
+
+
+def count_gpus(requests: Amounts) -> int:
+    """Return how many GPUs a request takes, in whole ones: a share counts as one."""
+    cards = sum(requests.get(name, 0) for name in CARDS)
+    shares = max(requests.get(KOORD_GPU, 0), requests.get(GPU_CORE, 0))
+    return cards or -(-shares // WHOLE)
+
+
+def _view_units(
+    state: ClusterState, units: list[Unit], reasons: dict[str, Reason]
+) -> Iterator[Waiting]:
+    ahead = 0
+    for position, unit in enumerate(units, start=1):
+        gangs = tuple(dict.fromkeys(demand.gang for demand in unit.demands if demand.gang))
+        gpus = sum(count_gpus(dict(pod.shape.requests)) for pod in unit.pods)
+        reason = reasons.get(unit.key)
+        if reason is not None:
+            yield Waiting(
+                position=position,
+                kind="podgroup" if gangs else "pod",
+                names=gangs or (unit.pods[0].key,),
+                pods=len(unit.pods),
+                required=unit.required,
+                reason=reason,
+                since=unit.since,
+                quotas=_quotas_of(state, unit.pods),
+                gpus=gpus,
+                gpus_ahead=ahead,
+                priority=unit.priority,
+                is_repair=unit.is_repair,
+            )
+        ahead += gpus
+
+
+def _view_incomplete(state: ClusterState, queue: Queue) -> Iterator[Waiting]:
+    for source, reason in sorted(queue.waiting.items()):
+        single = state.pods.get(source)
+        members = state.gangs.members(source).values() if single is None else (single,)
+        waiting = tuple(pod for pod in members if pod.is_waiting)
+        if not waiting:
+            continue
+        spec = None if single is not None else state.gangs.spec(source)
+        yield Waiting(
+            position=0,
+            kind="podgroup" if single is None else "pod",
+            names=(source if single is None else single.key,),
+            pods=len(waiting),
+            required=1 if spec is None else spec.min_member,
+            reason=reason,
+            since=min(pod.created for pod in waiting),
+            quotas=_quotas_of(state, waiting),
+            gpus=sum(count_gpus(dict(pod.shape.requests)) for pod in waiting),
+            priority=max(pod.priority for pod in waiting),
+        )
+
+
+def _quotas_of(state: ClusterState, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    if not state.quotas.is_in_use:
+        return ()
+    return tuple(sorted({name for pod in pods if (name := state.quotas.quota_of(pod))}))

@@ -1,0 +1,43 @@
+"""What a leader says of itself in an annotation of its Lease, with each renewal.
+
+It costs no write of its own, and whoever may read the Lease sees it. Knows nothing of what the
+leader does; readers accept what a later release adds, and what an earlier one leaves out.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+MAX_ERROR: Final = 512
+
+
+class LeaderReport(Struct, rename="camel", frozen=True, omit_defaults=True):
+    """Numbers of units: ``ready`` are planned next, ``blocked`` wait, ``incomplete`` lack members.
+
+    ``not_ready`` names what is not read yet, or stale. ``reclaim_after`` is how many seconds
+    over-use of a quota lasts before it is reclaimed; None: it is not.
+    """
+
+    version: str = ""
+    not_ready: tuple[str, ...] = ()
+    ready: int | None = None
+    blocked: int | None = None
+    incomplete: int | None = None
+    reasons: Mapping[str, int] = {}
+    reclaim_after: float | None = None
+    last_error: str = ""
+    last_error_at: str = ""
+
+
+def encode_report(report: LeaderReport) -> str:
+    return msgspec.json.encode(report).decode()
+
+
+def decode_report(text: str | None) -> LeaderReport | None:
+    """Return the report; None if there is none, or none that makes sense."""
+    try:
+        return msgspec.json.decode(text, type=LeaderReport) if text else None
+    except msgspec.DecodeError:
+        return None
