@@ -43,6 +43,7 @@ soak: .venv/ready ## run crash scenarios and random operations in a model of a c
 	@$(BIN)/python -m tests.model.soak $(ARGS)
 	@$(BIN)/python -m tests.quota.soak
 	@$(BIN)/python -m tests.framework.soak
+	@$(BIN)/python -m tests.preemption.soak
 
 bench: .venv/ready ## measure placement, as a share of what the API server can do (ARGS="--quick")
 	@$(BIN)/koord sandbox build

@@ -179,6 +179,19 @@ class CycleView:
                 np.minimum(copies, most, out=copies)
         return copies
 
+    def node_limits(self, shape: PodShape) -> Ints:
+        """Return, per row, how many pods of the shape the rules about nodes alone allow."""
+        most = np.where(self.table.is_live, NO_LIMIT, 0)
+        for session in self._local:
+            if session.reach is Reach.NOTHING:
+                for _, limits in session.filter(shape, ALL):
+                    np.minimum(most, limits, out=most)
+        return most
+
+    def may_use_held_room(self, shape: PodShape) -> bool:
+        """Whether room may be held for pods of the shape, which is not free for others."""
+        return any(one.concerns(shape) for one in self._holding)
+
     def has_room(self, shape: PodShape, row: int) -> bool:
         """Whether one more pod of the shape fits on a row."""
         return bool(self.room(shape, np.array([row]))[0])

@@ -1,14 +1,14 @@
 """What victims cost, in the order of the objective, and in which order they are considered."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.pods import Pod, PodPhase
-from koord.core.preemption.model import Cost, VictimKind, VictimUnit
+from koord.core.preemption.model import Cost, VictimUnit
 
-UnitOrder: TypeAlias = tuple[int, int, int, int, int, str]
+Price: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,15 @@ class Costs:
         )
         return len(split_by_budgets(covered, self._budgets).violating)
 
-    def order_of(self, unit: VictimUnit) -> UnitOrder:
-        """Return the sort key of units, the cheapest first."""
+    def sort(self, units: Iterable[VictimUnit]) -> list[VictimUnit]:
+        """Sort units, the cheapest first; of equal ones, the last by name."""
+        return sorted(sorted(units, key=_name_of, reverse=True), key=self.price_of)
+
+    def price_of(self, unit: VictimUnit) -> Price:
+        """Return what a unit costs by itself."""
         violations = self.count_violations(unit.pods)
-        is_pod = unit.kind is not VictimKind.SURPLUS
-        return violations, unit.gangs, unit.priority, unit.work, int(is_pod), unit.key
+        return violations, unit.gangs, unit.priority, unit.work, len(unit.pods)
+
+
+def _name_of(unit: VictimUnit) -> tuple[str, str]:
+    return unit.name, unit.key

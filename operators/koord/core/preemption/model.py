@@ -5,7 +5,7 @@ knows nodes, clocks or writes.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koord.core.plan import Placement, UnitKey
@@ -53,7 +53,8 @@ class Cost:
     """What a set of victims costs; the first difference decides.
 
     ``violations`` are pods whose eviction a PodDisruptionBudget does not allow, ``gangs`` those
-    that are evicted as a whole, ``priority`` the highest among the victims.
+    that are evicted as a whole, ``priority`` the highest among the victims. Where the preemptor
+    goes is more important than how many ``nodes`` lose pods.
     """
 
     violations: int
@@ -62,7 +63,7 @@ class Cost:
     work: int
     pods: int
     jobs: int
-    nodes: int
+    nodes: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,34 +5,50 @@ is planned, and everything is rolled back. The search is bounded by steps of the
 same cluster gives the same answer on any machine. It evicts nobody.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from koord.core.budgets import Budget
 from koord.core.framework.cycle import Cycle
-from koord.core.framework.planner import plan
 from koord.core.framework.scoring import Scoring
 from koord.core.plan import Placement, Unit
 from koord.core.preemption.candidates import Candidates, Moment, find_candidates
 from koord.core.preemption.cost import Costs
-from koord.core.preemption.model import Certificate, Exempt, Preemption, VictimUnit
+from koord.core.preemption.covering import choose_cover, find_cover
+from koord.core.preemption.domains import Region, find_regions
+from koord.core.preemption.exact import find_cheapest
+from koord.core.preemption.guarantees import Guarantees
+from koord.core.preemption.model import (
+    Alternative,
+    Certificate,
+    Exempt,
+    Preemption,
+    VictimUnit,
+)
+from koord.core.preemption.pools import find_pools
+from koord.core.preemption.problem import Problem, Solution
+from koord.core.preemption.put_back import put_back
 from koord.core.preemption.reasons import (
     NobodyLower,
     NotAQuestionOfRoom,
     OnlySurplus,
     PreemptionNever,
     PreemptionNotHelpful,
+    Protection,
+    SearchTooExpensive,
     VictimsProtected,
     WaitsForTermination,
 )
+from koord.core.preemption.room import Room
+from koord.core.preemption.trial import Trials, pods_of
 from koord.core.reasons import Reason
 from koord.core.state import ClusterState
+from koord.core.topology.reasons import MultipleNotMet
 
-if TYPE_CHECKING:
-    from koord.core.pods import Pod
-
+MOST_ALTERNATIVES: Final = 3
 MOST_STEPS: Final = 500_000_000
 """Steps of the planner that one search may take."""
 
@@ -51,12 +67,13 @@ class Context:
     """What the search has to know that is not in the state.
 
     ``now`` is seconds since the epoch. ``prepare`` charges room to the cycle that is held for
-    others.
+    others. ``pending`` returns the complete waiting units in order, as for any cycle.
     """
 
     now: float = 0.0
     budgets: tuple[Budget, ...] = ()
     prepare: Callable[[Cycle], object] | None = None
+    pending: Callable[[], Iterable[Unit]] = tuple
 
 
 DEFAULT_OPTIONS: Final = PreemptionOptions()
@@ -78,11 +95,12 @@ def plan_preemption(
     moment = Moment(context.now, options.min_runtime)
     candidates = find_candidates(state, unit, moment, exempt)
     state.refresh(context.now)
-    with closing(state.open_cycle()) as cycle:
+    with closing(state.open_cycle(context.pending)) as cycle:
         if context.prepare is not None:
             context.prepare(cycle)
         costs = Costs(context.budgets)
-        return _Search(cycle, unit, candidates, costs, options).run()
+        trials = Trials(cycle, unit, options.scoring, options.most_steps)
+        return _Search(state, trials, candidates, costs).run()
 
 
 def _find_obstacle(unit: Unit) -> Reason | None:
@@ -97,73 +115,137 @@ def _find_obstacle(unit: Unit) -> Reason | None:
 
 class _Search:
     def __init__(
-        self,
-        cycle: Cycle,
-        unit: Unit,
-        candidates: Candidates,
-        costs: Costs,
-        options: PreemptionOptions,
+        self, state: ClusterState, trials: Trials, candidates: Candidates, costs: Costs
     ) -> None:
-        self._cycle = cycle
-        self._unit = unit
+        self._state = state
+        self._trials = trials
         self._candidates = candidates
         self._costs = costs
-        self._options = options
+        self._unit = trials.unit
 
     def run(self) -> Preemption | Reason:
-        self._cycle.remove(self._candidates.terminating)
-        without = self._try(())
+        self._trials.cycle.remove(self._candidates.terminating)
+        without = self._trials.plan(())
         if isinstance(without, Placement):
-            names = tuple(sorted(pod.key for pod in self._candidates.terminating))
-            return WaitsForTermination(names)
-        if not without.is_capacity:
+            return self._wait_for_termination(without)
+        if not without.is_capacity and not isinstance(without, MultipleNotMet):
             return NotAQuestionOfRoom(without)
-        units = sorted(self._candidates.units, key=self._costs.order_of)
-        if not units:
+        guarantees = Guarantees(self._state, self._unit)
+        allowed = [one for one in self._candidates.units if guarantees.allows((one,))]
+        if not allowed:
             return self._explain_nobody()
-        found = self._try(units)
-        if not isinstance(found, Placement):
-            pods = len({pod.uid for one in units for pod in one.pods})
-            return PreemptionNotHelpful(pods, found, self._candidates.protected)
-        victims, placement = self._put_back(units, found)
-        steps = self._cycle.steps.taken
+        problem = self._make_problem(allowed, guarantees)
+        if problem is None:
+            return self._explain_not_helpful(allowed)
+        solutions = self._find_quickly(problem)
+        best = min(solutions, key=lambda one: one.cost, default=None)
+        best, is_cheapest = find_cheapest(problem, best)
+        if best is None:
+            return self._explain_not_helpful(allowed)
+        others = [one for one in solutions if one.cost > best.cost]
+        others.sort(key=lambda one: one.cost)
         return Preemption(
             self._unit.key,
-            tuple(victims),
-            placement,
-            self._costs.of(victims),
-            Certificate(is_minimal=True, is_cheapest=False, steps=steps),
+            best.victims,
+            best.placement,
+            best.cost,
+            Certificate(best.is_minimal, is_cheapest, self._trials.cycle.steps.taken),
+            tuple(Alternative(one.victims, one.cost) for one in others[:MOST_ALTERNATIVES]),
         )
+
+    def _make_problem(self, units: Sequence[VictimUnit], guarantees: Guarantees) -> Problem | None:
+        """Return the problem with the units that may help; None if bounds say that none do."""
+        cycle, unit = self._trials.cycle, self._unit
+        ordered = self._costs.sort(units)
+        room = Room(cycle, unit, ordered)
+        freed = room.freed(range(len(ordered)))
+        if not room.is_enough(freed):
+            return None
+        if room.is_complete and _depends_on_rows_alone(unit, ordered):
+            better = room.improved_rows(freed)
+            ordered = [
+                one
+                for one, loads in zip(ordered, room.loads, strict=True)
+                if guarantees.shares_quota(one) or any(better[row] for row, _ in loads)
+            ]
+            room = Room(cycle, unit, ordered)
+        return Problem(ordered, self._trials, room, self._costs, guarantees)
+
+    def _find_quickly(self, problem: Problem) -> list[Solution]:
+        """Return minimal solutions, one per region that is worth it."""
+        found: list[Solution] = []
+        for region, pools in _in_order(problem, find_regions(self._state, self._unit)):
+            for pool in pools:
+                solution = find_cover(problem, pool, region.rows)
+                if solution is not None:
+                    found.append(put_back(problem, solution))
+                    break
+            if len(found) > MOST_ALTERNATIVES or self._trials.is_over:
+                return found
+        return found or self._grow(problem)
+
+    def _grow(self, problem: Problem) -> list[Solution]:
+        """Try the cheapest units, twice as many each time; bounds were of no use."""
+        count = 1
+        while not self._trials.is_over:
+            solution = problem.solve_with(_without_twice(problem.units[:count]))
+            if solution is not None:
+                return [put_back(problem, solution)]
+            if count >= len(problem.units):
+                break
+            count = min(2 * count, len(problem.units))
+        return []
+
+    def _wait_for_termination(self, placement: Placement) -> Preemption | Reason:
+        names = tuple(sorted(pod.key for pod in self._candidates.terminating))
+        if names:
+            return WaitsForTermination(names)
+        certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
+        return Preemption(self._unit.key, (), placement, self._costs.of(()), certificate)
 
     def _explain_nobody(self) -> Reason:
         lowest = min(pod.priority for pod in self._unit.pods)
-        if self._candidates.protected:
-            return VictimsProtected(lowest, self._candidates.protected)
+        pods = len(pods_of(self._candidates.units))
+        protected = self._candidates.protected + (((Protection.QUOTA, pods),) if pods else ())
+        if protected:
+            return VictimsProtected(lowest, protected)
         return NobodyLower(lowest, self._candidates.running)
 
-    def _put_back(
-        self, units: Sequence[VictimUnit], placement: Placement
-    ) -> tuple[list[VictimUnit], Placement]:
-        """Put units back, the dearest first, until none can be spared."""
-        victims = list(units)
-        is_changed = True
-        while is_changed:
-            is_changed = False
-            for one in reversed(tuple(victims)):
-                rest = [other for other in victims if other is not one]
-                found = self._try(rest)
-                if isinstance(found, Placement):
-                    victims, placement, is_changed = rest, found, True
-        return victims, placement
+    def _explain_not_helpful(self, units: Sequence[VictimUnit]) -> Reason:
+        if self._trials.is_over:
+            return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
+        found = self._trials.plan(units)
+        if isinstance(found, Placement):
+            return SearchTooExpensive(len(units), self._trials.cycle.steps.taken)
+        return PreemptionNotHelpful(len(pods_of(units)), found, self._candidates.protected)
 
-    def _try(self, victims: Collection[VictimUnit]) -> Placement | Reason:
-        """Plan the unit without some units."""
-        cycle = self._cycle
-        mark = cycle.checkpoint()
-        pods: dict[str, Pod] = {pod.uid: pod for one in victims for pod in one.pods}
-        cycle.remove(pods.values())
-        outcome = plan(cycle, (self._unit,), self._options.scoring)
-        cycle.rollback(mark)
-        if outcome.placements:
-            return outcome.placements[0]
-        return outcome.refusals[0].reason
+
+def _in_order(
+    problem: Problem, regions: Sequence[Region]
+) -> Iterable[tuple[Region, list[list[int]]]]:
+    """Return the regions that may be enough, the cheapest first, then the tightest."""
+    if len(regions) == 1:
+        return [(one, list(find_pools(problem, one.rows))) for one in regions]
+    emptied = problem.room.freed(range(len(problem.units)))
+    ranked = []
+    for at, region in enumerate(regions):
+        pools = list(find_pools(problem, region.rows))
+        cover = choose_cover(problem, pools[0], region.rows) if pools else None
+        if cover is not None:
+            cost = problem.costs.of([problem.units[one] for one in cover])
+            offer = sum(problem.room.sum(one, emptied, region.rows) for one in problem.room.wants)
+            ranked.append(((cost, offer, at), region, pools))
+    ranked.sort(key=lambda one: one[0])
+    return [(region, pools) for _, region, pools in ranked]
+
+
+def _depends_on_rows_alone(unit: Unit, units: Sequence[VictimUnit]) -> bool:
+    """Whether evicting a pod makes room on its own node alone."""
+    pods = itertools.chain(unit.pods, *(one.pods for one in units))
+    return all(pod.shape.constraints is None and not pod.claims for pod in pods)
+
+
+def _without_twice(units: Sequence[VictimUnit]) -> list[VictimUnit]:
+    """Leave out the surplus of gangs that go as a whole."""
+    whole = {one.group for one in units if one.gangs}
+    return [one for one in units if one.gangs or one.group not in whole]

@@ -1,0 +1,91 @@
+"""What quotas are guaranteed, other quotas' units may not preempt.
+
+A unit of another quota is a victim only as far as its quota, and every quota above that is not
+above the preemptor too, keeps its guarantee. Within one quota priority alone decides.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from koord.core.plan import Unit
+from koord.core.preemption.model import VictimUnit
+from koord.core.quota.ledger import Ledger, mask
+from koord.core.quota.model import QuotaName
+from koord.core.quota.usage import count_devices
+from koord.core.state import ClusterState
+
+Key: TypeAlias = tuple[QuotaName, str]
+"""A quota and a resource."""
+Charges: TypeAlias = Mapping[Key, int]
+_NOTHING: Charges = {}
+
+
+class Guarantees:
+    """How much each quota may lose; with Koordinator's rules there is no limit."""
+
+    def __init__(self, state: ClusterState, unit: Unit) -> None:
+        self._state = state
+        self.is_on = state.quotas.is_in_use and not state.gangs.compat
+        self._ledger: Ledger | None = state.open_ledger() if self.is_on else None
+        self._own = {
+            name for pod in unit.pods for name in self._path_of(state.quotas.quota_of(pod))
+        }
+        self._spare: dict[Key, int] = {}
+        self._charges: dict[str, Charges] = {}
+
+    def allows(self, units: Iterable[VictimUnit]) -> bool:
+        """Whether all of these units may go together."""
+        if not self.is_on:
+            return True
+        lost: Counter[Key] = Counter()
+        for one in units:
+            lost.update(self.charges_of(one))
+        return self.covers(lost)
+
+    def covers(self, lost: Charges) -> bool:
+        """Whether quotas may lose as much."""
+        return all(amount <= self._spare_of(key) for key, amount in lost.items())
+
+    def shares_quota(self, unit: VictimUnit) -> bool:
+        """Whether evicting a unit relieves a quota of the preemptor."""
+        return self.is_on and any(
+            name in self._own
+            for pod in unit.pods
+            for name in self._path_of(self._state.quotas.quota_of(pod))
+        )
+
+    def charges_of(self, unit: VictimUnit) -> Charges:
+        """Return what a unit uses of each quota that is not the preemptor's, by resource."""
+        if self._ledger is None:
+            return _NOTHING
+        known = self._charges.get(unit.key)
+        if known is None:
+            known = self._charges[unit.key] = self._add_up(unit, self._ledger)
+        return known
+
+    def _add_up(self, unit: VictimUnit, ledger: Ledger) -> Charges:
+        found: Counter[Key] = Counter()
+        quotas = self._state.quotas
+        for pod in unit.pods:
+            path = [name for name in self._path_of(quotas.quota_of(pod)) if name not in self._own]
+            if not path:
+                continue
+            asked = count_devices(dict(quotas.requests_of(pod)), quotas.rules)
+            for key, amount in mask(asked, ledger.account(path[0])).items():
+                found.update({(name, key): amount for name in path})
+        return {key: amount for key, amount in found.items() if amount > 0}
+
+    def _spare_of(self, key: Key) -> int:
+        spare = self._spare.get(key)
+        if spare is None and self._ledger is not None:
+            name, resource = key
+            used = self._ledger.account(name).used.get(resource, 0)
+            least = self._ledger.solution(name).minimum(name).get(resource, 0)
+            # Without a guarantee everything may go, also what is not counted yet.
+            spare = self._spare[key] = used - least if least else 1 << 62
+        return spare or 0
+
+    def _path_of(self, name: QuotaName) -> tuple[QuotaName, ...]:
+        account = self._ledger.find(name) if self._ledger is not None else None
+        return () if account is None else account.path

@@ -1,0 +1,50 @@
+"""One question of the search: all that its methods look at."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from koord.core.plan import Placement
+from koord.core.preemption.cost import Costs
+from koord.core.preemption.guarantees import Guarantees
+from koord.core.preemption.model import Cost, VictimUnit
+from koord.core.preemption.room import Room
+from koord.core.preemption.trial import Trials
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Units without which the waiting unit fits, where its pods go then, and the cost."""
+
+    victims: tuple[VictimUnit, ...]
+    placement: Placement
+    cost: Cost
+    is_minimal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Running ``units``, the cheapest first, and what decides about them.
+
+    ``room`` numbers units by their positions in ``units``.
+    """
+
+    units: Sequence[VictimUnit]
+    trials: Trials
+    room: Room
+    costs: Costs
+    guarantees: Guarantees
+
+    def is_legal(self, victims: Collection[VictimUnit]) -> bool:
+        """Whether the units may go together: guarantees are kept, and no unit is there twice."""
+        whole = {one.group for one in victims if one.gangs}
+        is_twice = whole and any(one.group in whole and not one.gangs for one in victims)
+        return not is_twice and self.guarantees.allows(victims)
+
+    def solve_with(self, victims: Sequence[VictimUnit]) -> Solution | None:
+        """Return the solution with these victims; None if it is none."""
+        if not self.is_legal(victims):
+            return None
+        placement = self.trials.plan(victims)
+        if not isinstance(placement, Placement):
+            return None
+        return Solution(tuple(victims), placement, self.costs.of(victims))

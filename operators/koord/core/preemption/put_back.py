@@ -1,0 +1,114 @@
+"""Minimality: units are put back, the dearest first, until none of them can be spared.
+
+Three tests for a unit, the quickest first: whether it fits beside the pods that took its room;
+whether bounds say that it is needed; and what the planner says without it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koord.core.plan import Placement
+from koord.core.preemption.model import VictimUnit
+from koord.core.preemption.problem import Problem, Solution
+from koord.core.preemption.room import Want
+
+
+def put_back(problem: Problem, solution: Solution) -> Solution:
+    """Return a solution in which no unit can be spared, unless the steps are used up."""
+    return _Minimizer(problem, solution).run()
+
+
+class _Minimizer:
+    def __init__(self, problem: Problem, solution: Solution) -> None:
+        self._problem = problem
+        self._position = {one.key: at for at, one in enumerate(problem.units)}
+        self._best = solution
+
+    def run(self) -> Solution:
+        self._try(self._fit_beside())
+        is_changed, is_complete = True, True
+        while is_changed and is_complete:
+            is_changed, is_complete = self._pass()
+        best = self._best
+        return Solution(best.victims, best.placement, best.cost, is_minimal=is_complete)
+
+    def _pass(self) -> tuple[bool, bool]:
+        """Try to spare each unit; return whether one was, and whether all were tried."""
+        bounds = _Needed(self._problem, self._positions(self._best.victims))
+        is_changed = False
+        for one in self._dearest_first():
+            if bounds.is_needed(self._position[one.key]):
+                continue
+            if self._problem.trials.is_over:
+                return is_changed, False
+            if self._try([other for other in self._best.victims if other is not one]):
+                bounds.spare(self._position[one.key])
+                is_changed = True
+        return is_changed, True
+
+    def _try(self, victims: Sequence[VictimUnit]) -> bool:
+        if len(victims) == len(self._best.victims):
+            return False
+        found = self._problem.solve_with(victims)
+        if found is not None:
+            self._best = found
+        return found is not None
+
+    def _fit_beside(self) -> list[VictimUnit]:
+        """Return the units that do not fit beside the pods that took their room."""
+        problem, victims = self._problem, self._best.victims
+        cycle, left = problem.trials.cycle, list[VictimUnit]()
+        mark = cycle.checkpoint()
+        unit = problem.trials.unit
+        removed = {one.key: cycle.remove(one.pods) for one in victims}
+        placement = problem.trials.place(())
+        if isinstance(placement, Placement):
+            if unit.required == len(unit.pods):
+                left = [o for o in self._dearest_first() if not cycle.restore(removed[o.key])]
+            else:
+                left = list(victims)
+        cycle.rollback(mark)
+        keep = {one.key for one in left}
+        return [one for one in victims if one.key in keep]
+
+    def _dearest_first(self) -> list[VictimUnit]:
+        return sorted(self._best.victims, key=lambda one: -self._position[one.key])
+
+    def _positions(self, victims: Sequence[VictimUnit]) -> list[int]:
+        return [self._position[one.key] for one in victims]
+
+
+class _Needed:
+    """Tells of units whether bounds prove that the waiting unit does not fit with them."""
+
+    def __init__(self, problem: Problem, victims: Sequence[int]) -> None:
+        self._room = problem.room
+        self._freed = self._room.freed(victims)
+        self._totals = [int(self._room.copies(one, self._freed).sum()) for one in self._room.wants]
+
+    def is_needed(self, unit: int) -> bool:
+        return any(
+            total - self._loss(want, unit) < want.count
+            for want, total in zip(self._room.wants, self._totals, strict=True)
+        )
+
+    def spare(self, unit: int) -> None:
+        """Take note that a unit stays."""
+        self._totals = [
+            total - self._loss(want, unit)
+            for want, total in zip(self._room.wants, self._totals, strict=True)
+        ]
+        for row, amounts in self._room.loads[unit]:
+            self._freed[:, row] -= amounts
+
+    def _loss(self, want: Want, unit: int) -> int:
+        """Return how many pods less fit if a unit stays."""
+        room, loss = self._room, 0
+        rows = {row for row, _ in room.loads[unit]}
+        for row in rows:
+            used = np.sum([amounts for at, amounts in room.loads[unit] if at == row], axis=0)
+            free = room.free[:, row] + self._freed[:, row]
+            now = room.copies_at(want, row, free.tolist())
+            loss += now - room.copies_at(want, row, (free - used).tolist())
+        return loss

@@ -1,0 +1,149 @@
+"""Bounds of the search: how many pods of the waiting unit fit at most without some running units.
+
+Only amounts and rules about nodes are counted, so a bound may be too high, never too low. What a
+bound excludes need not be tried on the planner.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from koord.core.framework.arrays import Ints, Mask
+from koord.core.framework.cycle import Cycle
+from koord.core.plan import Demand, Unit
+from koord.core.pods import Pod, PodShape
+from koord.core.preemption.model import VictimUnit
+
+Load: TypeAlias = tuple[int, tuple[int, ...]]
+"""A row, and what a pod uses of it of each column of ``Room``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """``count`` pods request ``amounts`` of some columns; ``limits`` is what nodes allow of them.
+
+    ``columns`` are positions in the columns of ``Room``.
+    """
+
+    count: int
+    columns: tuple[int, ...]
+    amounts: tuple[int, ...]
+    limits: Ints
+
+
+class Room:
+    """What is free on every row, and what each unit uses there of what the unit wants."""
+
+    def __init__(self, cycle: Cycle, unit: Unit, units: Sequence[VictimUnit]) -> None:
+        counts = _count_shapes(cycle, unit)
+        vectors = {shape: cycle.vector(shape) for shape in counts}
+        columns: Final = sorted({one for vector in vectors.values() for one in vector.columns})
+        at = {column: position for position, column in enumerate(columns)}
+        self.wants = [
+            Want(
+                count,
+                tuple(at[column] for column in vectors[shape].columns),
+                tuple(vectors[shape].amounts),
+                cycle.node_limits(shape),
+            )
+            for shape, count in counts.items()
+            if not cycle.may_use_held_room(shape)
+        ]
+        self.is_complete = len(self.wants) == len(counts)
+        """Whether all pods of the unit are counted."""
+        self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
+        self.loads = [tuple(_loads_of(cycle, one.pods, at)) for one in units]
+        flat = [(n, row, amounts) for n, one in enumerate(self.loads) for row, amounts in one]
+        self._unit_of = np.array([n for n, _, _ in flat], dtype=np.int64)
+        self._row_of = np.array([row for _, row, _ in flat], dtype=np.int64)
+        amounts = np.array([one for _, _, one in flat], dtype=np.int64)
+        self._amounts: Ints = amounts.reshape(len(flat), len(columns)).T
+        self._count = len(units)
+
+    def nothing(self) -> Ints:
+        """Return the amounts that are freed if nobody goes."""
+        return np.zeros_like(self.free)
+
+    def freed(self, chosen: Sequence[int] | Mask) -> Ints:
+        """Return the amounts that some units free, by column and row."""
+        mask = np.zeros(self._count, dtype=bool)
+        mask[chosen] = True
+        entries = mask[self._unit_of]
+        freed = self.nothing()
+        rows = self._row_of[entries]
+        for column, amounts in enumerate(self._amounts):
+            np.add.at(freed[column], rows, amounts[entries])
+        return freed
+
+    def copies(self, want: Want, freed: Ints) -> Ints:
+        """Return at most how many such pods fit on every row."""
+        copies = want.limits
+        for column, amount in zip(want.columns, want.amounts, strict=True):
+            copies = np.minimum(copies, (self.free[column] + freed[column]) // amount)
+        return np.maximum(copies, 0)
+
+    def copies_at(self, want: Want, row: int, free: Sequence[int]) -> int:
+        """Return :meth:`copies` on one row with so much free of every column."""
+        copies = int(want.limits[row])
+        for column, amount in zip(want.columns, want.amounts, strict=True):
+            copies = min(copies, free[column] // amount)
+        return max(copies, 0)
+
+    def is_enough(self, freed: Ints, rows: Mask | None = None) -> bool:
+        """Whether the unit may fit, on some rows only, if these amounts were freed."""
+        return all(self.sum(one, freed, rows) >= one.count for one in self.wants)
+
+    def sum(self, want: Want, freed: Ints, rows: Mask | None = None) -> int:
+        """Return at most how many such pods fit on some rows together."""
+        copies = self.copies(want, freed)
+        return int((copies if rows is None else copies[rows]).sum())
+
+    def improved_rows(self, freed: Ints) -> Mask:
+        """Return the rows that take more pods of the unit if these amounts were freed."""
+        better = np.zeros(self.free.shape[1], dtype=bool)
+        nothing = self.nothing()
+        for one in self.wants:
+            better |= self.copies(one, freed) > self.copies(one, nothing)
+        return better
+
+
+def _count_shapes(cycle: Cycle, unit: Unit) -> dict[PodShape, int]:
+    """Count, by shape, the pods that have to be placed anew for the unit to start.
+
+    Of gangs with surplus and several shapes it is unknown which; they count as none.
+    """
+    cycle.expect(unit.pods)
+    counts: dict[PodShape, int] = {}
+    for demand in unit.demands:
+        fresh = [pod for pod in demand.pods if pod.recorded is None]
+        shapes = [cycle.shape_of(pod) for pod in fresh]
+        if len(demand.pods) == demand.required:
+            for shape in shapes:
+                counts[shape] = counts.get(shape, 0) + 1
+        elif shapes and len(set(shapes)) == 1:
+            required = _count_required(demand, len(fresh))
+            counts[shapes[0]] = counts.get(shapes[0], 0) + required
+        else:
+            counts |= {shape: counts.get(shape, 0) for shape in shapes}
+    return counts
+
+
+def _count_required(demand: Demand, fresh: int) -> int:
+    return max(0, demand.required - (len(demand.pods) - fresh))
+
+
+def _loads_of(cycle: Cycle, pods: Sequence[Pod], at: dict[int, int]) -> list[Load]:
+    loads = []
+    for pod in pods:
+        place = cycle.place_of(pod)
+        if place is None:
+            continue
+        vector = cycle.vector(pod.shape)
+        amounts = [0] * len(at)
+        for column, amount in zip(vector.columns, vector.amounts, strict=True):
+            if column in at:
+                amounts[at[column]] = amount
+        loads.append((place.row, tuple(amounts)))
+    return loads

@@ -1,0 +1,55 @@
+"""Random clusters: the search against all sets of victims (``python -m tests.preemption.soak``)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tests.preemption.brute_force import NOW, find_best, fits_without, levels_of, make_scene
+
+from koord.core.preemption.model import Preemption
+from koord.core.preemption.search import Context, plan_preemption
+
+
+def check(seed: int) -> str:
+    """Compare the search with brute force on one cluster; return what came out."""
+    scene = make_scene(seed)
+    found = plan_preemption(scene.cluster.state, scene.unit, context=Context(NOW, scene.budgets))
+    best = find_best(scene)
+    if best is None:
+        assert not isinstance(found, Preemption), f"seed {seed}: {found}"
+        return type(found).__name__
+    assert isinstance(found, Preemption), f"seed {seed}: {found}"
+    assert fits_without(scene, found.victims), f"seed {seed}: the plan does not hold"
+    levels = levels_of(scene, found.victims)
+    assert levels == best, f"seed {seed}: {levels}, and {best} is possible"
+    assert levels == (found.cost.violations, found.cost.gangs, found.cost.priority, found.cost.work)
+    assert found.certificate.is_cheapest, f"seed {seed}: unproven"
+    check_minimal(seed, scene, found)
+    return f"{min(len(found.victims), 5)} victims"
+
+
+def check_minimal(seed: int, scene, found: Preemption) -> None:
+    """Nobody can be spared."""
+    assert found.certificate.is_minimal, f"seed {seed}: not minimal"
+    for one in found.victims:
+        rest = [other for other in found.victims if other is not one]
+        assert not fits_without(scene, rest), f"seed {seed}: {one.name} can be spared"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=6000)
+    options = parser.parse_args()
+    outcomes: dict[str, int] = {}
+    start = time.monotonic()
+    for seed in range(options.seed, options.seed + options.count):
+        outcome = check(seed)
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    took = time.monotonic() - start
+    print(f"{options.count} clusters, {took:.0f} s: {dict(sorted(outcomes.items()))}")
+
+
+if __name__ == "__main__":
+    main()
