@@ -1,8 +1,8 @@
 """How long a preemption takes to decide (``python -m benchmarks.preempt``). No cluster is needed.
 
-``gang``: 250 pods of 8 GPUs against 1,000 nodes, each full of 8 pods of one GPU. ``single``: one pod
-of one GPU against 500 such nodes. ``no``: 10 pods of 8 GPUs on 500 full nodes, nobody evictable,
-with the text of the refusal. ``topology``: the gang within one of 4 blocks of the nodes.
+``gang``: 250 pods of 8 GPUs against 1,000 nodes, each full of 8 pods of one GPU. ``single``: one
+pod of one GPU against 500 such nodes. ``no``: 10 pods of 8 GPUs on 500 full nodes, nobody
+evictable, with the text of the refusal. ``topology``: the gang within one of 4 blocks of the nodes.
 """
 
 from __future__ import annotations
