@@ -18,7 +18,7 @@ from koord.core.preemption.room import Want
 
 _SHARES: Final = 5040
 """Divisible by all small numbers of pods: costs per pod are compared as integers."""
-Price: TypeAlias = tuple[int, int, int, int]
+_Price: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Bundle:
 
     units: tuple[int, ...]
     gain: int
-    price: Price
+    price: _Price
 
 
 def find_cover(problem: Problem, pool: Sequence[int], rows: Mask | None = None) -> Solution | None:
@@ -123,7 +123,7 @@ class _Cover:
         """Choose the cheapest bundles of all rows, one after the other."""
         ranks = self._problem.trials.cycle.table.name_rank
         bundles = {row: self._bundles(want, row, chosen, freed) for row in self._by_row}
-        heap: list[tuple[Price, int, int, _Bundle]] = []
+        heap: list[tuple[_Price, int, int, _Bundle]] = []
         for row, found in bundles.items():
             if (first := next(found, None)) is not None:
                 heap.append((first.price, int(ranks[row]), row, first))
@@ -182,9 +182,9 @@ class _Cover:
         return free
 
     def _make(self, going: Sequence[int], gain: int) -> _Bundle:
-        units = [self._problem.units[at] for at in going]
-        violations = sum(self._problem.costs.price_of(one)[0] for one in units)
-        priority = max(one.priority for one in units)
-        work = sum(one.work for one in units) * _SHARES // gain
-        price = (violations, priority, work, len(units) * _SHARES // gain)
+        prices = [self._problem.prices[at] for at in going]
+        violations = sum(one[0] for one in prices)
+        priority = max(one[2] for one in prices)
+        work = sum(one[3] for one in prices) * _SHARES // gain
+        price = (violations, priority, work, len(going) * _SHARES // gain)
         return _Bundle(tuple(going), gain, price)

@@ -15,7 +15,7 @@ def find_pools(problem: Problem, rows: Mask | None) -> Iterator[list[int]]:
     Without units that disruption budgets protect, before those with them; without whole gangs,
     before those with them; then up to the lowest priority that may be enough, and all.
     """
-    prices = [problem.costs.price_of(one) for one in problem.units]
+    prices = problem.prices
     for with_protected in (False, True):
         for with_gangs in (False, True):
             pool = [
@@ -38,7 +38,7 @@ def _find_first(
     low, high = 0, len(limits) - 1
     while low < high:
         middle = (low + high) // 2
-        below = [at for at in pool if problem.units[at].priority <= limits[middle]]
+        below = [at for at in pool if problem.prices[at][2] <= limits[middle]]
         if _is_enough(problem, below, rows):
             high = middle
         else:

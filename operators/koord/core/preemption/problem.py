@@ -1,10 +1,10 @@
 """One question of the search: all that its methods look at."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koord.core.plan import Placement
-from koord.core.preemption.cost import Costs
+from koord.core.preemption.cost import Costs, Price
 from koord.core.preemption.guarantees import Guarantees
 from koord.core.preemption.model import Cost, VictimUnit
 from koord.core.preemption.room import Room
@@ -33,6 +33,11 @@ class Problem:
     room: Room
     costs: Costs
     guarantees: Guarantees
+    prices: Sequence[Price] = field(init=False)
+    """What each unit costs by itself."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prices", [self.costs.price_of(one) for one in self.units])
 
     def is_legal(self, victims: Collection[VictimUnit]) -> bool:
         """Whether the units may go together: guarantees are kept, and no unit is there twice."""

@@ -5,13 +5,14 @@ whether bounds say that it is needed; and what the planner says without it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from koord.core.plan import Placement
 from koord.core.preemption.model import VictimUnit
 from koord.core.preemption.problem import Problem, Solution
-from koord.core.preemption.room import Want
+from koord.core.preemption.room import Load, Want
 
 
 def put_back(problem: Problem, solution: Solution) -> Solution:
@@ -26,16 +27,21 @@ class _Minimizer:
         self._best = solution
 
     def run(self) -> Solution:
-        self._try(self._fit_beside())
+        bounds = self._bounds()
+        if not all(bounds.is_needed(self._position[one.key]) for one in self._best.victims):
+            self._try(self._fit_beside())
+            bounds = self._bounds()
         is_changed, is_complete = True, True
         while is_changed and is_complete:
-            is_changed, is_complete = self._pass()
-        best = self._best
-        return Solution(best.victims, best.placement, best.cost, is_minimal=is_complete)
+            is_changed, is_complete = self._pass(bounds)
+            bounds = self._bounds() if is_changed else bounds
+        return replace(self._best, is_minimal=is_complete)
 
-    def _pass(self) -> tuple[bool, bool]:
+    def _bounds(self) -> "_Needed":
+        return _Needed(self._problem, [self._position[one.key] for one in self._best.victims])
+
+    def _pass(self, bounds: "_Needed") -> tuple[bool, bool]:
         """Try to spare each unit; return whether one was, and whether all were tried."""
-        bounds = _Needed(self._problem, self._positions(self._best.victims))
         is_changed = False
         for one in self._dearest_first():
             if bounds.is_needed(self._position[one.key]):
@@ -75,9 +81,6 @@ class _Minimizer:
     def _dearest_first(self) -> list[VictimUnit]:
         return sorted(self._best.victims, key=lambda one: -self._position[one.key])
 
-    def _positions(self, victims: Sequence[VictimUnit]) -> list[int]:
-        return [self._position[one.key] for one in victims]
-
 
 class _Needed:
     """Tells of units whether bounds prove that the waiting unit does not fit with them."""
@@ -85,29 +88,34 @@ class _Needed:
     def __init__(self, problem: Problem, victims: Sequence[int]) -> None:
         self._room = problem.room
         self._freed = self._room.freed(victims)
-        self._totals = [int(self._room.copies(one, self._freed).sum()) for one in self._room.wants]
+        self._totals = [self._room.sum(one, self._freed) for one in self._room.wants]
+        self._known: dict[tuple[Load, ...], tuple[int, ...]] = {}
 
     def is_needed(self, unit: int) -> bool:
-        return any(
-            total - self._loss(want, unit) < want.count
-            for want, total in zip(self._room.wants, self._totals, strict=True)
-        )
+        losses = zip(self._room.wants, self._totals, self._losses(unit), strict=True)
+        return any(total - loss < want.count for want, total, loss in losses)
 
     def spare(self, unit: int) -> None:
         """Take note that a unit stays."""
-        self._totals = [
-            total - self._loss(want, unit)
-            for want, total in zip(self._room.wants, self._totals, strict=True)
-        ]
+        losses = zip(self._totals, self._losses(unit), strict=True)
+        self._totals = [total - loss for total, loss in losses]
         for row, amounts in self._room.loads[unit]:
             self._freed[:, row] -= amounts
+        self._known.clear()
 
-    def _loss(self, want: Want, unit: int) -> int:
-        """Return how many pods less fit if a unit stays."""
+    def _losses(self, unit: int) -> tuple[int, ...]:
+        """Return, per shape, how many pods less fit if a unit stays."""
+        loads = self._room.loads[unit]
+        known = self._known.get(loads)
+        if known is None:
+            known = tuple(self._lose(want, loads) for want in self._room.wants)
+            self._known[loads] = known
+        return known
+
+    def _lose(self, want: Want, loads: Sequence[Load]) -> int:
         room, loss = self._room, 0
-        rows = {row for row, _ in room.loads[unit]}
-        for row in rows:
-            used = np.sum([amounts for at, amounts in room.loads[unit] if at == row], axis=0)
+        for row in {row for row, _ in loads}:
+            used = np.sum([amounts for at, amounts in loads if at == row], axis=0)
             free = room.free[:, row] + self._freed[:, row]
             now = room.copies_at(want, row, free.tolist())
             loss += now - room.copies_at(want, row, (free - used).tolist())

@@ -5,6 +5,7 @@ bound excludes need not be tried on the planner.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -54,13 +55,23 @@ class Room:
         self.is_complete = len(self.wants) == len(counts)
         """Whether all pods of the unit are counted."""
         self.free: Ints = (cycle.table.allocatable - cycle.used)[columns]
-        self.loads = [tuple(_loads_of(cycle, one.pods, at)) for one in units]
-        flat = [(n, row, amounts) for n, one in enumerate(self.loads) for row, amounts in one]
+        self._take([tuple(_loads_of(cycle, one.pods, at)) for one in units])
+
+    def only(self, units: Sequence[int]) -> "Room":
+        """Return the room with some units alone, in this order."""
+        if len(units) == len(self.loads):
+            return self
+        narrowed = copy(self)
+        narrowed._take([self.loads[at] for at in units])  # noqa: SLF001 - of the same class
+        return narrowed
+
+    def _take(self, loads: Sequence[tuple[Load, ...]]) -> None:
+        self.loads = loads
+        flat = [(n, row, amounts) for n, one in enumerate(loads) for row, amounts in one]
         self._unit_of = np.array([n for n, _, _ in flat], dtype=np.int64)
         self._row_of = np.array([row for _, row, _ in flat], dtype=np.int64)
         amounts = np.array([one for _, _, one in flat], dtype=np.int64)
-        self._amounts: Ints = amounts.reshape(len(flat), len(columns)).T
-        self._count = len(units)
+        self._amounts: Ints = amounts.reshape(len(flat), len(self.free)).T
 
     def nothing(self) -> Ints:
         """Return the amounts that are freed if nobody goes."""
@@ -68,7 +79,7 @@ class Room:
 
     def freed(self, chosen: Sequence[int] | Mask) -> Ints:
         """Return the amounts that some units free, by column and row."""
-        mask = np.zeros(self._count, dtype=bool)
+        mask = np.zeros(len(self.loads), dtype=bool)
         mask[chosen] = True
         entries = mask[self._unit_of]
         freed = self.nothing()

@@ -24,6 +24,7 @@ from koord.core.preemption.guarantees import Guarantees
 from koord.core.preemption.model import (
     Alternative,
     Certificate,
+    Cost,
     Exempt,
     Preemption,
     VictimUnit,
@@ -163,24 +164,27 @@ class _Search:
             return None
         if room.is_complete and _depends_on_rows_alone(unit, ordered):
             better = room.improved_rows(freed)
-            ordered = [
-                one
-                for one, loads in zip(ordered, room.loads, strict=True)
-                if guarantees.shares_quota(one) or any(better[row] for row, _ in loads)
+            useful = [
+                at
+                for at, loads in enumerate(room.loads)
+                if guarantees.shares_quota(ordered[at]) or any(better[row] for row, _ in loads)
             ]
-            room = Room(cycle, unit, ordered)
+            ordered, room = [ordered[at] for at in useful], room.only(useful)
         return Problem(ordered, self._trials, room, self._costs, guarantees)
 
     def _find_quickly(self, problem: Problem) -> list[Solution]:
         """Return minimal solutions, one per region that is worth it."""
         found: list[Solution] = []
-        for region, pools in _in_order(problem, find_regions(self._state, self._unit)):
-            for pool in pools:
-                solution = find_cover(problem, pool, region.rows)
+        for one in _in_order(problem, find_regions(self._state, self._unit)):
+            best = min((known.cost for known in found), default=None)
+            if len(found) > 1 and best is not None and one.cost >= best:
+                return found
+            for pool in one.pools:
+                solution = find_cover(problem, pool, one.region.rows)
                 if solution is not None:
                     found.append(put_back(problem, solution))
                     break
-            if len(found) > MOST_ALTERNATIVES or self._trials.is_over:
+            if self._trials.is_over:
                 return found
         return found or self._grow(problem)
 
@@ -220,23 +224,33 @@ class _Search:
         return PreemptionNotHelpful(len(pods_of(units)), found, self._candidates.protected)
 
 
-def _in_order(
-    problem: Problem, regions: Sequence[Region]
-) -> Iterable[tuple[Region, list[list[int]]]]:
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A region, the units that may make room there, and what the victims there will about cost."""
+
+    region: Region
+    pools: list[list[int]]
+    cost: Cost
+    tie: tuple[int, int]
+
+
+def _in_order(problem: Problem, regions: Sequence[Region]) -> list[_Offer]:
     """Return the regions that may be enough, the cheapest first, then the tightest."""
-    if len(regions) == 1:
-        return [(one, list(find_pools(problem, one.rows))) for one in regions]
-    emptied = problem.room.freed(range(len(problem.units)))
-    ranked = []
+    room = problem.room
+    emptied = room.freed(range(len(problem.units)))
+    offers = []
     for at, region in enumerate(regions):
         pools = list(find_pools(problem, region.rows))
-        cover = choose_cover(problem, pools[0], region.rows) if pools else None
+        if not pools:
+            continue
+        cover: list[int] | None = []
+        if len(regions) > 1:
+            cover = choose_cover(problem, pools[0], region.rows)
         if cover is not None:
             cost = problem.costs.of([problem.units[one] for one in cover])
-            offer = sum(problem.room.sum(one, emptied, region.rows) for one in problem.room.wants)
-            ranked.append(((cost, offer, at), region, pools))
-    ranked.sort(key=lambda one: one[0])
-    return [(region, pools) for _, region, pools in ranked]
+            size = sum(room.sum(one, emptied, region.rows) for one in room.wants)
+            offers.append(_Offer(region, pools, cost, (size, at)))
+    return sorted(offers, key=lambda one: (one.cost, one.tie))
 
 
 def _depends_on_rows_alone(unit: Unit, units: Sequence[VictimUnit]) -> bool:
