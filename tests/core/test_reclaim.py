@@ -9,8 +9,9 @@ from tests.builders import GPU, make_node, make_pod, make_pod_group, make_quota
 from tests.cluster import make_cluster
 
 from koord.core.framework.reasons import InsufficientNodes
+from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked, unit_of
-from koord.core.reclaim import Exempt, can_keep_running, plan_reclaim
+from koord.core.reclaim import can_keep_running, plan_reclaim
 
 if TYPE_CHECKING:
     from koord.core.pods import Pod

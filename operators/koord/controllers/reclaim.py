@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from koord.core.pods import Pod
+from koord.core.preemption.model import Exempt
 from koord.core.queue import Blocked
 from koord.core.quota.model import QuotaName, QuotaSpec
 from koord.core.quota.reclaim import Overuse, OveruseTimer, find_overuse, write_overuse
-from koord.core.reclaim import Exempt, Reclaim, can_keep_running, plan_reclaim
+from koord.core.reclaim import Reclaim, can_keep_running, plan_reclaim
 from koord.core.state import ClusterState
 from koord.kube.evictor import Eviction, Evictor
 

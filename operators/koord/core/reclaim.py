@@ -20,6 +20,8 @@ from koord.core.gang.cache import GangCache
 from koord.core.gang.group import Group
 from koord.core.plan import Unit, UnitKey
 from koord.core.pods import Handling, Pod
+from koord.core.preemption.candidates import find_protection, find_surplus, is_placed
+from koord.core.preemption.model import NOBODY, Exempt
 from koord.core.queue import Blocked
 from koord.core.quota.admission import try_charge
 from koord.core.quota.capacity import add_up, subtract
@@ -36,7 +38,6 @@ from koord.core.quota.reclaim import (
 )
 from koord.core.quota.usage import count_devices
 from koord.core.state import ClusterState
-from koord.core.topology_constraint import Rank, rank_member
 from koord.core.units import Amounts
 
 MOST_TRIED: Final = 32
@@ -55,20 +56,12 @@ class Reclaim:
     beneficiary: UnitKey = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Exempt:
-    """Units (by key) that must not be evicted, and pods (by uid) that are being evicted."""
-
-    units: Collection[str] = ()
-    terminating: Collection[str] = ()
-
-
 def plan_reclaim(
     state: ClusterState,
     ledger: Ledger,
     name: QuotaName,
     blocked: Iterable[Blocked],
-    exempt: Exempt = Exempt(),
+    exempt: Exempt = NOBODY,
 ) -> tuple[Reclaim, ...]:
     """Return the victims of a quota; ``blocked`` are the waiting units with their reasons."""
     selection = _choose(state, ledger, name, exempt)
@@ -142,7 +135,7 @@ class _QuotaPods:
         self._mine = [
             pod
             for pod in state.pods.values()
-            if _is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
+            if is_placed(pod) and state.quotas.quota_of(pod) == account.spec.name
         ]
         terminating = add_up(self._ask(pod) for pod in self._mine if self._is_terminating(pod))
         self.used = {key: amount - terminating.get(key, 0) for key, amount in account.used.items()}
@@ -168,7 +161,7 @@ class _QuotaPods:
             pod
             for gang in group.gangs
             for pod in self._state.gangs.members(gang).values()
-            if _is_placed(pod) and not self._is_terminating(pod)
+            if is_placed(pod) and not self._is_terminating(pod)
         )
         if any(pod.uid in self._state.assumed for pod in members):
             return  # being started or repaired
@@ -181,19 +174,12 @@ class _QuotaPods:
 
     def _surplus_of(self, gang: str) -> list[Pod]:
         """Return the members above the minimum of a gang, the first victims first."""
-        gangs = self._state.gangs
-        spec = gangs.spec(gang)
-        if spec is None:
-            return []
-        tally = gangs.tally(gang)
-        terminating = sum(uid in self._exempt.terminating for uid in gangs.members(gang))
-        count = tally.placed - terminating + tally.succeeded - spec.min_member
-        free = [
+        evictable = [
             pod
-            for pod in gangs.members(gang).values()
-            if _is_placed(pod) and not self._is_terminating(pod) and self._is_evictable(pod)
+            for pod in self._state.gangs.members(gang).values()
+            if is_placed(pod) and not self._is_terminating(pod) and self._is_evictable(pod)
         ]
-        return sorted(free, key=_rank, reverse=True)[: max(0, count)]
+        return find_surplus(self._state, gang, evictable, self._exempt.terminating)
 
     def _make(
         self, unit: RunningUnit, pods: tuple[Pod, ...], surplus: Collection[Pod] = ()
@@ -210,12 +196,10 @@ class _QuotaPods:
         return mask(asked, self.account)
 
     def _is_evictable(self, pod: Pod) -> bool:
-        """Whether a pod is preemptible, of this quota itself, placed by us and not assumed."""
+        """Whether a pod of this quota itself may be evicted."""
         return (
             self._state.quotas.quota_of(pod) == self.account.spec.name
-            and not pod.is_non_preemptible
-            and pod.uid not in self._state.assumed
-            and (pod.handling is not Handling.NOT_OURS or pod.recorded is not None)
+            and find_protection(self._state, pod) is None
             and pod.handling is not Handling.RESERVE
         )
 
@@ -304,9 +288,7 @@ class _NodeCheck:
         """Return the victims of all other over-used quotas."""
         if self._others is None:
             names = {one.quota for one in find_overuse(self._ledger)} - {self._selection.quota}
-            selections = (
-                _choose(self._state, self._ledger, one, Exempt()) for one in sorted(names)
-            )
+            selections = (_choose(self._state, self._ledger, one, NOBODY) for one in sorted(names))
             self._others = [pod for selection in selections for pod in selection.pods]
         return self._others
 
@@ -344,17 +326,8 @@ def _needs_over_used(
     )
 
 
-def _is_placed(pod: Pod) -> bool:
-    is_released = pod.recorded is not None and not pod.is_gated
-    return (bool(pod.node) or is_released) and not pod.phase.is_terminal
-
-
 def _start(pod: Pod) -> float:
     return pod.started or _YET_TO_START + pod.created
-
-
-def _rank(pod: Pod) -> Rank:
-    return rank_member(pod.index, pod.name, pod.uid)
 
 
 def _charges_of(state: ClusterState, unit: Unit) -> list[QuotaCharge]:

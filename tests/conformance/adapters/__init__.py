@@ -13,6 +13,7 @@ from tests.conformance.adapters import (
     device_vendors,
     elasticquota,
     gang,
+    preemption,
     reservation,
     topology,
 )
@@ -23,6 +24,7 @@ AREAS: Mapping[str, Mapping[str, Adapter]] = {
     "device": {**device.ADAPTERS, **device_cpus.ADAPTERS, **device_vendors.ADAPTERS},
     "elasticquota": elasticquota.ADAPTERS,
     "gang": gang.ADAPTERS,
+    "preemption": preemption.ADAPTERS,
     "reservation": reservation.ADAPTERS,
     "topology": topology.ADAPTERS,
 }

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.cluster import make_cluster
 from tests.conformance.cases import UnsupportedCaseError
 from tests.conformance.compare import IGNORED, Exact
@@ -18,8 +18,12 @@ from tests.quota.trees import Level, scale_level, share_level
 from koord.api.keys import quota as keys
 from koord.core.budgets import Budget, split_by_budgets
 from koord.core.nodes import Node, Taint
+from koord.core.plan import Demand, Unit
 from koord.core.pod_requests import InitContainer, effective_requests
 from koord.core.pods import PodPhase, PodShape
+from koord.core.preemption.model import Preemption
+from koord.core.preemption.reasons import PreemptionNever, WaitsForTermination
+from koord.core.preemption.search import plan_preemption
 from koord.core.quota import validation
 from koord.core.quota.admission import (
     Balance,
@@ -44,13 +48,6 @@ from koord.core.quota.model import (
     QuotaSpec,
     Usage,
 )
-from koord.core.quota.preempt import (
-    Contender,
-    QuotaRoom,
-    choose_node_victims,
-    find_eligibility,
-    may_preempt,
-)
 from koord.core.quota.profile import (
     QuotaProfile,
     make_root_quota,
@@ -69,8 +66,11 @@ from koord.core.selectors import Operator, Requirement, SelectorTerm
 from koord.kube.root_quota import make_body
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from tests.builders import PodBuilder
+
+    from koord.core.reasons import Reason
     from koord.core.state import ClusterState
 
 Fields = dict[str, Any]
@@ -554,32 +554,40 @@ def has_left(event: Mapping[str, Any], options: Mapping[str, bool]) -> bool:
     return bool(options.get("ignoreTerminatingPod")) and age > grace
 
 
-def make_contender(pod: Mapping[str, Any], at: int = 0) -> Contender:
-    return Contender(
-        key=str(at),
-        quota=pod["quota"],
-        priority=pod["priority"],
-        request=pod.get("request") or {},
-        is_non_preemptible=pod.get("nonPreemptible", False),
-        is_terminating=pod.get("terminating", False),
-    )
+def decide_preemption(
+    preemptor: Mapping[str, Any], running: Iterable[Mapping[str, Any]], **limit: int
+) -> Preemption | Reason:
+    """Search victims for a pod among the pods of one node; quotas have a ``limit`` as their max."""
+    cluster = make_cluster(compat=True, limits_by_share=False).nodes(make_node("n0").cpu(1 << 20))
+    every = [preemptor, *running]
+    for name in {pod["quota"] for pod in every} - {DEFAULT}:
+        cluster.quotas(QuotaSpec(name, max=limit))
+    for at, pod in enumerate(every[1:]):
+        made = make_quota_pod(f"p{at}", pod).released("n0", "p").running("n0")
+        cluster.pods(made.terminating() if pod.get("terminating") else made)
+    waits = make_quota_pod("waits", preemptor).build()
+    cluster.pods(waits)
+    waits = replace(waits, never_preempts=preemptor.get("preemptionPolicy") == "Never")
+    return plan_preemption(cluster.state, Unit(waits.uid, (Demand("", (waits,), 1),)))
+
+
+def make_quota_pod(name: str, pod: Mapping[str, Any]) -> PodBuilder:
+    built = make_pod(name).priority(pod["priority"]).requests(**pod.get("request") or {"cpu": 1000})
+    return built.quota(pod["quota"], is_non_preemptible=pod.get("nonPreemptible", False))
 
 
 def adapt_can_preempt(case: Mapping[str, Any]) -> Fields:
-    preemptor, victim = make_contender(case["preemptor"]), make_contender(case["victim"], 1)
-    return {"canPreempt": may_preempt(preemptor, victim, make_rules(case.get("options")))}
+    # Room for one of the two.
+    found = decide_preemption(case["preemptor"], [case["victim"]], cpu=1000)
+    return {"canPreempt": isinstance(found, Preemption) and bool(found.victims)}
 
 
 def adapt_preempt_eligibility(case: Mapping[str, Any]) -> Fields:
     pods = case.get("podsOnNode") if case.get("nominatedNode") else None
-    preemptor = Contender("", case.get("quota", ""), case.get("priority", 0), {})
-    verdict = find_eligibility(
-        preemptor,
-        None if pods is None else [make_contender(pod, at) for at, pod in enumerate(pods)],
-        is_never=case.get("preemptionPolicy") == "Never",
-        is_unresolvable=case.get("nominatedNodeStatus") == "UnschedulableAndUnresolvable",
-    )
-    return {"eligible": not verdict.value, "message": verdict.value}
+    preemptor = {"quota": DEFAULT, "priority": 0, **case, "request": {"cpu": 1000}}
+    found = decide_preemption(preemptor, pods or (), cpu=10_000)
+    is_refused = isinstance(found, PreemptionNever | WaitsForTermination)
+    return {"eligible": not is_refused, "message": found.text() if is_refused else ""}
 
 
 class LabelledPod:
@@ -620,19 +628,14 @@ def make_requirement(one: Mapping[str, Any]) -> Requirement:
 
 
 def adapt_select_victims(case: Mapping[str, Any]) -> Fields:
-    preemptor = make_contender(case["preemptor"], -1)
-    pods = [make_contender(pod, at) for at, pod in enumerate(case["podsOnNode"])]
-    found = choose_node_victims(
-        preemptor,
-        [pod for pod in pods if may_preempt(preemptor, pod, KOORDINATOR)],
-        QuotaRoom(case["quotaUsed"], case["quotaLimit"]),
-        fits=lambda _: case["nodeFits"],
-    )
-    if found is None:
+    if not case["nodeFits"]:
+        raise UnsupportedCaseError("whether a pod fits is a question of its node")
+    found = decide_preemption(case["preemptor"], case["podsOnNode"], **case["quotaLimit"])
+    if not isinstance(found, Preemption) or not found.victims:
         return {"victims": 0, "pdbViolations": 0, "status": "UnschedulableAndUnresolvable"}
     return {
-        "victims": len(found.victims),
-        "pdbViolations": found.violations,
+        "victims": len(found.pods),
+        "pdbViolations": found.cost.violations,
         "status": "Success",
     }
 

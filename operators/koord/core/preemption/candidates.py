@@ -46,6 +46,9 @@ class Moment:
     min_runtime: float = 0.0
 
 
+ANY_MOMENT: Final = Moment()
+
+
 def find_candidates(state: ClusterState, unit: Unit, moment: Moment, exempt: Exempt) -> Candidates:
     """Return the units that may be evicted for ``unit``: all their pods have a lower priority."""
     return _Finder(state, unit, moment, exempt).find()
@@ -60,9 +63,14 @@ def is_placed(pod: Pod) -> bool:
 def find_surplus(
     state: ClusterState, gang: str, evictable: Iterable[Pod], terminating: Collection[str]
 ) -> list[Pod]:
-    """Return the members above the minimum of a gang, the first victims first."""
+    """Return the members above the minimum of a gang, the first victims first.
+
+    Gangs with sub-groups or multiples do not lose members one by one.
+    """
     spec = state.gangs.spec(gang)
-    if spec is None:
+    if spec is None or spec.sub_groups is not None:
+        return []
+    if spec.topology is not None and spec.topology.multiples:
         return []
     tally, members = state.gangs.tally(gang), state.gangs.members(gang)
     leaving = sum(uid in terminating for uid in members)
@@ -70,6 +78,24 @@ def find_surplus(
     if count <= 0:
         return []
     return sorted(evictable, key=rank_of, reverse=True)[:count]
+
+
+def find_protection(
+    state: ClusterState, pod: Pod, moment: Moment = ANY_MOMENT
+) -> Protection | None:
+    """Return why a running pod must not be evicted, whatever its priority; None if it may be."""
+    if pod.is_protected or pod.is_non_preemptible:
+        return Protection.LABEL
+    if pod.priority >= SYSTEM_CRITICAL:
+        return Protection.CRITICAL
+    if pod.handling is Handling.NOT_OURS and pod.recorded is None:
+        return Protection.FOREIGN
+    if pod.owners and any(one.kind in _HARDWIRED for one in pod.owners):
+        return Protection.DAEMON
+    if pod.uid in state.assumed:
+        return Protection.STARTING
+    ran = moment.now - (pod.started or moment.now)
+    return Protection.YOUNG if moment.min_runtime and ran < moment.min_runtime else None
 
 
 def rank_of(pod: Pod) -> Rank:
@@ -112,7 +138,7 @@ class _Finder:
         return Candidates(tuple(units), protected, running, tuple(terminating))
 
     def _find_single(self, pod: Pod) -> Iterator[VictimUnit]:
-        why = self._protection_of(pod)
+        why = find_protection(self._state, pod, self._moment)
         if why is None and pod.uid in self._exempt.units:
             why = Protection.EXEMPT
         if why is not None:
@@ -129,15 +155,13 @@ class _Finder:
         gangs = self._state.gangs
         placed = {gang: self._placed_members(gang) for gang in group.gangs}
         members = tuple(pod for pods in placed.values() for pod in pods)
-        whys = {pod.uid: self._protection_of(pod) for pod in members}
+        whys = {pod.uid: find_protection(self._state, pod, self._moment) for pod in members}
         free = {
             gang: [p for p in pods if whys[p.uid] is None and p.priority < self._limit]
             for gang, pods in placed.items()
         }
         surplus = 0
         for gang, pods in free.items():
-            if not self._may_shrink(gang):
-                continue
             for pod in find_surplus(self._state, gang, pods, self._exempt.terminating):
                 if pod.uid not in self._exempt.units:
                     surplus += 1
@@ -179,30 +203,6 @@ class _Finder:
             for pod in self._state.gangs.members(gang).values()
             if is_placed(pod) and not pod.is_terminating and pod.uid not in self._exempt.terminating
         ]
-
-    def _may_shrink(self, gang: str) -> bool:
-        """Whether members may go one by one: not out of sub-groups or multiples."""
-        spec = self._state.gangs.spec(gang)
-        if spec is None or spec.sub_groups is not None:
-            return False
-        return spec.topology is None or not spec.topology.multiples
-
-    def _protection_of(self, pod: Pod) -> Protection | None:
-        if pod.is_protected or pod.is_non_preemptible:
-            return Protection.LABEL
-        if pod.priority >= SYSTEM_CRITICAL:
-            return Protection.CRITICAL
-        if pod.handling is Handling.NOT_OURS and pod.recorded is None:
-            return Protection.FOREIGN
-        if pod.owners and any(one.kind in _HARDWIRED for one in pod.owners):
-            return Protection.DAEMON
-        return self._protection_of_start(pod)
-
-    def _protection_of_start(self, pod: Pod) -> Protection | None:
-        if pod.uid in self._state.assumed:
-            return Protection.STARTING
-        least, now = self._moment.min_runtime, self._moment.now
-        return Protection.YOUNG if least and now - (pod.started or now) < least else None
 
     def _work_of(self, pod: Pod) -> int:
         """Return the seconds since its start or last checkpoint, times hundredths of GPUs."""

@@ -1,7 +1,8 @@
-"""What quotas are guaranteed, other quotas' units may not preempt.
+"""What quotas are guaranteed is not preempted by units of other quotas.
 
 A unit of another quota is a victim only as far as its quota, and every quota above that is not
-above the preemptor too, keeps its guarantee. Within one quota priority alone decides.
+above the preemptor too, keeps its guarantee. Within one quota priority alone decides. With
+Koordinator's rules guarantees do not count, and pods of the default quota are spared.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import TypeAlias
 from koord.core.plan import Unit
 from koord.core.preemption.model import VictimUnit
 from koord.core.quota.ledger import Ledger, mask
-from koord.core.quota.model import QuotaName
+from koord.core.quota.model import DEFAULT, QuotaName
 from koord.core.quota.usage import count_devices
 from koord.core.state import ClusterState
 
@@ -22,11 +23,13 @@ _NOTHING: Charges = {}
 
 
 class Guarantees:
-    """How much each quota may lose; with Koordinator's rules there is no limit."""
+    """How much each quota may lose."""
 
     def __init__(self, state: ClusterState, unit: Unit) -> None:
         self._state = state
         self.is_on = state.quotas.is_in_use and not state.gangs.compat
+        is_compatible = state.quotas.is_in_use and state.gangs.compat
+        self._spares_default = is_compatible and state.quotas.rules.spares_default_quota
         self._ledger: Ledger | None = state.open_ledger() if self.is_on else None
         self._own = {
             name for pod in unit.pods for name in self._path_of(state.quotas.quota_of(pod))
@@ -37,7 +40,7 @@ class Guarantees:
     def allows(self, units: Iterable[VictimUnit]) -> bool:
         """Whether all of these units may go together."""
         if not self.is_on:
-            return True
+            return not self._spares_default or not any(map(self._is_default, units))
         lost: Counter[Key] = Counter()
         for one in units:
             lost.update(self.charges_of(one))
@@ -75,6 +78,9 @@ class Guarantees:
             for key, amount in mask(asked, ledger.account(path[0])).items():
                 found.update({(name, key): amount for name in path})
         return {key: amount for key, amount in found.items() if amount > 0}
+
+    def _is_default(self, unit: VictimUnit) -> bool:
+        return any(self._state.quotas.quota_of(pod) == DEFAULT for pod in unit.pods)
 
     def _spare_of(self, key: Key) -> int:
         spare = self._spare.get(key)

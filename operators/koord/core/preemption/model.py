@@ -7,6 +7,7 @@ knows nodes, clocks or writes.
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from koord.core.plan import Placement, UnitKey
 from koord.core.pods import Pod
@@ -91,7 +92,7 @@ class Alternative:
 class Preemption:
     """The victims of a preemptor, and where its pods go once they are gone.
 
-    Without victims, the preemptor only waits for pods that terminate already.
+    There are no victims if it fits by now.
     """
 
     preemptor: UnitKey
@@ -117,3 +118,6 @@ class Exempt:
     units: Collection[str] = ()
     terminating: Collection[str] = ()
     stuck: Collection[str] = ()
+
+
+NOBODY: Final = Exempt()

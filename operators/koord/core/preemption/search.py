@@ -22,6 +22,7 @@ from koord.core.preemption.domains import Region, find_regions
 from koord.core.preemption.exact import find_cheapest
 from koord.core.preemption.guarantees import Guarantees
 from koord.core.preemption.model import (
+    NOBODY,
     Alternative,
     Certificate,
     Cost,
@@ -78,7 +79,6 @@ class Context:
 
 
 DEFAULT_OPTIONS: Final = PreemptionOptions()
-NOBODY: Final = Exempt()
 NO_CONTEXT: Final = Context()
 
 
@@ -125,12 +125,20 @@ class _Search:
         self._unit = trials.unit
 
     def run(self) -> Preemption | Reason:
-        self._trials.cycle.remove(self._candidates.terminating)
         without = self._trials.plan(())
         if isinstance(without, Placement):
-            return self._wait_for_termination(without)
+            return self._need_nobody(without)
+        if self._candidates.terminating:
+            self._trials.remove_for_good(self._candidates.terminating)
+            without = self._trials.plan(())
+        if isinstance(without, Placement):
+            names = sorted(pod.key for pod in self._candidates.terminating)
+            return WaitsForTermination(tuple(names))
         if not without.is_capacity and not isinstance(without, MultipleNotMet):
             return NotAQuestionOfRoom(without)
+        return self._choose()
+
+    def _choose(self) -> Preemption | Reason:
         guarantees = Guarantees(self._state, self._unit)
         allowed = [one for one in self._candidates.units if guarantees.allows((one,))]
         if not allowed:
@@ -200,10 +208,7 @@ class _Search:
             count = min(2 * count, len(problem.units))
         return []
 
-    def _wait_for_termination(self, placement: Placement) -> Preemption | Reason:
-        names = tuple(sorted(pod.key for pod in self._candidates.terminating))
-        if names:
-            return WaitsForTermination(names)
+    def _need_nobody(self, placement: Placement) -> Preemption:
         certificate = Certificate(is_minimal=True, is_cheapest=True, steps=0)
         return Preemption(self._unit.key, (), placement, self._costs.of(()), certificate)
 

@@ -40,6 +40,11 @@ class Trials:
         """Whether the steps are used up."""
         return self.cycle.steps.taken > self._most
 
+    def remove_for_good(self, pods: Iterable[Pod]) -> None:
+        """Take pods out of all later trials."""
+        self.cycle.remove(pods)
+        self._known.clear()
+
     def fits(self, victims: Collection[VictimUnit]) -> bool:
         """Whether the unit fits without these units."""
         return isinstance(self.plan(victims), Placement)

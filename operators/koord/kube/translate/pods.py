@@ -15,7 +15,8 @@ from koord.api.gang import NO_INDEX, UPSTREAM_DEFAULTS, GangDefaults, parse_topo
 from koord.api.keys import operators
 from koord.api.keys import quota as quota_keys
 from koord.api.keys.gang import NETWORK_TOPOLOGY_INDEX, NETWORK_TOPOLOGY_SELECTOR
-from koord.api.keys.preemption import CHECKPOINTED_AT, DISABLE_PREEMPTIBLE, PREEMPTION_POLICY
+from koord.api.keys.preemption import CHECKPOINTED_AT
+from koord.api.preemption import PreemptionPolicy, is_protected, read_policy
 from koord.caches import MIB, BoundedCache, size_of
 from koord.core.constraints import PodLabels
 from koord.core.device.allocation import ALLOCATED
@@ -160,8 +161,8 @@ class PodTranslator:
             is_unschedulable=is_foreign and recorded is not None and _is_unschedulable(wire),
             quota=self._intern(labels.get(quota_keys.NAME, "")),
             is_non_preemptible=labels.get(quota_keys.PREEMPTIBLE) == "false",
-            never_preempts="Never" in {spec.preemption_policy, labels.get(PREEMPTION_POLICY)},
-            is_protected=labels.get(DISABLE_PREEMPTIBLE) == "true",
+            never_preempts=PreemptionPolicy.NEVER in {spec.preemption_policy, read_policy(labels)},
+            is_protected=is_protected(labels),
             index=_index(meta),
             excess=excess,
             said=_said(meta, labels, wishes, numa),

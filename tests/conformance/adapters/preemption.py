@@ -1,0 +1,173 @@
+"""Adapters for preemption: cases as API objects, victims by the search of the operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.conformance.adapters.topology import amounts, decode, decode_gang, decode_topology
+from tests.conformance.cases import UnsupportedCaseError
+from tests.conformance.compare import IGNORED
+
+from koord.api.keys import gang as gang_keys
+from koord.api.keys import operators
+from koord.api.preemption import is_protected, read_policy
+from koord.core.plan import Demand, Unit
+from koord.core.preemption.candidates import Moment, find_candidates
+from koord.core.preemption.cost import Costs
+from koord.core.preemption.model import Exempt, Preemption
+from koord.core.preemption.search import plan_preemption
+from koord.core.queue import Queue
+from koord.core.state import ClusterState
+from koord.kube.translate.cluster_objects import translate_node
+from koord.kube.translate.pods import PodTranslator
+from koord.kube.wire import WireNode, WirePod
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from koord.core.pods import Pod
+
+Fields = dict[str, Any]
+
+PODS = PodTranslator()
+TOLD_OTHERWISE = ("message", "cycleMessage", "reason", "offersBefore", "victimCondition")
+"""Fields of plans that are told in other words, or by the controller."""
+UNRESOLVABLE = "UnschedulableAndUnresolvable"
+
+
+def decode_pod(pod: Mapping[str, Any], node: str = "", gang: str = "") -> Pod:
+    namespace, name = pod.get("namespace", "default"), pod.get("name", "pod")
+    labels = dict(pod.get("labels") or {}) | ({gang_keys.POD_GROUP: gang} if gang else {})
+    annotations = {}
+    if pod.get("index") is not None:
+        annotations[gang_keys.NETWORK_TOPOLOGY_INDEX] = str(pod["index"])
+    manifest = {
+        "metadata": {
+            "uid": f"{namespace}/{name}",
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {
+            "nodeName": node,
+            "schedulerName": operators.SCHEDULER_NAME,
+            "priority": pod.get("priority", 0),
+            "preemptionPolicy": pod.get("preemptionPolicy"),
+            "containers": [{"name": "main", "resources": {"requests": amounts(pod, "requests")}}],
+        },
+    }
+    return PODS.translate(decode(manifest, WirePod))
+
+
+def fill_state(case: Mapping[str, Any]) -> ClusterState:
+    """Make the cluster of a case; nodes that preemption cannot help are cordoned."""
+    state = ClusterState(compat=True)
+    if "networkTopologySpec" in case:
+        state.upsert_topology(decode_topology(case))
+    for node in case["nodes"]:
+        status = {"allocatable": amounts(node, "allocatable")}
+        meta = {"name": node["name"], "labels": node.get("labels") or {}}
+        is_closed = (case.get("nodeStatus") or {}).get(node["name"]) == UNRESOLVABLE
+        manifest = {"metadata": meta, "status": status, "spec": {"unschedulable": is_closed}}
+        state.upsert_node(translate_node(decode(manifest, WireNode)))
+        for pod in node.get("pods") or ():
+            state.upsert_pod(decode_pod(pod, node["name"]))
+    return state
+
+
+def adapt_job_preempt(case: Mapping[str, Any]) -> Fields:
+    if case.get("preemptionMessage"):
+        raise UnsupportedCaseError("units are decided once, not once per member")
+    if not case["pendingPods"]:
+        raise UnsupportedCaseError("there are no units without pods")
+    if any(pod.get("deletionTimestamp") for node in case["nodes"] for pod in node["pods"]):
+        raise UnsupportedCaseError("whoever has preempted for a unit knows it")
+    state = fill_state(case)
+    unit = add_unit(state, case)
+    found = plan_preemption(state, unit)
+    waiting = {f"default/{pod['name']}": pod["nodeName"] for pod in case.get("waitingPods") or ()}
+    answer: Fields = dict.fromkeys(TOLD_OTHERWISE, IGNORED) | {
+        "success": isinstance(found, Preemption),
+        "possibleVictims": possible_victims(state, unit),
+        "victims": [],
+        "nominated": {},
+    }
+    if isinstance(found, Preemption):
+        places = {one.pod.key: one.node for one in found.placement.assignments}
+        answer["nominated"] = places | waiting
+        answer["victims"] = [pod.name for pod in found.pods]
+    elif case.get("networkTopologySpec"):
+        answer["message"] = found.text()
+    return answer
+
+
+def possible_victims(state: ClusterState, unit: Unit) -> list[str]:
+    found = find_candidates(state, unit, Moment(), Exempt()).units
+    return [pod.name for one in found for pod in one.pods]
+
+
+def add_unit(state: ClusterState, case: Mapping[str, Any]) -> Unit:
+    """Add the waiting members of a case as one gang; return their unit."""
+    pods = [decode_pod(pod, gang="job") for pod in case["pendingPods"]]
+    feed = state.feed()
+    state.upsert_pod_group(decode_gang(case, pods))
+    for pod in pods:
+        state.upsert_pod(pod)
+    queue = Queue()
+    queue.absorb(feed.drain(), state)
+    (unit,) = queue.take(0.0, len(pods))
+    return unit
+
+
+def adapt_victim_eligible(case: Mapping[str, Any]) -> Fields:
+    state = ClusterState(compat=True)
+    state.upsert_node(translate_node(decode({"metadata": {"name": "n"}}, WireNode)))
+    state.upsert_pod(decode_pod({"name": "victim", **case["victim"]}, "n"))
+    trigger = decode_pod(case["trigger"])
+    unit = Unit(trigger.uid, (Demand("", (trigger,), 1),))
+    return {"eligible": bool(possible_victims(state, unit))}
+
+
+def adapt_victim_order(case: Mapping[str, Any]) -> Fields:
+    state = ClusterState(compat=True)
+    state.upsert_node(translate_node(decode({"metadata": {"name": "n"}}, WireNode)))
+    for pod in case["victims"]:
+        state.upsert_pod(decode_pod(pod, "n"))
+    trigger = decode_pod({"name": "trigger", "priority": 1 << 30})
+    unit = Unit(trigger.uid, (Demand("", (trigger,), 1),))
+    units = find_candidates(state, unit, Moment(), Exempt()).units
+    return {"order": [one.pods[0].name for one in reversed(Costs(()).sort(units))]}
+
+
+def adapt_pod_preemptible(case: Mapping[str, Any]) -> Fields:
+    return {"preemptible": not is_protected(case["labels"] or {})}
+
+
+def adapt_preemption_policy_label(case: Mapping[str, Any]) -> Fields:
+    return {"policy": read_policy(case["labels"] or {})}
+
+
+def adapt_preemption_cost(case: Mapping[str, Any]) -> Fields:
+    raise UnsupportedCaseError("victims are compared as sets, not by ranks per node")
+
+
+def adapt_nominated(case: Mapping[str, Any]) -> Fields:
+    raise UnsupportedCaseError("nominations are made by the controller")
+
+
+def adapt_preemption_state_json(case: Mapping[str, Any]) -> Fields:
+    raise UnsupportedCaseError("plans are told by conditions, events and koord explain")
+
+
+ADAPTERS = {
+    "job_preempt": adapt_job_preempt,
+    "victim_eligible": adapt_victim_eligible,
+    "victim_order": adapt_victim_order,
+    "pod_preemptible": adapt_pod_preemptible,
+    "preemption_policy_label": adapt_preemption_policy_label,
+    "nominated_pods_counted": adapt_nominated,
+    "fit_with_nominated": adapt_nominated,
+    "preemption_cost": adapt_preemption_cost,
+    "preemption_state_json": adapt_preemption_state_json,
+}
